@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Instructions of a hit, a disk hit, a miss and a fill, counted by callgrind: the same whatever else the machine does.
+"""Instructions and allocations of a hit, a disk hit, a miss and a fill, counted by callgrind: the same whatever else
+the machine does.
 
   bench/instructions.py                      prints a table beside bench/instructions.json; exit 1 if one is over 2% above
   bench/instructions.py --record             writes bench/instructions.json; refuses what is over 2% above
@@ -7,7 +8,8 @@
                                              the issue that asks for it, as #123
   bench/instructions.py --keep FOLDER        also keeps callgrind's output in FOLDER, for callgrind_annotate
 
-Needs valgrind, and the release build or LARDER_BIN. A request at a time on one connection to one worker; what the program does
+Needs valgrind, and the release build or LARDER_BIN. Allocations are counted only in a build with symbols (`--profile fast`);
+without them, the recorded ones stay. A request at a time on one connection to one worker; what the program does
 besides (ticks, maintenance) is counted too, and is little. The counts are of user space: the kernel's share is not in them.
 """
 
@@ -114,15 +116,25 @@ class Larder:
         if self.keep:
             self.keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(dump, self.keep / name.replace(",", "").replace(" ", "-"))
-        return int(re.search(r"^(?:totals|summary): (\d+)", dump.read_text(), re.M)[1]) / REQUESTS
+        text = dump.read_text()
+        return int(re.search(r"^(?:totals|summary): (\d+)", text, re.M)[1]) / REQUESTS, allocations(text)
 
     def end(self):
         self.process.terminate()
         self.process.wait(60)
 
 
+def allocations(dump):
+    """Returns the allocations a request in callgrind's output, or None if the program has no symbols."""
+    numbers = re.findall(r"fn=\((\d+)\) .*__rust_alloc(?:_zeroed)?$", dump, re.M)
+    if not numbers:
+        return None
+    calls = re.findall(rf"^cfn=\((?:{'|'.join(numbers)})\).*\n(?:.*\n)?calls=(\d+)", dump, re.M)
+    return round(sum(map(int, calls)) / REQUESTS)
+
+
 def measured(program, keep):
-    """Returns the instructions of each kind of request."""
+    """Returns the instructions and allocations of each kind of request."""
 
     def asks(client, name, expected):
         for number in range(REQUESTS):
@@ -151,7 +163,7 @@ def measured(program, keep):
         asks(client, "/fill/{}", "hit")
         count(larder, "hit from disk", lambda: asks(client, "/fill/{}", "hit"))
         larder.end()
-    return {name: round(count) for name, count in figures.items()}
+    return {name: (round(count), allocated) for name, (count, allocated) in figures.items()}
 
 
 def main():
@@ -164,17 +176,29 @@ def main():
     figures = measured(program, options.keep)
     recorded = json.loads(RECORDED.read_text())
     grown = set()
-    print(f"{'instructions a request':24}{'measured':>10}{'recorded':>10}{'ratio':>8}")
-    for name, count in figures.items():
+    print(f"{'instructions a request':24}{'measured':>10}{'recorded':>10}{'ratio':>8}{'allocations':>13}{'recorded':>10}")
+    for name, (count, allocated) in figures.items():
+        allocated_before = recorded[name]["allocations"]
         ratio = count / recorded[name]["count"]
-        if ratio > TOLERANCE:
+        if ratio > TOLERANCE or (allocated or 0) > allocated_before:
             grown.add(name)
-        print(f"{name:24}{count:10}{recorded[name]['count']:10}{ratio:8.3f}{'  more' if name in grown else ''}")
+        shown = "-" if allocated is None else allocated
+        print(
+            f"{name:24}{count:10}{recorded[name]['count']:10}{ratio:8.3f}{shown:>13}{allocated_before:10}"
+            f"{'  more' if name in grown else ''}"
+        )
     if grown and not (options.record and re.search(r"#\d", options.why)):
-        sys.exit("counts grew by more than 2%: make the code cheaper, or name an issue: --record --why 'TEXT (#123)'")
+        sys.exit("counts grew: make the code cheaper, or name an issue: --record --why 'TEXT (#123)'")
     if options.record:
         why = {name: options.why if name in grown else recorded[name]["why"] for name in figures}
-        written = {name: {"count": count, "why": why[name]} for name, count in figures.items()}
+        written = {
+            name: {
+                "count": count,
+                "allocations": recorded[name]["allocations"] if allocated is None else allocated,
+                "why": why[name],
+            }
+            for name, (count, allocated) in figures.items()
+        }
         RECORDED.write_text(json.dumps(written, indent=2) + "\n")
 
 

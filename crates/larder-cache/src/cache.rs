@@ -83,7 +83,8 @@ impl Cache {
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.
     ///
     /// Callers that request the same key at the same time share one fetch and its result or error. The fetch goes on if
-    /// they are dropped, for example by a time-out: later callers get its value. It runs on the tokio runtime of the
+    /// they are dropped, for example by a time-out: later callers get its value, unless the key was written or removed
+    /// meanwhile. It runs on the tokio runtime of the
     /// caller that begins it. Outside of tokio, all fetches run on one thread of the cache, so they must not block it.
     /// `fetch` must not request the same key from the cache, because it would wait for itself. A panic in `fetch`
     /// reaches the caller that it belongs to.
@@ -232,9 +233,9 @@ impl Cache {
         let key = checked(key.as_ref())?;
         let _alone = self.parts.writes.group(key).lock().await;
         let change = ChangeGuard::new(self, key);
-        self.parts.fetches.detach(key);
         let removed = self.parts.store.remove(&value_key(key)).await;
         drop(change);
+        self.detach_fetch(key);
         Ok(removed?)
     }
 

@@ -9,10 +9,11 @@
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
 //! key for a commit. A key is hashed once. Memory: 128 KiB, and about 200 bytes for each key with work in progress.
 
+use foldhash::fast::RandomState;
 use larder_device::IgnorePoison;
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher as _,
     sync::{
         Arc, Mutex,
         atomic::{
@@ -142,7 +143,7 @@ impl ActiveKeys {
 
 impl Default for ActiveKeys {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
+        Self { hasher: RandomState::default(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
     }
 }
 

@@ -123,7 +123,18 @@ impl ValueWriter {
     ///
     /// # Errors
     /// As [`crate::Cache::insert`].
-    pub async fn finish_if_unchanged(mut self) -> Result<bool> {
+    pub async fn finish_if_unchanged(self) -> Result<bool> {
+        let cache = self.cache.clone();
+        let key = Arc::clone(self.start.work.key());
+        let is_stored = self.finish_fetched().await?;
+        if is_stored {
+            cache.detach_fetch(&key);
+        }
+        Ok(is_stored)
+    }
+
+    /// As [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
+    pub(crate) async fn finish_fetched(mut self) -> Result<bool> {
         let value = self.complete().await?;
         self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await
     }

@@ -52,6 +52,7 @@ mod journal;
 mod memory;
 mod overlay;
 mod panicking;
+mod pinned;
 mod pool;
 mod queue;
 mod split_mix;
@@ -74,6 +75,7 @@ pub use journal::{Journal, create_own_file, replace_file, whole_lines, whole_rec
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use panicking::{PanickingDevice, PlannedPanic};
+pub use pinned::pinned;
 pub use split_mix::SplitMix64;
 pub use thread_driver::ThreadDriver;
 pub use threads::ThreadsDevice;

@@ -15,11 +15,11 @@ use http::{
 
 use crate::{
     decimal::parse_seconds,
+    facts::Facts,
     fields::strip_hop_by_hop,
     list::{self, is_token, trim},
-    ruling::Ruling,
     steps,
-    targeted::{self, TargetList},
+    targeted::TargetList,
 };
 
 /// A directive and its argument, as written in the field.
@@ -152,41 +152,16 @@ impl ResponseDirectives {
     /// They come from a valid field targeted at this cache (RFC 9213 2.1). If there is none, they come from
     /// Cache-Control.
     pub fn from_fields(fields: &HeaderMap, targets: &TargetList) -> Self {
-        let mut found = Self::of_origin(fields, targets);
-        if let Some(ruling) = Ruling::of(fields) {
-            ruling.apply(&mut found);
-        }
-        found
+        Facts::of(fields, targets).directives
     }
 
-    /// Returns the origin's directives, before any operator's rule.
-    fn of_origin(fields: &HeaderMap, targets: &TargetList) -> Self {
-        if let Some(targeted) = targeted::directives(fields, targets) {
-            return targeted;
-        }
-        let mut found = Self::default();
-        for line in fields.get_all(CACHE_CONTROL) {
-            for directive in directives(line.as_bytes()) {
-                if !(targets.is_private() && directive.is_for_shared_caches()) {
-                    found.apply(&directive);
-                }
+    /// Adds the directives of a line of Cache-Control.
+    pub(crate) fn add_line(&mut self, line: &[u8], targets: &TargetList) {
+        for directive in directives(line) {
+            if !(targets.is_private() && directive.is_for_shared_caches()) {
+                self.apply(&directive);
             }
         }
-        found
-    }
-
-    /// Moves the fields that `private` and `no-cache` name out of a response's fields.
-    pub(crate) fn take_withheld(&self, fields: &mut HeaderMap) -> HeaderMap {
-        let mut taken = HeaderMap::new();
-        for name in &self.withheld {
-            if let Entry::Occupied(entry) = fields.entry(name) {
-                let (name, values) = entry.remove_entry_mult();
-                for value in values {
-                    taken.append(&name, value);
-                }
-            }
-        }
-        taken
     }
 
     /// Returns whether the response must not be served once it is stale (RFC 9111 4.2.4; for `s-maxage` 5.2.2.10).
@@ -349,13 +324,27 @@ impl Argument<'_> {
 /// A stored head lacks these fields. Only the client whose request fetched the response receives them (RFC 9111
 /// 5.2.2.4, 5.2.2.7).
 pub fn first_askers_own(fields: &HeaderMap, targets: &TargetList) -> HeaderMap {
-    let directives = ResponseDirectives::from_fields(fields, targets);
-    if directives.withheld.is_empty() {
+    let withheld = ResponseDirectives::from_fields(fields, targets).withheld;
+    if withheld.is_empty() {
         return HeaderMap::new();
     }
     let mut passed = fields.clone();
     strip_hop_by_hop(&mut passed);
-    directives.take_withheld(&mut passed)
+    take_withheld(&withheld, &mut passed)
+}
+
+/// Moves the fields that `private` and `no-cache` name out of a response's fields.
+pub(crate) fn take_withheld(withheld: &[HeaderName], fields: &mut HeaderMap) -> HeaderMap {
+    let mut taken = HeaderMap::new();
+    for name in withheld {
+        if let Entry::Occupied(entry) = fields.entry(name) {
+            let (name, values) = entry.remove_entry_mult();
+            for value in values {
+                taken.append(&name, value);
+            }
+        }
+    }
+    taken
 }
 
 /// Adds the field names of a list. Returns false and adds nothing in the same cases as [`Argument::withholds`].

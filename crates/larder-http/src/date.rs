@@ -21,9 +21,14 @@ pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     }
 }
 
+/// Returns a moment to the precision and range of HTTP dates: in whole seconds, from 1970 to 9999.
+pub(crate) fn as_http_date(moment: Timestamp) -> Timestamp {
+    Timestamp::from_secs(moment.as_secs().clamp(0, LAST_SECOND))
+}
+
 /// Formats a date in the preferred form. A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_http_date(moment: Timestamp) -> HeaderValue {
-    let secs = moment.as_secs().clamp(0, LAST_SECOND);
+    let secs = as_http_date(moment).as_secs();
     let days = secs / DAY_SECS;
     let second = secs % DAY_SECS;
     let (year, month, day) = civil_from_days(days);

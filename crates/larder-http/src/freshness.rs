@@ -6,18 +6,9 @@
 
 use std::time::Duration;
 
-use http::{
-    HeaderMap, StatusCode,
-    header::{AGE, DATE, EXPIRES, LAST_MODIFIED, SET_COOKIE},
-};
+use http::{StatusCode, header::SET_COOKIE};
 
-use crate::{
-    Reason, Settings, Timestamp,
-    cache_control::ResponseDirectives,
-    date::parse_http_date,
-    decimal::parse_seconds,
-    list::{single, trim},
-};
+use crate::{Reason, Settings, Timestamp, date::as_http_date, facts::Facts};
 
 /// The source of a lifetime, strongest first (RFC 9111 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +79,7 @@ pub struct Freshness {
 
 /// Facts about a response that its fields do not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
+pub(crate) struct Receipt {
     /// The response's status.
     pub status: StatusCode,
     /// The received Age in seconds (RFC 9111 5.1): that of the first field, 0 if it is invalid.
@@ -103,17 +94,18 @@ pub struct Receipt {
 
 impl Freshness {
     /// Reads a response's directives and dates.
-    pub fn new(receipt: &Receipt, fields: &HeaderMap, directives: &ResponseDirectives) -> Self {
+    pub(crate) fn new(receipt: &Receipt, facts: &Facts<'_>) -> Self {
         let received = receipt.response_time;
-        let date = single(fields, &DATE).and_then(|value| parse_http_date(value.as_bytes(), received));
-        let last_modified =
-            single(fields, &LAST_MODIFIED).and_then(|value| parse_http_date(value.as_bytes(), received));
+        let directives = &facts.directives;
+        // A response without Date counts as created on receipt (RFC 9110 6.6.1).
+        let date = facts.date(received).unwrap_or_else(|| as_http_date(received));
+        let last_modified = facts.last_modified(received);
         let initial_age_millis = initial_age(receipt, date);
         let lifetime = match directives.fresh_after_receipt {
             Some(secs) => Lifetime::Explicit { millis: (i64::from(secs) * 1000).saturating_add(initial_age_millis) },
-            None => lifetime(receipt, fields, directives, date.unwrap_or(received), last_modified),
+            None => lifetime(receipt, facts, date, last_modified),
         };
-        let sets_cookie = fields.contains_key(SET_COOKIE) && !directives.withheld.contains(&SET_COOKIE);
+        let sets_cookie = facts.sets_cookie && !directives.withheld.contains(&SET_COOKIE);
         Self {
             lifetime,
             ignores_client: directives.ignores_client,
@@ -129,7 +121,7 @@ impl Freshness {
             status: receipt.status,
             initial_age_millis,
             response_time: received,
-            date: date.unwrap_or(received),
+            date,
             last_modified,
             no_cache: directives.no_cache,
             is_unconfirmed: false,
@@ -232,34 +224,21 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     duration.as_millis().try_into().unwrap_or(i64::MAX)
 }
 
-/// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
-pub(crate) fn received_age(fields: &HeaderMap) -> u32 {
-    let Some(line) = fields.get(AGE) else { return 0 };
-    let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
-    parse_seconds(trim(first)).unwrap_or(0)
-}
-
 /// Returns whether a response with this status may get a heuristic lifetime without `public` (RFC 9110 15.1, RFC 7725
 /// 3). A 206 is not stored as such.
 pub(crate) fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }
 
-fn lifetime(
-    receipt: &Receipt,
-    fields: &HeaderMap,
-    directives: &ResponseDirectives,
-    date: Timestamp,
-    last_modified: Option<Timestamp>,
-) -> Lifetime {
+fn lifetime(receipt: &Receipt, facts: &Facts<'_>, date: Timestamp, last_modified: Option<Timestamp>) -> Lifetime {
+    let directives = &facts.directives;
     if let Some(secs) = directives.s_maxage.or(directives.max_age) {
         return Lifetime::Explicit { millis: i64::from(secs) * 1000 };
     }
-    if fields.contains_key(EXPIRES) && !directives.targeted {
+    if facts.has_expires() && !directives.targeted {
         // A repeated or invalid Expires means already expired (RFC 9111 5.3). Expires is compared with Date, not with
         // our clock, so an origin whose clock is wrong still states the intended lifetime.
-        let expires = single(fields, &EXPIRES);
-        let expires = expires.and_then(|value| parse_http_date(value.as_bytes(), receipt.response_time));
+        let expires = facts.expires(receipt.response_time);
         return Lifetime::Explicit { millis: expires.map_or(0, |expires| expires.millis_since(date).max(0)) };
     }
     if !directives.public && !permits_heuristics(receipt.status) {
@@ -278,9 +257,9 @@ fn apparent_age(received: Timestamp, date: Timestamp) -> i64 {
     if secs > 1 { secs.saturating_mul(1000) } else { 0 }
 }
 
-fn initial_age(receipt: &Receipt, date: Option<Timestamp>) -> i64 {
+fn initial_age(receipt: &Receipt, date: Timestamp) -> i64 {
     let received = receipt.response_time;
-    let apparent = date.map_or(0, |date| apparent_age(received, date));
+    let apparent = apparent_age(received, date);
     let delay = received.millis_since(receipt.request_time).max(0);
     apparent.max((i64::from(receipt.age_secs) * 1000).saturating_add(delay))
 }

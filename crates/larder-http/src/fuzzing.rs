@@ -12,8 +12,8 @@ use crate::{
     cache_control::{RequestDirectives, ResponseDirectives, directives},
     date::{format_http_date, parse_http_date},
     entity_tag::EntityTag,
+    facts::Facts,
     fields::check_request,
-    freshness::received_age,
     key_rules::{KeyRule, KeyRules},
     language,
     partial::{ContentRange, parse_content_range},
@@ -102,10 +102,10 @@ fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
 fn cache_control(bytes: &[u8]) {
     assert!(directives(bytes).count() <= bytes.len(), "a directive has an octet at least");
     let both = fields(&[(header::CACHE_CONTROL, bytes), (header::AGE, bytes)]);
-    let response = ResponseDirectives::from_fields(&both, &TargetList::default());
+    let response = Facts::of(&both, &TargetList::default());
     let request = RequestDirectives::from_fields(&both);
-    assert!(!response.targeted && !request.pragma_no_cache, "nothing came from another field");
-    let _ = received_age(&both);
+    assert!(!response.directives.targeted && !request.pragma_no_cache, "nothing came from another field");
+    let _ = response.age_secs();
 }
 
 fn vary(bytes: &[u8]) {

@@ -53,17 +53,16 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
         return Err(KeyError::TooLong);
     }
     let (host, port) = split_authority(authority).ok_or(KeyError::Authority)?;
-    let path_end = path_and_query.bytes().position(|octet| octet == b'#').unwrap_or(path_and_query.len());
-    let path = &path_and_query[..path_end];
+    // A target as it is received has no fragment.
+    let has_fragment = path_and_query.as_bytes().contains(&b'#');
+    let path = if has_fragment { path_and_query.split('#').next().unwrap_or_default() } else { path_and_query };
     if !(path.is_empty() || path.starts_with('/') || path.starts_with('?')) {
         return Err(KeyError::Path);
     }
     let mut key = Vec::with_capacity(scheme.len() + authority.len() + path.len() + 8 + SUFFIX_BYTES);
     key.push(KIND_PRIMARY);
-    key.extend_from_slice(scheme.as_bytes());
-    key.extend_from_slice(b"://");
-    key.extend_from_slice(host.as_bytes());
-    key[1..].make_ascii_lowercase();
+    key.extend_from_slice(if default_port == 443 { b"https://" } else { b"http://" });
+    key.extend(host.bytes().map(|octet| octet.to_ascii_lowercase()));
     if let Some(port) = port.filter(|port| *port != default_port) {
         key.push(b':');
         push_u64(&mut key, u64::from(port));
@@ -76,11 +75,13 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
 }
 
 /// Returns the path and query of a request's target.
+#[inline]
 pub fn path_of(uri: &Uri) -> &str {
     uri.path_and_query().map_or("", |path| path.as_str())
 }
 
 /// Returns the host of an authority that is known to be well-formed.
+#[inline]
 pub fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         authority.find(']').map_or(authority, |end| &authority[..=end])
@@ -191,12 +192,13 @@ pub fn normal_authority<'a>(scheme: &str, authority: &'a str) -> Option<Cow<'a, 
 
 /// Returns the default port of a scheme.
 pub(crate) fn default_port(scheme: &str) -> Option<u16> {
-    if scheme.eq_ignore_ascii_case("http") {
-        Some(80)
-    } else if scheme.eq_ignore_ascii_case("https") {
-        Some(443)
-    } else {
-        None
+    match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        // Schemes are nearly always in lower case.
+        _ if scheme.eq_ignore_ascii_case("http") => Some(80),
+        _ if scheme.eq_ignore_ascii_case("https") => Some(443),
+        _ => None,
     }
 }
 
@@ -224,18 +226,13 @@ pub(crate) fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
         inner.parse::<Ipv6Addr>().ok()?;
         host_end = inner.len() + 2;
     } else {
-        // Authorities are short, so one pass over their octets is faster than searching.
-        for (at, octet) in authority.bytes().enumerate() {
-            if octet == b':' {
-                host_end = at;
-                break;
-            }
-            if !IS_OF_HOST[usize::from(octet)] {
-                return None;
-            }
+        // Authorities are short, so one pass over their octets is faster than searching. The rest must begin with a
+        // colon.
+        if let Some(at) = authority.bytes().position(|octet| !IS_OF_HOST[usize::from(octet)]) {
+            host_end = at;
         }
     }
-    let (host, rest) = authority.split_at(host_end);
+    let (host, rest) = authority.split_at_checked(host_end)?;
     if host.is_empty() {
         return None;
     }

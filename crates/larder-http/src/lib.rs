@@ -86,6 +86,7 @@ pub mod validate;
 pub mod vary;
 
 mod codec;
+mod facts;
 mod list;
 #[cfg(doctest)]
 mod readme;

@@ -15,9 +15,9 @@ use http::{
 
 use crate::{
     Reason, Settings, Storability,
-    cache_control::ResponseDirectives,
     chain::Chain,
-    freshness::{Freshness, Receipt, received_age},
+    facts::Facts,
+    freshness::{Freshness, Receipt},
     list::single,
     reference,
     ruling::RedirectPolicy,
@@ -63,15 +63,16 @@ pub fn mark_of(url: &Uri) -> u64 {
 /// Returns the constraints of one more redirect, to `target`, combined with those before it.
 pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, settings: &Settings) -> Chain {
     let fields = redirection.response_fields;
-    let directives = ResponseDirectives::from_fields(fields, &settings.targets);
+    let facts = Facts::of(fields, &settings.targets);
+    let directives = &facts.directives;
     let receipt = Receipt {
         status: redirection.status,
-        age_secs: received_age(fields),
+        age_secs: facts.age_secs(),
         request_time: redirection.request_time,
         response_time: redirection.response_time,
         answered_cookie: false,
     };
-    let freshness = Freshness::new(&receipt, fields, &directives);
+    let freshness = Freshness::new(&receipt, &facts);
     let left_millis = freshness.lifetime_millis(settings).saturating_sub(freshness.initial_age_millis).max(0);
     let left_secs = if directives.no_cache { 0 } else { left_millis / 1000 };
     let exchange = Exchange { method: &http::Method::GET, ..*redirection };

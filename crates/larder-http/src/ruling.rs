@@ -255,7 +255,8 @@ impl Ruling {
         Self::parse(fields.get(&FIELD)?)
     }
 
-    fn parse(value: &HeaderValue) -> Option<Self> {
+    /// Returns the ruling in the value of [`FIELD`]. `None` if it cannot be parsed.
+    pub(crate) fn parse(value: &HeaderValue) -> Option<Self> {
         let dictionary: Dictionary = Parser::new(value.as_bytes()).parse().ok()?;
         let mut ruling = Self::default();
         for (key, value) in &dictionary {

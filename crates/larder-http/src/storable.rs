@@ -9,14 +9,14 @@
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,
-    header::{AUTHORIZATION, CONTENT_LOCATION, COOKIE, ETAG, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE},
+    header::{AUTHORIZATION, CONTENT_LOCATION, COOKIE, IF_MATCH, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE},
 };
 
 use crate::{
     Reason, Settings, StoredHead, Timestamp, VaryRule,
-    cache_control::{RequestDirectives, ResponseDirectives},
-    entity_tag::EntityTag,
-    freshness::{Freshness, Lifetime, Receipt, received_age},
+    cache_control::RequestDirectives,
+    facts::Facts,
+    freshness::{Freshness, Lifetime, Receipt},
     list::single,
     partial::Part,
     reference::resolve,
@@ -122,11 +122,11 @@ pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -
 }
 
 fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
-    let directives = ResponseDirectives::from_fields(exchange.response_fields, &settings.targets);
-    if let Some(reason) = refusal(exchange, &directives, settings) {
+    let facts = Facts::of(exchange.response_fields, &settings.targets);
+    if let Some(reason) = refusal(exchange, &facts, settings) {
         return Storability::Refuse { reason };
     }
-    let mut rule = VaryRule::for_exchange(exchange.request_fields, exchange.response_fields);
+    let mut rule = facts.vary_rule(exchange.response_fields).with_told(exchange.request_fields);
     if settings.targets.is_private() && exchange.request_fields.contains_key(AUTHORIZATION) {
         rule = rule.and(&VaryRule::from_names(vec![AUTHORIZATION]));
     }
@@ -134,7 +134,7 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
         VaryRule::Fields(names) => exchange.request_fields.contains_key(COOKIE) && !names.contains(&COOKIE),
         VaryRule::Star => return Storability::Refuse { reason: Reason::VaryStar },
     };
-    match worth(exchange, answered_cookie, &directives, settings) {
+    match worth(exchange, answered_cookie, &facts, settings) {
         Ok(reason) => Storability::Store { reason, rule },
         Err(reason) => Storability::Refuse { reason },
     }
@@ -159,7 +159,8 @@ pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings
 }
 
 /// Returns the rule that forbids storing, if there is one.
-fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &Settings) -> Option<Reason> {
+fn refusal(exchange: &Exchange<'_>, facts: &Facts<'_>, settings: &Settings) -> Option<Reason> {
+    let directives = &facts.directives;
     if !is_storable_status(exchange) {
         return Some(Reason::Status);
     }
@@ -186,12 +187,11 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
     if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
         return Some(Reason::Authorization);
     }
-    let sets_cookie = exchange.response_fields.contains_key(SET_COOKIE) && !directives.withheld.contains(&SET_COOKIE);
+    let sets_cookie = facts.sets_cookie && !directives.withheld.contains(&SET_COOKIE);
     if sets_cookie && !settings.store_set_cookie && !directives.are_for_all() {
         return Some(Reason::SetCookie);
     }
-    let size = exchange.response_fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
-    if exchange.response_fields.len() >= FIELD_COUNT_MAX || size > FIELDS_SIZE_MAX {
+    if exchange.response_fields.len() >= FIELD_COUNT_MAX || facts.size_bytes > FIELDS_SIZE_MAX {
         return Some(Reason::HeadTooLarge);
     }
     None
@@ -201,20 +201,19 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
 fn worth(
     exchange: &Exchange<'_>,
     answered_cookie: bool,
-    directives: &ResponseDirectives,
+    facts: &Facts<'_>,
     settings: &Settings,
 ) -> Result<Reason, Reason> {
-    let fields = exchange.response_fields;
+    let directives = &facts.directives;
     let receipt = Receipt {
         status: exchange.status,
-        age_secs: received_age(fields),
+        age_secs: facts.age_secs(),
         request_time: exchange.request_time,
         response_time: exchange.response_time,
         answered_cookie,
     };
-    let freshness = Freshness::new(&receipt, fields, directives);
-    let has_entity_tag = single(fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
-    let has_validator = has_entity_tag || freshness.last_modified.is_some();
+    let freshness = Freshness::new(&receipt, facts);
+    let has_validator = freshness.last_modified.is_some() || facts.has_entity_tag();
     match freshness.lifetime {
         // 3: without an explicit lifetime or `public`, only a status that is heuristically cacheable may be stored.
         Lifetime::Absent => Err(Reason::Status),

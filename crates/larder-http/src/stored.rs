@@ -12,12 +12,12 @@ use http::{
 
 use crate::{
     SelectingFields, Settings, Timestamp, VaryMarker,
-    cache_control::ResponseDirectives,
-    date::{format_http_date, parse_http_date},
+    cache_control::take_withheld,
+    date::format_http_date,
     entity_tag::EntityTag,
+    facts::Facts,
     fields::{detach, strip_hop_by_hop},
-    freshness::{Freshness, Receipt, received_age},
-    list::single,
+    freshness::{Freshness, Receipt},
     ruling::Ruling,
     targeted::TargetList,
 };
@@ -128,21 +128,26 @@ impl StoredHead {
     ) -> (Self, HeaderMap) {
         let ReceivedHead { status, mut fields, request_time, response_time } = received;
         strip_hop_by_hop(&mut fields);
-        let age_secs = received_age(&fields);
-        fields.remove(AGE);
-        let date = single(&fields, &DATE).and_then(|date| parse_http_date(date.as_bytes(), response_time));
-        if date.is_none() {
-            fields.insert(DATE, format_http_date(response_time));
-        }
-        let mut directives = ResponseDirectives::from_fields(&fields, targets);
-        let own = directives.take_withheld(&mut fields);
-        if !own.is_empty() {
-            // One of them may have been a field with directives. A stored head is read again without it.
-            directives = ResponseDirectives::from_fields(&fields, targets);
-        }
+        let facts = Facts::of(&fields, targets);
+        let age_secs = facts.age_secs();
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        (Self::from_parts(&receipt, fields, selecting, targets, &directives).with_body(body), own)
+        let mut derived = DerivedFacts::of(&receipt, &facts);
+        let has_age = facts.has_age();
+        let has_date = facts.date(response_time).is_some();
+        let withheld = facts.directives.withheld;
+        if has_age {
+            fields.remove(AGE);
+        }
+        if !has_date {
+            fields.insert(DATE, format_http_date(response_time));
+        }
+        let own = take_withheld(&withheld, &mut fields);
+        if !own.is_empty() {
+            // One of them may have been a field with directives. A stored head is read again without it.
+            derived = DerivedFacts::of(&receipt, &Facts::of(&fields, targets));
+        }
+        (Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body), own)
     }
 
     /// Moves the head's fields to their own memory; see [`crate::fields::detach`].
@@ -195,9 +200,9 @@ impl StoredHead {
             response_time: self.response_time(),
             answered_cookie: self.selecting.answered_cookie(),
         };
-        let directives = ResponseDirectives::from_fields(&fields, &self.targets);
+        let derived = DerivedFacts::of(&receipt, &Facts::of(&fields, &self.targets));
         let selecting = self.selecting.clone();
-        let head = Self::from_parts(&receipt, fields, selecting, &self.targets, &directives).with_body(self.body);
+        let head = Self::from_parts(&receipt, fields, selecting, &self.targets, derived).with_body(self.body);
         let freshness = head.freshness.purged_like(&self.freshness);
         Some(Self { freshness, purge_count: self.purge_count, ..head })
     }
@@ -291,21 +296,33 @@ impl StoredHead {
         fields: HeaderMap,
         selecting: SelectingFields,
         targets: &TargetList,
-        directives: &ResponseDirectives,
+        derived: DerivedFacts,
     ) -> Self {
-        let has_entity_tag = single(&fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
+        let DerivedFacts { freshness, has_entity_tag } = derived;
         Self {
             status: receipt.status,
             age_secs: receipt.age_secs,
             request_time: receipt.request_time,
             body: BodyPlace::Whole { len: 0 },
             selecting,
-            freshness: Freshness::new(receipt, &fields, directives),
+            freshness,
             has_entity_tag,
             purge_count: 0,
             targets: targets.clone(),
             fields,
         }
+    }
+}
+
+/// The values of a stored head that follow from its fields.
+struct DerivedFacts {
+    freshness: Freshness,
+    has_entity_tag: bool,
+}
+
+impl DerivedFacts {
+    fn of(receipt: &Receipt, facts: &Facts<'_>) -> Self {
+        Self { freshness: Freshness::new(receipt, facts), has_entity_tag: facts.has_entity_tag() }
     }
 }
 

@@ -54,6 +54,11 @@ impl TargetList {
         Self { names: Arc::new([]), is_private: true }
     }
 
+    /// Returns whether a field with this name is targeted at the cache.
+    pub(crate) fn has(&self, name: &HeaderName) -> bool {
+        self.names.contains(name)
+    }
+
     /// Returns whether the cache is private.
     pub fn is_private(&self) -> bool {
         self.is_private

@@ -85,9 +85,13 @@ impl VaryRule {
     ///
     /// A response to a request with such a field then never answers a request without it.
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
-        let rule = Self::from_fields(response_fields);
+        Self::from_fields(response_fields).with_told(request_fields)
+    }
+
+    /// Returns this rule with the request fields of [`crate::telling`].
+    pub(crate) fn with_told(self, request_fields: &HeaderMap) -> Self {
         let told: Vec<_> = told(request_fields).cloned().collect();
-        if told.is_empty() { rule } else { rule.and(&Self::from_names(told)) }
+        if told.is_empty() { self } else { self.and(&Self::from_names(told)) }
     }
 
     /// Returns a rule with the fields of both rules.

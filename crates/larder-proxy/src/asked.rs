@@ -91,6 +91,14 @@ pub(crate) struct RequestRules {
 }
 
 impl RequestHead {
+    /// Returns the head for a change, while its request is being admitted.
+    ///
+    /// # Panics
+    /// Something else has the head already.
+    pub(crate) fn unshared(head: &mut Arc<Self>) -> &mut Self {
+        Arc::get_mut(head).expect("a head is shared only once its request is admitted")
+    }
+
     /// Returns the absolute URI of the request, or `None` for a target without one, such as that of `OPTIONS *`.
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());

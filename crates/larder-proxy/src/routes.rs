@@ -82,7 +82,7 @@ struct TableRoute {
 /// Returns the origins for this authority, path and query: those of the first site that matches.
 pub fn origins_of(config: &ProxyConfig, authority: &str, path: &str) -> Option<Arc<Origins>> {
     let routes = SiteRoutes::new(config);
-    routes.route(host_of(authority), path).map(|route| Arc::clone(&route.origins))
+    routes.route(authority, path).map(|route| Arc::clone(&route.origins))
 }
 
 impl SiteRoutes {
@@ -134,7 +134,7 @@ impl SiteRoutes {
         version: Version,
         authority: Option<&'a str>,
     ) -> Result<Destination<'a>, Failure> {
-        if let Some(route) = authority.and_then(|authority| self.route(host_of(authority), path_of(uri))) {
+        if let Some(route) = authority.and_then(|authority| self.route(authority, path_of(uri))) {
             return Ok(route.destination(own_scheme, authority));
         }
         match (self.asked_scheme(own_scheme, uri, version), authority) {
@@ -149,13 +149,13 @@ impl SiteRoutes {
 
     /// Returns whether this proxy is the server of a request, rather than its forward proxy.
     pub(crate) fn is_for_us(&self, own_scheme: &str, uri: &Uri, version: Version, authority: &str) -> bool {
-        let is_for_site = self.route(host_of(authority), path_of(uri)).is_some();
+        let is_for_site = self.route(authority, path_of(uri)).is_some();
         is_for_site || !self.forward || self.asked_scheme(own_scheme, uri, version).is_none()
     }
 
     /// Returns whether a request in the form for servers goes to an origin of a site.
     pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
-        self.route(host_of(authority), path).is_some()
+        self.route(authority, path).is_some()
     }
 
     /// Returns the index of the site whose policy applies to a request through this listener. If the listener is
@@ -178,7 +178,7 @@ impl SiteRoutes {
         let uri = request.uri();
         let version = request.version();
         let authority = accepted_authority(uri, request.headers())?;
-        if let Some(route) = self.route(host_of(authority), path_of(uri)) {
+        if let Some(route) = self.route(authority, path_of(uri)) {
             return Some((own_scheme, authority, route.mark()));
         }
         match self.asked_scheme(own_scheme, uri, version) {
@@ -197,9 +197,13 @@ impl SiteRoutes {
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }
 
-    /// Returns the route of the first site that matches a host and a path and has an origin.
-    fn route(&self, host: &str, path: &str) -> Option<&TableRoute> {
-        self.sites_of(host, path).find_map(|index| self.sites[index].route.as_ref())
+    /// Returns the route of the first site that matches an authority and a path and has an origin.
+    fn route(&self, authority: &str, path: &str) -> Option<&TableRoute> {
+        // Most proxies have no site, and the end of a host is searched octet by octet.
+        if self.sites.is_empty() {
+            return None;
+        }
+        self.sites_of(host_of(authority), path).find_map(|index| self.sites[index].route.as_ref())
     }
 
     /// Returns the indexes of the sites that match a host and a path, in order.
@@ -222,7 +226,7 @@ impl SiteRoutes {
 
 impl KeyMarks for SiteRoutes {
     fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>> {
-        let route = self.route(host_of(authority), path);
+        let route = self.route(authority, path);
         let is_forwarded = (self.forward && route.is_none()).then_some(OriginMark::NONE);
         let named = normal_authority(scheme, authority);
         let is_it = |server: &&MirroredServer| {

@@ -1,8 +1,8 @@
 //! Measures the reads that a page of eleven objects takes, by the size of the store, the number of pages fetched at
 //! once and the time that a page takes: while the store is open, after a stop, and after a kill.
 //!
-//! `cargo run --release -p larder-store --example groups [ROW[=BYTES]...]`; `docs/internals/measurements.md` has
-//! results. BYTES is `log_group_read_bytes` of `log`. Pages begin in turn, so that as many as stated are being fetched
+//! `cargo run --release -p larder-store --example groups [POLICY...]`; `docs/internals/measurements.md` has results. The
+//! first policy is `log`. Pages begin in turn, so that as many as stated are being fetched
 //! at any time, and the objects of a page arrive at equal intervals. Objects have 500 to 10,000 bytes. The device is
 //! memory, and the clock is set by hand. Before a page is read, nothing of it is in memory; an object that was brought
 //! along is not read again.
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use larder_device::IgnorePoison;
 use larder_device::{Device, MemoryDevice};
-use larder_store::{Clock, Hints, NeighborEntry, Policy, SplitMix64, Store, StoreOptions, Tuning};
+use larder_store::{Clock, Hints, NeighborEntry, Policy, SplitMix64, Store, StoreOptions};
 use std::{
     collections::HashSet,
     env,
@@ -31,17 +31,16 @@ const STEP: Duration = Duration::from_millis(50);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let names: Vec<String> = env::args().skip(1).collect();
-    let names = if names.is_empty() { vec!["hashcache-log".into(), "hashcache-log-lru".into()] } else { names };
+    let names =
+        if names.is_empty() { vec!["log".into(), "hashcache-log".into(), "hashcache-log-lru".into()] } else { names };
     println!("| policy | store, MiB | pages at once | page takes, s | reads a page | after a stop | after a kill |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for name in names {
-        let (row, read_bytes) = name.split_once('=').unwrap_or((&name, "0"));
-        let policy = Policy::named(row).ok_or(format!("no such policy: {row}"))?;
-        let read_bytes = read_bytes.parse()?;
+        let policy = Policy::named(&name).ok_or(format!("no such policy: {name}"))?;
         for store_mib in STORES_MIB {
             for at_once in PAGES_AT_ONCE {
                 for view_ms in VIEWS_MS {
-                    let [open, stopped, killed] = measure((policy, read_bytes), store_mib * MIB, at_once, view_ms)?;
+                    let [open, stopped, killed] = measure(policy, store_mib * MIB, at_once, view_ms)?;
                     let view_s = view_ms as f64 / 1e3;
                     println!(
                         "| {name} | {store_mib} | {at_once} | {view_s} | {open:.2} | {stopped:.2} | {killed:.2} |"
@@ -54,18 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the reads of a page on the open store, after a stop, and after a kill.
-fn measure(
-    (policy, read_bytes): (&'static Policy, u64),
-    size_bytes: u64,
-    at_once: u64,
-    view_ms: u64,
-) -> Result<[f64; 3], Box<dyn Error>> {
+fn measure(policy: &'static Policy, size_bytes: u64, at_once: u64, view_ms: u64) -> Result<[f64; 3], Box<dyn Error>> {
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
-    let mut tuning = Tuning::default();
-    tuning.log_group_read_bytes = read_bytes;
     let options = StoreOptions {
         policy,
-        tuning,
         clock: clock.clone(),
         identity_seed: Some(1),
         background: false,

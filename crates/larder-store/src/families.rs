@@ -9,7 +9,7 @@ mod pending_removals;
 pub(crate) use crate::engine::mapped::listed_count;
 use crate::{
     EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
-    device::{Completion, FileWork, Transfer, block_on},
+    device::{Completion, FileWork, Transfer, block_on, pinned},
     engine::{
         Engine, EngineGauges, FlushExtent, LocatedEntry, Location, ReadExtent,
         clusters::{self, ClustersEngine},
@@ -163,7 +163,7 @@ impl AnyEngine {
         self.volume().pending_removals.note_commit(record.key);
         let _noted = NotedChange::new(self.volume(), record.key);
         // Boxed, because it would add kilobytes to every future that may write, and each move of it would copy them.
-        each!(self, engine => self.volume().fenced(Box::pin(room::commit(engine, record, None)).as_mut()).await.map(drop))
+        each!(self, engine => self.volume().fenced(pinned(|| room::commit(engine, record, None)).as_mut()).await.map(drop))
     }
 
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {

@@ -227,6 +227,7 @@ fn trailer_samples() -> Vec<Vec<u8>> {
         len_bytes: 1536,
         kind: if n % 2 == 1 { ListedKind::Tombstone } else { ListedKind::Entry },
         run_blocks: 0,
+        follows: false,
         expires_at: n,
     };
     let sample = |count: u32, geometry: SegmentGeometry| {

@@ -10,7 +10,7 @@ mod costs;
 mod engine_row;
 pub mod plan;
 
-use crate::{Tuning, units::SECTOR_BYTES};
+use crate::units::SECTOR_BYTES;
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 pub(crate) use costs::{CostAssumptions, HITS_EXPONENT, PolicyCosts, TransferWork, mean_rest_bytes};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
@@ -281,14 +281,8 @@ impl Policy {
     }
 
     /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbors`].
-    pub fn brings_neighbors(&self, tuning: &Tuning) -> bool {
-        matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups) || self.group_read_bytes(tuning) > 0
-    }
-
-    /// Returns the bytes that a read of a short entry takes at least, so that it finds other entries of its group. 0 if
-    /// it takes the entry alone.
-    pub(crate) fn group_read_bytes(&self, tuning: &Tuning) -> u64 {
-        if matches!(self.engine, EngineRow::Log(LogRow::Packed(_))) { tuning.log_group_read_bytes } else { 0 }
+    pub fn brings_neighbors(&self) -> bool {
+        matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
     }
 
     /// Returns whether the policy can protect entries from eviction, see [`crate::Store::pin`].
@@ -312,10 +306,11 @@ impl Policy {
     /// created with a journal, for policies that may have one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.engine {
-            EngineRow::Log(LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => {
-                "all but the entries of the last four seconds, and of pages that were being fetched for up to sixteen"
+            EngineRow::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => {
+                "all but the entries of the last second, of pages the last four, and of pages that were being fetched \
+                 for up to sixteen"
             }
-            EngineRow::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain)) | EngineRow::Tiny => {
+            EngineRow::Log(LogRow::Located(LocatedRow::Plain)) | EngineRow::Tiny => {
                 "all but the entries of the last second"
             }
             EngineRow::Table(_) => "everything that was written",

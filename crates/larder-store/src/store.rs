@@ -174,7 +174,7 @@ impl Store {
     }
 
     /// Sets the receiver of neighbors: entries that are read along with a requested one (by policies that read groups
-    /// or clusters, and by `log` with `log_group_read_bytes`). A memory cache can keep them for the requests that are
+    /// or clusters). A memory cache can keep them for the requests that are
     /// likely to follow.
     ///
     /// The store calls `begin` before it checks which of these entries are still current. The sink can therefore refuse

@@ -261,10 +261,10 @@ table! {
     /// `log`: bytes written for index checkpoints, as a share of the bytes written to the log. More: less to replay
     /// after a crash. Less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
-    /// `log`, `log-clock`: bytes that the read of a shorter entry takes, so that it finds other entries of the same
-    /// page. They go to the memory cache, and the page takes fewer reads. For spinning disks, where 64 KiB take much
-    /// less time than a seek. More: entries of a page that are farther apart, but longer reads. 0: off.
-    log_group_read_bytes: u64 = 0, bytes in 0..=1 << 20;
+    /// `log`, `log-clock`, `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for
+    /// another one of it, so that they are written next to each other; 12 seconds in all. More: pages with long pauses
+    /// between their requests take fewer reads, but a kill loses the entries of a longer time.
+    group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `simple` to `esp`, `ucfs`: whether changes of the map are written to a journal. On: a kill loses the entries of
     /// the last second and a power loss those of the last five seconds. This takes 24 bytes for each entry stored or
     /// removed, and occasionally 24 bytes for each entry in the store. Off: both lose everything, as in the papers.
@@ -288,9 +288,9 @@ table! {
     page_bytes: u64 = 8 << 10, power in 4 << 10..=1 << 20;
     /// All policies except those with files: whether the reads of lookups wait for each other, and go to the device in
     /// batches that are sorted by place. Only for a spinning disk without a queue of its own. `lazy-reads` and
-    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`hashcache-log`,
-    /// `hashcache-log-lru`, `ucfs`, and `log` with `log_group_read_bytes`): while the first read of a page waits, the
-    /// rest of the page is requested too, and they lose almost half of their rate.
+    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`log`,
+    /// `log-clock`, `hashcache-log`, `hashcache-log-lru`, `ucfs`): while the first read of a page waits, the rest of
+    /// the page is requested too, and they lose almost half of their rate.
     sorted_reads: bool = false, switch;
     /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: reads in a batch. More: shorter seeks of a disk's arm, but a
     /// longer wait for each read. 10 as published.
@@ -328,10 +328,6 @@ table! {
     /// `esp`: entries evicted per second between the watermarks; above the high one, twice as many. Too low: entries
     /// find no room and are not stored. 200 as published.
     esp_evictions_per_s: u32 = 200, count in 0..=1_000_000;
-    /// `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for another one of it, so
-    /// that they are written next to each other; 12 seconds in all. More: pages with long pauses between their requests
-    /// take fewer reads, but a kill loses the entries of a longer time.
-    hashcache_group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `hashcache-basic` to `hashcache-setmem-lru`: size of a bin. More: more entries take a single read, but fewer fit
     /// in the table. Only for a new volume.
     hashcache_bin_bytes: u64 = 8 << 10, power in 4096..=1 << 20;

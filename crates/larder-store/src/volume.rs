@@ -335,12 +335,7 @@ impl Volume {
 
     /// Returns whether a read brings along entries that were not requested.
     pub(crate) fn brings_neighbors(&self) -> bool {
-        self.policy.brings_neighbors(&self.options.tuning)
-    }
-
-    /// Returns the bytes that a read of a short entry takes at least, see [`Policy::group_read_bytes`].
-    pub(crate) fn group_read_bytes(&self) -> u64 {
-        self.policy.group_read_bytes(&self.options.tuning)
+        self.policy.brings_neighbors()
     }
 
     /// Returns a sink for neighbors, if there is a receiver. Take it before checking which of the read records are

@@ -1,79 +1,30 @@
-//! Runs the laws of values by seed, and prints the broken ones with their shortened schedules.
+//! Runs the laws of a face by seed, and prints the broken ones with their shortened schedules.
 
-use crate::{Arguments, PRINTED_EVERY};
-use larder_device::IgnorePoison;
-use larder_torture::laws::{self, LawPlan, LawTally};
-use std::{
-    process::ExitCode,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+use crate::{
+    Arguments,
+    seeds::{self, SeedResults, SeedTrial},
 };
-
-/// The results so far.
-#[derive(Default)]
-struct LawState {
-    tally: LawTally,
-    done: u64,
-    failures: Vec<String>,
-}
+use larder_torture::laws::{self, LawPlan, LawTally};
+use std::process::ExitCode;
 
 /// Runs the seeds of the face of values.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let started = Instant::now();
-    let next = AtomicU64::new(0);
-    let is_over = AtomicBool::new(false);
-    let state = Mutex::new(LawState::default());
-    let work = || {
-        while !is_over.load(Ordering::Relaxed) {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= arguments.seeds {
-                return;
-            }
-            let seed = arguments.seed.wrapping_add(number);
-            let tell: Option<fn(&str)> = arguments.tell.then_some(|what| println!("{what}"));
-            let outcome = laws::run(LawPlan { seed, tell });
-            let mut state = state.lock().ignore_poison();
-            state.done += 1;
-            match outcome {
-                Ok(tally) => state.tally += tally,
-                Err(broken) => {
-                    let failure = format!(
-                        "seed {seed}, face values: {broken}\nrepeat: cargo xtask sim --face values --seed {seed} --seeds 1"
-                    );
-                    if arguments.keep_going {
-                        eprintln!("{failure}");
-                    }
-                    state.failures.push(failure);
-                    is_over.fetch_or(!arguments.keep_going, Ordering::Relaxed);
-                }
-            }
-        }
+    let tell: Option<fn(&str)> = arguments.tell.then_some(|what| println!("{what}"));
+    let run = |seed| match laws::run(LawPlan { seed, tell }) {
+        Ok(tally) => Ok(move |total: &mut LawTally| *total += tally),
+        Err(broken) => Err(broken.to_string()),
     };
-    let summary = || {
-        let LawState { tally, done, failures } = &*state.lock().ignore_poison();
-        let seconds = started.elapsed().as_secs_f64().max(0.001);
-        let pace = *done as f64 / seconds;
+    let failure = |seed, what: &str| {
+        format!("seed {seed}, face values: {what}\nrepeat: cargo xtask sim --face values --seed {seed} --seeds 1")
+    };
+    let summary = |results: &SeedResults<LawTally>| {
+        let SeedResults { total, done, .. } = results;
+        let seconds = results.seconds();
         let seeds = arguments.seeds;
-        let broken = failures.len();
-        format!("{done} of {seeds} seeds in {seconds:.0} s, {pace:.0} seeds/s, {broken} broken laws: {tally}")
+        format!("{done} of {seeds} seeds in {seconds:.0} s, {:.0} seeds/s: {total}", *done as f64 / seconds)
     };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..arguments.thread_count()).map(|_| scope.spawn(work)).collect();
-        let mut shown = 0;
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            thread::park_timeout(Duration::from_secs(1));
-            shown += 1;
-            if u64::is_multiple_of(shown, PRINTED_EVERY) {
-                eprintln!("{}", summary());
-            }
-        }
-    });
-    println!("{}", summary());
-    let failures = &state.lock().ignore_poison().failures;
-    failures.iter().for_each(|failure| eprintln!("{failure}"));
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let results = seeds::run(arguments, LawTally::default(), SeedTrial { run, failure, summary });
+    println!("{}, {} broken laws", summary(&results), results.failures.len());
+    results.failures.iter().for_each(|failure| eprintln!("{failure}"));
+    if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

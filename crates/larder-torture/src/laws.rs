@@ -4,8 +4,10 @@
 //! of the caches promises, and nothing of their insides. One thread runs everything: the actors in an
 //! order by seed, the tasks of the caches, and the device, in virtual time. Each seed is killed and opened again once.
 
+mod chronicle;
 mod model;
 mod stage;
+mod theatre;
 mod values;
 
 use larder_store::SplitMix64;

@@ -4,25 +4,17 @@
 //! one broke it, 2 for wrong usage.
 
 mod law_run;
+mod seeds;
 
 use clap::Parser;
-use larder_device::IgnorePoison;
 use larder_store::{EngineRow, Policy};
 use larder_torture::{
     Tally, faults,
     faults::Faults,
     schedule::{self, SchedulePlan},
 };
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    process::ExitCode,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use seeds::{SeedResults, SeedTrial};
+use std::{process::ExitCode, thread};
 
 /// Whole-engine schedules by seed: stores in virtual time on faulty devices, several operations at once.
 ///
@@ -105,43 +97,34 @@ fn main() -> ExitCode {
     if arguments.face == "values" {
         return law_run::run(&arguments);
     }
-    let run = SeedRun::new(arguments);
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..run.arguments.thread_count()).map(|_| scope.spawn(|| run.work())).collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            thread::park_timeout(PROGRESS_INTERVAL);
-            run.show_progress();
-        }
-    });
-    run.report()
+    store_run(&arguments)
 }
 
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of progress lines if there is no terminal.
-const PRINTED_EVERY: u64 = 60;
+/// Runs schedules of the store, and prints the tallies of each row.
+fn store_run(arguments: &Arguments) -> ExitCode {
+    let run = StoreRun::new(arguments);
+    let tallies = vec![vec![Tally::default(); run.kinds.len()]; run.rows.len()];
+    let trial = SeedTrial {
+        run: |seed| run.trial(seed),
+        failure: |seed, what: &str| run.failure(seed, what),
+        summary: |results: &SeedResults<Tallies>| run.summary(results),
+    };
+    let results = seeds::run(arguments, tallies, trial);
+    run.report(&results)
+}
 
-/// All schedules of one call.
-struct SeedRun {
-    arguments: Arguments,
+/// By policy, then by kind of faults.
+type Tallies = Vec<Vec<Tally>>;
+
+/// The schedules of one call.
+struct StoreRun<'a> {
+    arguments: &'a Arguments,
     rows: Vec<&'static Policy>,
     kinds: Vec<Faults>,
-    started: Instant,
-    next: AtomicU64,
-    done: AtomicU64,
-    is_over: AtomicBool,
-    state: Mutex<RunState>,
 }
 
-#[derive(Default)]
-struct RunState {
-    /// By policy, then by kind of faults.
-    tallies: Vec<Vec<Tally>>,
-    failures: Vec<String>,
-    shown: u64,
-}
-
-impl SeedRun {
-    fn new(arguments: Arguments) -> Self {
+impl<'a> StoreRun<'a> {
+    fn new(arguments: &'a Arguments) -> Self {
         let is_chosen = |row: &&Policy| match (arguments.policy, &arguments.engine) {
             (Some(policy), _) => row.name == policy.name,
             (None, Some(engine)) => engine_of(row) == engine,
@@ -149,56 +132,32 @@ impl SeedRun {
         };
         let rows: Vec<_> = Policy::all().iter().filter(is_chosen).collect();
         let kinds = arguments.faults.clone().map_or_else(faults::all, |faults| vec![faults]);
-        let tallies = vec![vec![Tally::default(); kinds.len()]; rows.len()];
-        let state = Mutex::new(RunState { tallies, ..RunState::default() });
-        Self {
-            arguments,
-            rows,
-            kinds,
-            started: Instant::now(),
-            next: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            state,
-        }
+        Self { arguments, rows, kinds }
     }
 
-    /// Runs schedules until none is left or one failed.
-    fn work(&self) {
-        while !self.is_over.load(Ordering::Relaxed) {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.arguments.seeds {
-                return;
-            }
-            let seed = self.arguments.seed.wrapping_add(number);
-            // Depends on the seed only, not on the seed's position in this run, so that the seed alone repeats the
-            // schedule.
-            let row = (seed % self.rows.len() as u64) as usize;
-            let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
-            let policy = self.rows[row];
-            let faults = &self.kinds[kind];
-            let tell: Option<fn(&str)> = self.arguments.tell.then_some(|what| println!("{what}"));
-            let plan = SchedulePlan { tell, ..SchedulePlan::of_seed(seed, policy, faults, self.arguments.operations) };
-            let outcome = catch_unwind(AssertUnwindSafe(|| schedule::run(&plan)));
-            let mut state = self.state.lock().ignore_poison();
-            let told = state.failures.len();
-            match outcome {
-                Ok(Ok(end)) => state.tallies[row][kind] += end.tally,
-                Ok(Err(law)) => state.failures.push(self.failure(seed, policy, faults, &law)),
-                Err(_) => state.failures.push(self.failure(seed, policy, faults, "the engine panicked, see above")),
-            }
-            if let (true, Some(failure)) = (self.arguments.keep_going, state.failures.get(told)) {
-                eprintln!("{failure}");
-            }
-            let is_over = !self.arguments.keep_going && !state.failures.is_empty();
-            self.is_over.store(is_over, Ordering::Relaxed);
-            self.done.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Runs a schedule. Returns what adds its tally to the total.
+    fn trial(&self, seed: u64) -> Result<impl FnOnce(&mut Tallies) + use<>, String> {
+        let (row, kind) = self.places(seed);
+        let policy = self.rows[row];
+        let faults = &self.kinds[kind];
+        let tell: Option<fn(&str)> = self.arguments.tell.then_some(|what| println!("{what}"));
+        let plan = SchedulePlan { tell, ..SchedulePlan::of_seed(seed, policy, faults, self.arguments.operations) };
+        let end = schedule::run(&plan)?;
+        Ok(move |tallies: &mut Tallies| tallies[row][kind] += end.tally)
     }
 
-    fn failure(&self, seed: u64, policy: &Policy, faults: &Faults, why: &str) -> String {
-        let policy = policy.name;
-        let faults = faults.name;
+    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in this
+    /// run, so that the seed alone repeats the schedule.
+    fn places(&self, seed: u64) -> (usize, usize) {
+        let row = (seed % self.rows.len() as u64) as usize;
+        let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
+        (row, kind)
+    }
+
+    fn failure(&self, seed: u64, why: &str) -> String {
+        let (row, kind) = self.places(seed);
+        let policy = self.rows[row].name;
+        let faults = self.kinds[kind].name;
         let operations = self.arguments.operations;
         format!(
             "seed {seed}, row {policy}, faults {faults}: {why}\nrepeat: cargo xtask sim --seed {seed} --seeds 1 \
@@ -206,21 +165,13 @@ impl SeedRun {
         )
     }
 
-    fn show_progress(&self) {
-        let mut state = self.state.lock().ignore_poison();
-        state.shown += 1;
-        if state.shown.is_multiple_of(PRINTED_EVERY) {
-            eprintln!("{}, {} broken laws", self.summary(&state), state.failures.len());
-        }
-    }
-
-    fn summary(&self, state: &RunState) -> String {
-        let total = state.tallies.iter().flatten().fold(Tally::default(), |mut total, tally| {
+    fn summary(&self, results: &SeedResults<Tallies>) -> String {
+        let total = results.total.iter().flatten().fold(Tally::default(), |mut total, tally| {
             total += *tally;
             total
         });
-        let seconds = self.started.elapsed().as_secs_f64().max(0.001);
-        let done = self.done.load(Ordering::Relaxed);
+        let seconds = results.seconds();
+        let done = results.done;
         let seeds = self.arguments.seeds;
         format!(
             "{done} of {seeds} seeds in {seconds:.0} s, {:.0} operations/s: {total}",
@@ -228,19 +179,18 @@ impl SeedRun {
         )
     }
 
-    fn report(&self) -> ExitCode {
-        let state = self.state.lock().ignore_poison();
-        for (row, tallies) in self.rows.iter().zip(&state.tallies) {
+    fn report(&self, results: &SeedResults<Tallies>) -> ExitCode {
+        for (row, tallies) in self.rows.iter().zip(&results.total) {
             for (kind, tally) in self.kinds.iter().zip(tallies) {
                 println!("{:18} {:12} {tally}", row.name, kind.name);
             }
         }
-        println!("{}", self.summary(&state));
-        let undemanded = self.undemanded(&state);
-        for failure in state.failures.iter().chain(&undemanded) {
+        println!("{}", self.summary(results));
+        let undemanded = self.undemanded(&results.total);
+        for failure in results.failures.iter().chain(&undemanded) {
             eprintln!("{failure}");
         }
-        if state.failures.is_empty() && undemanded.is_empty() {
+        if results.failures.is_empty() && undemanded.is_empty() {
             println!(
                 "no wrong byte, nothing older than promised, no other key's bytes, nothing lost that had to be there"
             );
@@ -251,9 +201,9 @@ impl SeedRun {
 
     /// Returns the rows in which no lookup had to find anything. A run of such a row shows nothing: a store that
     /// loses everything would pass it.
-    fn undemanded(&self, state: &RunState) -> Vec<String> {
+    fn undemanded(&self, tallies: &Tallies) -> Vec<String> {
         let is_whole = self.arguments.faults.is_none();
-        let totals = self.rows.iter().zip(&state.tallies).filter(|_| is_whole).map(|(row, tallies)| {
+        let totals = self.rows.iter().zip(tallies).filter(|_| is_whole).map(|(row, tallies)| {
             let add = |mut total: Tally, tally: &Tally| {
                 total += *tally;
                 total

@@ -171,7 +171,6 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     tuning.ucfs_cluster_bytes = pick(&[32 << 10, 128 << 10]);
     tuning.esp_level_count = pick(&[3, 7]) as u32;
     tuning.page_bytes = pick(&[8 << 10, 64 << 10]);
-    tuning.log_group_read_bytes = pick(&[0, 0, 16 << 10, 64 << 10]);
     tuning.sorted_reads = pick(&[0, 0, 0, 1]) == 1;
     options
 }
@@ -183,7 +182,7 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
     // A trial assumes that entries older than the flush interval are flushed.
-    tuning.hashcache_group_window = Duration::ZERO;
+    tuning.group_window = Duration::ZERO;
     // Less than the length of the volume. Otherwise `esp` would evict everything.
     tuning.esp_threshold_bytes = 128 << 10;
     StoreOptions {

@@ -71,8 +71,10 @@ impl Cache {
                 FetchRole::Follower(outcome) => {
                     self.parts.counters.shared_fetches.fetch_add(1, Relaxed);
                     let Ok(outcome) = outcome.await else { continue };
-                    // A long value may be evicted before it is read.
                     match form.of(outcome.map_err(Error::Fetch)?).await {
+                        // A part of a long value was evicted before the rest is stored. Until then, this caller would
+                        // join the same fetch again at once.
+                        Err(Error::Gone) if let Some(stored) = self.parts.fetches.storing(key) => stored.storing.await,
                         Err(Error::Gone) => {}
                         value => return value,
                     }
@@ -130,7 +132,7 @@ impl Cache {
                 Ok(false)
             }
             UnstoredPart::Whole { mut writer, bytes } => match writer.write(bytes).await {
-                Ok(()) => writer.finish_if_unchanged().await,
+                Ok(()) => writer.finish_fetched().await,
                 Err(error) => Err(error),
             },
             UnstoredPart::Head { new, start } => self.store_value(key, new, Some(&start)).await,

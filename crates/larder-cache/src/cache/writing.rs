@@ -90,7 +90,15 @@ impl Cache {
 
     /// Stores a value in place of an older one.
     pub(crate) async fn replace_value(&self, key: &[u8], value: NewValue) -> Result<()> {
-        self.store_value(key, value, None).await.map(|_| ())
+        self.store_value(key, value, None).await?;
+        self.detach_fetch(key);
+        Ok(())
+    }
+
+    /// Keeps later callers from the fetch of a key that has changed, before the change is acknowledged. Otherwise they
+    /// would get the older value if the new one is evicted. The cost is a second fetch in that case.
+    pub(crate) fn detach_fetch(&self, key: &[u8]) {
+        self.parts.fetches.detach(key);
     }
 
     /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed

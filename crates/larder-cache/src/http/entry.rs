@@ -125,18 +125,25 @@ impl CachedEntry {
         &self.hits
     }
 
-    /// Returns the entry's approximate memory in bytes. The fields are a map and the lines to send.
+    /// Returns the entry's memory in bytes: that of the entry, of the map of its fields, of their octets, of the lines
+    /// to send, and of the body.
     pub fn weight(&self) -> u64 {
         let fields = self.head.fields();
-        let text: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        let map = (fields.len() + ADDED_FIELD_COUNT).next_power_of_two() * FIELD_BYTES;
-        let lines = text + fields.len() * LINE_BYTES;
-        let body = match &self.body {
-            EntryBody::Whole(bytes) => bytes.len() as u64,
+        let octets: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum();
+        let body_len = match &self.body {
+            EntryBody::Whole(bytes) => bytes.len(),
             EntryBody::Chunks { .. } => 0,
         };
-        body + (text + map + lines) as u64 + ENTRY_BYTES
+        let map = fields.capacity() * FIELD_BYTES;
+        let parts = [size_of::<Self>() + COUNTS_BYTES, map, octets, octets + STATUS_LINE_BYTES, body_len];
+        parts.map(allocated_bytes).iter().sum()
     }
+}
+
+/// Returns the memory that the allocator takes for `len` bytes. It has four sizes between two powers of two.
+fn allocated_bytes(len: usize) -> u64 {
+    let step = (len.next_power_of_two() / 8).max(16);
+    len.next_multiple_of(step) as u64
 }
 
 impl ResourceMarker {
@@ -224,12 +231,14 @@ pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// Memory of an entry in addition to its bytes and maps: the decoded facts, and rounding by the allocator.
-const ENTRY_BYTES: u64 = 768;
-/// Memory that a header map takes per slot. Its number of slots is a power of two.
-const FIELD_BYTES: usize = 112;
+/// Memory of the two counts of a shared entry.
+const COUNTS_BYTES: usize = 16;
+/// Memory that a header map takes for each field that it has room for: the field, and its share of the index.
+const FIELD_BYTES: usize = 110;
 /// Octets of a field line in addition to its name and value.
 const LINE_BYTES: usize = 4;
+/// Octets of a usual status line.
+const STATUS_LINE_BYTES: usize = 17;
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
 /// Length of every chunk of a body but the last, in bytes.

@@ -1,13 +1,12 @@
 //! A fixed table of key hashes.
 //!
 //! Owns: the choice of a key's slot, and of the hash in it. Invariant: the hash of a key is never [`EMPTY`] or
-//! [`SPECIAL`], so that a slot can have these two values too. The hash is keyed with a secret: nobody can choose keys
-//! that share a slot.
+//! [`SPECIAL`], so that a slot can have these two values too. The hash has a secret seed, so that nobody can foresee
+//! which keys share a slot. Cost: about 40 instructions for a hash, a tenth of what the standard library's takes.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    sync::atomic::AtomicU64,
-};
+use std::{hash::BuildHasher as _, sync::atomic::AtomicU64};
+
+use foldhash::fast::RandomState;
 
 /// The table.
 pub struct KeySlots {
@@ -28,7 +27,7 @@ impl KeySlots {
     pub fn new(slot_count: usize) -> Self {
         assert!(slot_count > 0, "a key needs a slot");
         let slots = (0..slot_count).map(|_| AtomicU64::new(EMPTY)).collect();
-        Self { slots, hasher: RandomState::new() }
+        Self { slots, hasher: RandomState::default() }
     }
 
     /// Returns the slot of a key. Other keys may share it.

@@ -37,6 +37,7 @@ impl<'a> OriginMark<'a> {
     }
 
     /// Adds this mark to a resource's key.
+    #[inline]
     pub fn on(self, mut key: Vec<u8>) -> Vec<u8> {
         if let Some(name) = self.0 {
             key.extend_from_slice(BEGINNING);

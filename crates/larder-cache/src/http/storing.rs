@@ -443,7 +443,8 @@ pub(super) fn site_of(primary: &[u8]) -> u64 {
     let after_scheme = scheme_end.map_or(0, |at| at + 3);
     let authority = &primary[after_scheme..];
     // An IPv6 address contains colons itself.
-    let address = authority.iter().position(|byte| *byte == b']').filter(|_| authority.starts_with(b"[")).unwrap_or(0);
+    let address = if authority.starts_with(b"[") { authority.iter().position(|byte| *byte == b']') } else { None };
+    let address = address.unwrap_or(0);
     let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
     let host = &authority[..end.map_or(authority.len(), |end| address + end)];
     host.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))

@@ -7,11 +7,11 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
+use super::{BodyPlace, DerivedFacts, FIELD_COUNT_MAX, Head, StoredHead};
 use crate::{
     DecodeError, SelectingFields, Timestamp, VaryMarker, VaryRule,
-    cache_control::ResponseDirectives,
     codec::{CodecReader, NUMBER_LEN_MAX, push_bytes, push_name, push_number, push_signed},
+    facts::Facts,
     freshness::Receipt,
     targeted::TargetList,
     vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
@@ -132,8 +132,8 @@ impl StoredHead {
         }
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let directives = ResponseDirectives::from_fields(&fields, targets);
-        Ok(Self::from_parts(&receipt, fields, selecting, targets, &directives).with_body(body))
+        let derived = DerivedFacts::of(&receipt, &Facts::of(&fields, targets));
+        Ok(Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body))
     }
 }
 

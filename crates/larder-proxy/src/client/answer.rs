@@ -27,6 +27,14 @@ pub(crate) enum ClientResponse {
 }
 
 impl ClientAnswer {
+    /// Takes the response if it is complete.
+    pub(crate) fn take_complete(&mut self) -> Option<ClientResponse> {
+        match self {
+            Self::Ready(response) => response.take(),
+            Self::Later(_) => None,
+        }
+    }
+
     /// Creates the answer that is a complete response.
     pub(crate) fn ready(response: Response<ResponseBody>) -> Self {
         Self::Ready(Some(ClientResponse::Fields(response)))

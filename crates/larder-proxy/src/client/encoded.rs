@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use crate::client::response_body::ResponseBody;
@@ -13,8 +14,14 @@ use crate::client::response_body::ResponseBody;
 pub(crate) struct EncodedResponse {
     /// The status line and the other field lines, in the thread's buffer.
     pub(crate) head: Vec<u8>,
-    pub(crate) status: StatusCode,
     pub(crate) body: ResponseBody,
+}
+
+/// The same response before its exchange is accounted for. It is small, because it is moved through several results.
+pub(crate) struct EncodedHit {
+    pub(crate) head: Vec<u8>,
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
 }
 
 thread_local! {

@@ -97,9 +97,6 @@ pub(crate) struct DoorConnection<D: Http1Door> {
     idle: Option<CountGuard>,
 }
 
-/// The head of a request, and why it is refused, if it is.
-type ArrivedHead = (RequestHead, Option<WireFault>);
-
 /// The socket of a connection, and what its exchanges share.
 struct SocketLink<D: Http1Door> {
     door: D,
@@ -170,8 +167,10 @@ impl<D: Http1Door> DoorConnection<D> {
             if is_at_start && self.link.door.is_for_successor() {
                 return Poll::Ready(Ok(self.link.socket.take()));
             }
-            let Some((head, fault)) = ready!(self.poll_head(context))? else { return Poll::Ready(Ok(None)) };
-            let mut exchange = Exchange::begin(&self.link.door, head, fault, context);
+            let mut arrived = None;
+            let fault = ready!(self.poll_head(&mut arrived, context))?;
+            let Some(head) = arrived else { return Poll::Ready(Ok(None)) };
+            let mut exchange = Exchange::begin(&mut self.link, head, fault, context);
             let Poll::Ready(outcome) = exchange.poll(&mut self.link, context)? else {
                 self.exchange = Some(Box::new(exchange));
                 return Poll::Pending;
@@ -189,28 +188,34 @@ impl<D: Http1Door> DoorConnection<D> {
         outcome == ExchangeOutcome::Switched
     }
 
-    /// Waits for the head of a request. Returns `None` if the client has left.
-    fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<ArrivedHead>>> {
+    /// Waits for the head of a request. Sets `arrived` to it, unless the client has left, and returns why it is
+    /// refused, if it is. A head that were returned would be copied by each result that it passes through.
+    fn poll_head(
+        &mut self,
+        arrived: &mut Option<RequestHead>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<WireFault>>> {
         let pipelined = std::mem::take(&mut self.link.received);
-        let mut taken = if pipelined.is_empty() { Ok(None) } else { self.take(&pipelined) };
+        let mut taken = if pipelined.is_empty() { Ok(()) } else { self.take(&pipelined, arrived) };
         drop(pipelined);
         loop {
             match taken {
-                Ok(None) => {}
-                Ok(Some(head)) => return Poll::Ready(Ok(Some((head, None)))),
+                Ok(()) if arrived.is_none() => {}
+                Ok(()) => return Poll::Ready(Ok(None)),
                 Err(RefusedHead { fault: fault @ WireFault::NoRequest, .. }) => {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
                 }
                 Err(RefusedHead { fault, head }) => {
                     self.link.is_last = true;
-                    return Poll::Ready(Ok(Some((*head, Some(fault)))));
+                    *arrived = Some(*head);
+                    return Poll::Ready(Ok(Some(fault)));
                 }
             }
             let read = arrivals::with(|buffer| {
                 let mut buffer = ReadBuf::new(&mut buffer[..HEAD_READ_BYTES]);
                 ready!(self.link.socket().poll_read(context, &mut buffer))?;
                 let octets = buffer.filled();
-                Poll::Ready(Ok::<_, io::Error>((!octets.is_empty()).then(|| self.take(octets))))
+                Poll::Ready(Ok::<_, io::Error>((!octets.is_empty()).then(|| self.take(octets, arrived))))
             });
             taken = match read {
                 Poll::Ready(Ok(Some(taken))) => taken,
@@ -227,8 +232,8 @@ impl<D: Http1Door> DoorConnection<D> {
         }
     }
 
-    /// Takes received octets. Returns the head once it is complete. What follows it is kept.
-    fn take(&mut self, octets: &[u8]) -> Result<Option<RequestHead>, RefusedHead> {
+    /// Takes received octets. Sets `arrived` to the head once it is complete. What follows it is kept.
+    fn take(&mut self, octets: &[u8], arrived: &mut Option<RequestHead>) -> Result<(), RefusedHead> {
         self.idle = None;
         self.link.door.note_head();
         let mut partial = std::mem::take(&mut self.partial);
@@ -242,7 +247,7 @@ impl<D: Http1Door> DoorConnection<D> {
         let octets = &octets[skipped..];
         if octets.is_empty() {
             self.examined = 0;
-            return Ok(None);
+            return Ok(());
         }
         let parsed = parse_request(octets, self.examined, self.is_first, self.link.door.limits());
         self.examined = 0;
@@ -252,14 +257,14 @@ impl<D: Http1Door> DoorConnection<D> {
                     self.link.received = Bytes::copy_from_slice(&octets[len..]);
                 }
                 self.is_first = false;
-                Ok(Some(head))
+                *arrived = Some(head);
             }
             None => {
                 self.examined = octets.len();
                 self.partial = if partial.is_empty() || skipped > 0 { octets.to_vec() } else { partial };
-                Ok(None)
             }
         }
+        Ok(())
     }
 }
 

@@ -155,21 +155,21 @@ impl ResponseBody {
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
-    /// Returns this body with its rate limited by `pacer`, if there is one.
-    pub(crate) fn paced(self, pacer: Option<Pacer>) -> Self {
-        match (self.source, pacer) {
-            (source @ (Source::Empty | Source::Breaking { .. }), _) | (source, None) => Self::of(source),
-            (inner, Some(pacer)) => Self::of(Source::Paced(Box::new(PacedBody { inner, piece: Bytes::new(), pacer }))),
+    /// Limits the rate of this body by `pacer`.
+    pub(crate) fn pace(&mut self, pacer: Pacer) {
+        if let Source::Empty | Source::Breaking { .. } = self.source {
+            return;
         }
+        let inner = std::mem::replace(&mut self.source, Source::Empty);
+        self.source = Source::Paced(Box::new(PacedBody { inner, piece: Bytes::new(), pacer }));
     }
 
     /// Attaches the ticket that is settled when this body has been sent or broken off.
-    pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
+    pub(crate) fn attach(&mut self, mut ticket: Ticket) {
         if self.is_end_stream() {
             ticket.note_sent(0, true);
         }
         self.ticket = Some(ticket);
-        self
     }
 
     fn of(source: Source) -> Self {

@@ -3,8 +3,8 @@
 //! Owns: the request to the origin, and the decision which responses its answer covers. The cache answers
 //! the client's request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has
 //! answered a request for the same URL by the client's own method and with its own credentials, and that answer
-//! describes the same response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost: one request each
-//! time; for a GET one for the first octet, so that an origin that knows ranges sends little.
+//! describes the same response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost:
+//! one request each time; for a GET one for the first octet, so that an origin that knows ranges sends little.
 
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,

@@ -1,8 +1,8 @@
 //! Decides whether a response of another node of the fleet is stored here too.
 //!
 //! Owns: the order of the decisions. `larder_cache::http::copies` knows which resources are popular and how much
-//! room there is. Invariant: room is taken before anything is stored. A copy that fails later does not give its room back, so copies
-//! never take more than their share.
+//! room there is. Invariant: room is taken before anything is stored. A copy that fails later does not give its room
+//! back, so copies never take more than their share.
 
 use larder_http::StoredHead;
 

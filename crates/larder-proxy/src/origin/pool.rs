@@ -6,12 +6,12 @@
 
 use larder_device::IgnorePoison;
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex},
     task::Context,
 };
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use http::Request;
 
 use crate::{

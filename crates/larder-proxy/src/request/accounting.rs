@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
 
 use crate::{
     client::{
-        encoded::EncodedResponse,
+        encoded::{EncodedHit, EncodedResponse},
         response_body::ResponseBody,
         ticket::{ExchangeContext, Ticket},
     },
@@ -66,13 +66,13 @@ impl ClientExchange {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn admit_body(&mut self, served: ServedResponse) -> Result<ServedResponse, Failure> {
+    pub(super) fn admit_body(&mut self, served: &ServedResponse) -> Result<(), Failure> {
         let needs_more = !served.response.body().is_at_hand();
         let has_memory = match &mut self.account.place {
             Some(place) if needs_more => place.begin_streaming(self.client.is_http2()),
             _ => true,
         };
-        if has_memory { Ok(served) } else { Err(Failure::Overloaded) }
+        if has_memory { Ok(()) } else { Err(Failure::Overloaded) }
     }
 
     /// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
@@ -83,7 +83,8 @@ impl ClientExchange {
         if !self.target.is_counted() {
             self.note_answered();
             let ticket = Ticket::new(Arc::clone(&self.client), None, None);
-            return served.response.map(|body| body.with_ticket(ticket));
+            served.response.body_mut().attach(ticket);
+            return served.response;
         }
         self.client.count(served.outcome);
         if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
@@ -94,23 +95,28 @@ impl ClientExchange {
         if self.client.says_goodbye() {
             served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        served.response.map(|body| body.paced(pacer).with_ticket(ticket))
+        let body = served.response.body_mut();
+        if let Some(pacer) = pacer {
+            body.pace(pacer);
+        }
+        body.attach(ticket);
+        served.response
     }
 
     /// Counts a hit whose head is encoded already, as [`Self::finish`] does. There is no access log.
-    pub(super) fn deliver_encoded(
-        &mut self,
-        request: &Request<impl Sized>,
-        mut response: EncodedResponse,
-    ) -> EncodedResponse {
+    pub(super) fn deliver_encoded(&mut self, request: &Request<impl Sized>, hit: EncodedHit) -> EncodedResponse {
         self.trace.enter(Step::Deliver);
         self.client.count(Outcome::MemoryHit);
         let pacer = self.pacer(request);
-        let about = self.account.context(Outcome::MemoryHit, response.status, false);
+        let about = self.account.context(Outcome::MemoryHit, hit.status, false);
         self.note_answered();
         let ticket = Ticket::new(Arc::clone(&self.client), None, Some(about));
-        response.body = response.body.paced(pacer).with_ticket(ticket);
         self.trace.enter(Step::Done);
+        let mut response = EncodedResponse { head: hit.head, body: ResponseBody::full(hit.body) };
+        if let Some(pacer) = pacer {
+            response.body.pace(pacer);
+        }
+        response.body.attach(ticket);
         response
     }
 

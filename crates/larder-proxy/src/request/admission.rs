@@ -57,7 +57,7 @@ impl ClientExchange {
         let mut body = ClientBody::Arriving(ReceivedBody::of_request(request));
         if question::may_be(&asked) {
             let read = question::read(&self.worker, body).await?;
-            asked = question::asked(asked, &read);
+            question::apply(RequestHead::unshared(&mut asked), &read);
             body = ClientBody::Read(read);
         }
         // A question's body is part of its key, so that it is answered like a GET.
@@ -66,8 +66,7 @@ impl ClientExchange {
         if let Step::Change = step {
             self.body = Some(Box::new(body));
         }
-        let admitted =
-            self.admitted.insert(AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) });
+        let admitted = self.admitted.insert(AdmittedRequest { worker: Arc::clone(&self.worker), asked });
         if matches!(step, Step::Pass | Step::Change) {
             admitted.asked.check_line()?;
         }
@@ -78,7 +77,10 @@ impl ClientExchange {
     ///
     /// # Errors
     /// The request is refused or cannot be forwarded.
-    pub(super) async fn admit_head(&mut self, request: &mut Request<IncomingBody>) -> Result<RequestHead, Failure> {
+    pub(super) async fn admit_head(
+        &mut self,
+        request: &mut Request<IncomingBody>,
+    ) -> Result<Arc<RequestHead>, Failure> {
         self.check_head(request)?;
         if self.client.is_http2() {
             http2::frame_body(request);
@@ -92,8 +94,8 @@ impl ClientExchange {
         let mut asked = self.take_apart(&self.target, request, key)?;
         self.check_trust(&asked).await?;
         if sink.is_of_use() {
-            asked.interim =
-                Some(Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker);
+            let taker = Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker;
+            RequestHead::unshared(&mut asked).interim = Some(taker);
         }
         Ok(asked)
     }
@@ -145,6 +147,8 @@ impl ClientExchange {
 
     /// Parses the head of a request for `target`. `known_key` is its key, if that is known.
     ///
+    /// The head is in its last place at once. On its way through futures and results it would be copied again and again.
+    ///
     /// # Errors
     /// The request cannot be forwarded, because it is malformed or loops.
     pub(super) fn take_apart(
@@ -152,7 +156,7 @@ impl ClientExchange {
         target: &Target,
         request: &mut Request<impl Sized>,
         known_key: Option<Vec<u8>>,
-    ) -> Result<RequestHead, Failure> {
+    ) -> Result<Arc<RequestHead>, Failure> {
         let client = &*self.client;
         let shared = &self.worker.shared;
         let mut fields = std::mem::take(request.headers_mut());
@@ -201,7 +205,7 @@ impl ClientExchange {
         let is_by_sibling = target.sibling().is_some();
         // Parsed once, after the rules have removed what they ignore.
         let directives = RequestDirectives::from_fields(&fields);
-        Ok(RequestHead {
+        Ok(Arc::new(RequestHead {
             method,
             fields,
             directives,
@@ -224,7 +228,7 @@ impl ClientExchange {
             session_rules,
             is_by_sibling,
             question: None,
-        })
+        }))
     }
 }
 

@@ -60,10 +60,14 @@ impl ClientExchange {
     }
 
     /// Keeps an admitted request to a build cache, and returns its next step.
-    pub(super) fn admit_to_build_cache(&mut self, mut asked: RequestHead, request: Box<Request<IncomingBody>>) -> Step {
-        let step = self.step_in_build_cache(&mut asked);
+    pub(super) fn admit_to_build_cache(
+        &mut self,
+        mut asked: Arc<RequestHead>,
+        request: Box<Request<IncomingBody>>,
+    ) -> Step {
+        let step = self.step_in_build_cache(RequestHead::unshared(&mut asked));
         self.body = Some(Box::new(ClientBody::Arriving(ReceivedBody::of_request(request))));
-        self.admitted = Some(AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) });
+        self.admitted = Some(AdmittedRequest { worker: Arc::clone(&self.worker), asked });
         step
     }
 

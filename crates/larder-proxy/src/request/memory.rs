@@ -28,7 +28,7 @@ use crate::{
         mark::OriginMark,
     },
     client::{
-        encoded::{EncodedResponse, scratch},
+        encoded::{EncodedHit, scratch},
         response_body::ResponseBody,
     },
     clock,
@@ -48,7 +48,6 @@ use crate::{
 };
 
 /// The result of a look into memory for a request.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum MemoryState {
     Answer(MemoryAnswer),
     /// Nothing that answers it, under this key.
@@ -59,9 +58,10 @@ enum MemoryState {
 
 /// A response from memory.
 pub(super) enum MemoryAnswer {
-    Served(ServedResponse),
+    /// Boxed, because it is rare and large, and the other one would be moved at its size.
+    Served(Box<ServedResponse>),
     /// A hit whose head is encoded already.
-    Encoded(EncodedResponse),
+    Encoded(EncodedHit),
 }
 
 impl ClientExchange {
@@ -191,20 +191,16 @@ impl ClientExchange {
         let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
-            && let Some(response) = encoded(marks, &wanted, &entry)
+            && let Some(encoded) = encoded(marks, &wanted, &entry)
         {
             note();
-            return Some(MemoryAnswer::Encoded(response));
+            return Some(MemoryAnswer::Encoded(encoded));
         }
         let answered = hit::answer::<OriginFetcher>(&wanted, &entry, None)?;
         note();
         let outcome = if answered.is_conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-        Some(MemoryAnswer::Served(ServedResponse {
-            response: answered.response.map(ResponseBody::from),
-            outcome,
-            origin: None,
-            why: None,
-        }))
+        let response = answered.response.map(ResponseBody::from);
+        Some(MemoryAnswer::Served(Box::new(ServedResponse { response, outcome, origin: None, why: None })))
     }
 
     /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
@@ -242,7 +238,7 @@ impl ClientExchange {
 
 /// Answers a plain GET over HTTP/1.1 from a response in memory, with the stored lines. Returns `None` if the response
 /// has another form.
-fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedResponse> {
+fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedHit> {
     let EntryBody::Whole(body) = &entry.body else { return None };
     let status = entry.head.status();
     let has_body = *wanted.method == Method::GET && status != StatusCode::NO_CONTENT;
@@ -261,5 +257,5 @@ fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry
         wanted.status.push(&mut head, &marks.response.cache_name);
     }
     head.extend_from_slice(b"\r\n");
-    Some(EncodedResponse { head, status, body: ResponseBody::full(body.clone()) })
+    Some(EncodedHit { head, status, body: body.clone() })
 }

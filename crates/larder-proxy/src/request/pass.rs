@@ -6,6 +6,7 @@
 
 use http::{HeaderMap, Method, StatusCode, response};
 use larder_cache::http::{answer::pass::with_origin_status, fetcher::RequestEdits};
+use larder_device::pinned;
 use larder_http::{CacheStatus, cache_status::Forward};
 
 use crate::{
@@ -56,7 +57,7 @@ impl AdmittedRequest {
     async fn pass_unplanned(&self) -> Result<ServedResponse, Failure> {
         self.query().check_may_ask()?;
         // Boxed, because it is large and rarely needed, and would enlarge every future that may need it.
-        let (head, body) = Box::pin(self.ask(None)).await?;
+        let (head, body) = pinned(|| self.ask(None)).await?;
         let status = with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
         Ok(self.respond(PassedResponse { status: head.status, fields: head.headers, body }, status))
     }

@@ -44,17 +44,17 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
     Ok(read.freeze())
 }
 
-/// Returns the request to answer, now that its body was read: like a GET if the body is a question, unchanged
-/// otherwise.
-pub(super) fn asked(mut asked: RequestHead, body: &Bytes) -> RequestHead {
+/// Makes a request whose body was read one that is answered like a GET, if the body is a question.
+pub(super) fn apply(asked: &mut RequestHead, body: &Bytes) {
     let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));
-    let Some(key) = key else { return asked };
-    asked = RequestHead { method: Method::GET, key: Some(key.into()), question, ..asked };
+    let Some(key) = key else { return };
+    asked.method = Method::GET;
+    asked.key = Some(key.into());
+    asked.question = question;
     // Packs never change, and git sends these fields with every request.
     for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
         asked.fields.remove(name);
     }
     asked.directives = RequestDirectives::default();
-    asked
 }

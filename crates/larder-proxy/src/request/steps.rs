@@ -9,6 +9,7 @@
 use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
+use larder_device::pinned;
 use larder_wire::WireFault;
 
 use crate::{
@@ -139,17 +140,18 @@ pub(crate) fn answer(
             Step::Gate => exchange.pass_gate(fault.take(), &mut request),
             Step::Resolve => exchange.resolve(&mut request),
             Step::Memory => match exchange.look_in_memory(&request) {
-                Ok(MemoryAnswer::Encoded(response)) => {
-                    let response = exchange.deliver_encoded(&request, response);
+                Ok(MemoryAnswer::Encoded(hit)) => {
+                    let response = exchange.deliver_encoded(&request, hit);
                     return ClientAnswer::Ready(Some(ClientResponse::Encoded(response)));
                 }
-                Ok(MemoryAnswer::Served(served)) => Ok(Onward::Served(served)),
+                Ok(MemoryAnswer::Served(served)) => Ok(Onward::Served(*served)),
                 Err(step) => Ok(Onward::To(step)),
             },
             Step::Own if let Some(served) = exchange.answer_at_once() => Ok(Onward::Served(served)),
             _ if exchange.reserve(&request) => {
                 exchange.note_waiting(request);
-                return ClientAnswer::Later(Box::pin(drive(Box::new(exchange))));
+                let exchange = Box::new(exchange);
+                return ClientAnswer::Later(pinned(move || drive(exchange)));
             }
             _ => Err(Failure::Overloaded),
         };
@@ -171,14 +173,14 @@ pub(crate) fn answer(
 async fn drive(mut exchange: Box<ClientExchange>) -> Response<ResponseBody> {
     let answered = loop {
         let onward = match exchange.trace.step() {
-            Step::Own => Box::pin(exchange.answer_itself()).await,
-            Step::Tunnel => Box::pin(exchange.open_tunnel()).await,
-            Step::Switch => Box::pin(exchange.switch()).await,
-            Step::Admit => Box::pin(exchange.admit()).await,
-            Step::Cache => Box::pin(exchange.look_in_cache()).await,
+            Step::Own => pinned(|| exchange.answer_itself()).await,
+            Step::Tunnel => pinned(|| exchange.open_tunnel()).await,
+            Step::Switch => pinned(|| exchange.switch()).await,
+            Step::Admit => pinned(|| exchange.admit()).await,
+            Step::Cache => pinned(|| exchange.look_in_cache()).await,
             Step::Fetch => exchange.fetch().await,
-            Step::Pass => Box::pin(exchange.pass()).await,
-            Step::Change => Box::pin(exchange.change()).await,
+            Step::Pass => pinned(|| exchange.pass()).await,
+            Step::Change => pinned(|| exchange.change()).await,
             step @ (Step::Gate | Step::Resolve | Step::Memory | Step::Deliver | Step::Done) => {
                 unreachable!("{step:?} does not wait")
             }

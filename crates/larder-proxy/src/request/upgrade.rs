@@ -71,7 +71,7 @@ impl ClientExchange {
         let mut request = self.take_request();
         let asked = self.admit_head(&mut request).await?;
         asked.check_line()?;
-        let admitted = AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) };
+        let admitted = AdmittedRequest { worker: Arc::clone(&self.worker), asked };
         let switched = match admitted.ask_to_switch(PendingOpaque::of(&mut request, &self.client.switch)).await? {
             UpgradeReply::Switched(switched) => switched,
             UpgradeReply::Declined(served) => return Ok(Onward::Served(served)),

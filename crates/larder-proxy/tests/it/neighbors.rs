@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_proxy::Outcome;
-use larder_store::{Policy, StoreOptions, Tuning};
+use larder_store::{Policy, StoreOptions};
 
 use crate::support::{Fixture, Received, Reply, eventually};
 
@@ -46,19 +46,12 @@ fn what_was_invalidated_does_not_come_back_with_its_neighbors() {
 
 /// Returns the policies that read entries along with the requested one.
 fn policies_with_groups() -> impl Iterator<Item = &'static Policy> {
-    Policy::all().iter().filter(|policy| policy.brings_neighbors(&tuning()))
-}
-
-/// Returns constants with which `log` reads groups, too.
-fn tuning() -> Tuning {
-    let mut tuning = Tuning::default();
-    tuning.log_group_read_bytes = 128 << 10;
-    tuning
+    Policy::all().iter().filter(|policy| policy.brings_neighbors())
 }
 
 /// Starts a proxy with one viewed page, all of it on the device and nothing in memory.
 fn viewed(policy: &'static Policy) -> Fixture {
-    let options = |options: &mut StoreOptions| (options.policy, options.tuning) = (policy, tuning());
+    let options = |options: &mut StoreOptions| options.policy = policy;
     let fixture = Fixture::with_options(options, answer, |config| {
         config.hot_bytes = 8 << 20;
         config.policy.cache.group_window = Duration::from_secs(60);

@@ -429,7 +429,7 @@ fn reads_of_squid(outcome: &BedOutcome) -> String {
 }
 
 fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
-    tuning.hashcache_group_window = Duration::from_secs(whole("hashcache.group_window_s"));
+    tuning.group_window = Duration::from_secs(whole("hashcache.group_window_s"));
     if name == "hashcache-log-lru" {
         tuning.set("hashcache_positions", TuningValue::Number(whole("hashcache.positions")))?;
     }

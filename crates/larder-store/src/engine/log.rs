@@ -18,7 +18,6 @@ pub(crate) mod costs;
 mod discovery;
 pub(crate) mod eviction;
 mod gate;
-mod group_reads;
 mod groups;
 pub(crate) mod index;
 pub(crate) mod layout;
@@ -98,7 +97,9 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
     let size_bytes = options.size_bytes;
     let segment_bytes = options.segment_size_bytes.unwrap_or_else(|| match form {
         LogForm::Packed => options::segment_bytes_default(size_bytes),
-        LogForm::Plain | LogForm::Probation if row.is_grouped() => options::grouped_segment_bytes(size_bytes),
+        LogForm::Plain | LogForm::Probation if matches!(row, LogRow::Located(_)) && row.is_grouped() => {
+            options::grouped_segment_bytes(size_bytes)
+        }
         LogForm::Plain | LogForm::Probation => options::whole_entries_segment_bytes(size_bytes),
     });
     let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
@@ -217,7 +218,7 @@ impl LogEngine {
         index.begin_loading();
         let mut log = LogState::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         if row.is_grouped() {
-            log.group_records(volume.options.tuning.hashcache_group_window);
+            log.group_records(volume.options.tuning.group_window);
         }
         if volume.shape.has_probation() {
             log.keep_probation();

@@ -30,7 +30,7 @@ pub(crate) struct LogOrder {
 }
 
 /// The two generations of segments in a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SegmentRow {
     /// Entries that were requested again, all replacements, and all removals.
     Main,

@@ -21,7 +21,8 @@ pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
 /// In a short listing: the expiry time follows.
 const FLAG_EXPIRY: u8 = 1 << 1;
-/// In a short listing: the gap after the previous record follows.
+/// In a short listing: the gap after the previous record follows. A gap of 0 marks a record that is read along with the
+/// one before it. Programs that know no such records read the listing as any other.
 const FLAG_GAP: u8 = 1 << 2;
 /// In a short listing: the record is a part of a body.
 const FLAG_PART: u8 = 1 << 3;
@@ -47,6 +48,8 @@ pub(crate) struct TrailerRecord {
     /// Number of 8 KiB blocks to read from here to get the record and the following ones of its group; 0 for the record
     /// alone.
     pub(crate) run_blocks: u8,
+    /// Whether it is read along with the record before it, which is next to it. Long listings do not tell.
+    pub(crate) follows: bool,
     /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,
 }
@@ -127,11 +130,13 @@ impl<'a> ListWriter<'a> {
         assert!(listing.start_bytes >= self.end_bytes, "records are listed in the order in which they stand");
         let gap = (listing.start_bytes - self.end_bytes) / step;
         let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
-        let flags = listing.kind.flag() | flag(listing.expires_at != 0, FLAG_EXPIRY) | flag(gap > 0, FLAG_GAP);
+        assert!(gap == 0 || !listing.follows, "a record that follows another is next to it");
+        let has_gap = gap > 0 || listing.follows;
+        let flags = listing.kind.flag() | flag(listing.expires_at != 0, FLAG_EXPIRY) | flag(has_gap, FLAG_GAP);
         self.list.push(flags);
         self.list.extend_from_slice(&listing.key_hash.0.to_le_bytes());
         self.add_number(listing.len_bytes / step);
-        if gap > 0 {
+        if has_gap {
             self.add_number(gap);
         }
         if listing.expires_at != 0 {
@@ -175,7 +180,7 @@ pub(crate) fn listing_bytes(geometry: &SegmentGeometry, end_bytes: u32, listing:
         u64::from((u32::BITS - (number | 1).leading_zeros()).div_ceil(NUMBER_BITS))
     };
     let gap = listing.start_bytes - end_bytes;
-    let gap_bytes = if gap > 0 { number_bytes(gap) } else { 0 };
+    let gap_bytes = if gap > 0 || listing.follows { number_bytes(gap) } else { 0 };
     SHORT_LISTING_BYTES + number_bytes(listing.len_bytes) + gap_bytes + if listing.expires_at == 0 { 0 } else { 4 }
 }
 
@@ -271,18 +276,36 @@ impl TrailerFooter {
                 TrailerRecord::decode_long(&mut fields)?
             };
             let end = u64::from(listing.start_bytes) + u64::from(listing.len_bytes);
-            if end > geometry.segment_bytes || listing.len_bytes == 0 {
+            let follows_none = listing.follows && listings.is_empty();
+            if end > geometry.segment_bytes || listing.len_bytes == 0 || follows_none {
                 return None;
             }
             listings.push(listing);
+            if listing.follows {
+                TrailerRecord::extend_run(&mut listings);
+            }
         }
         Some(listings)
     }
 }
 
 impl TrailerRecord {
+    /// Extends the run of the last record by that record, if it follows another. Returns the sectors from the first
+    /// record of the run to its end.
+    pub(crate) fn extend_run(listings: &mut [Self]) -> u64 {
+        let Some(last) = listings.last().copied() else { return 0 };
+        let first = listings.iter_mut().rfind(|listing| !listing.follows);
+        let first = first.expect("the first record of a segment follows none");
+        let run_bytes = last.end_bytes() - first.start_bytes;
+        let sectors = sectors_spanned(first.start_bytes.into(), run_bytes.into());
+        if last.follows {
+            first.run_blocks = Self::blocks_of_run(sectors);
+        }
+        sectors
+    }
+
     /// Returns the [`Self::run_blocks`] for `sectors`.
-    pub(crate) fn blocks_of_run(sectors: u64) -> u8 {
+    fn blocks_of_run(sectors: u64) -> u8 {
         sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
     }
 
@@ -314,7 +337,7 @@ impl TrailerRecord {
         start_bytes.checked_add(len_bytes)?;
         // Parts exist only if records share sectors.
         let kind = ListedKind::of_flags(flags & FLAG_TOMBSTONE);
-        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks, expires_at })
+        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks, follows: false, expires_at })
     }
 
     fn decode_short(fields: &mut FieldReader<'_>, geometry: &SegmentGeometry, end_bytes: u32) -> Option<Self> {
@@ -323,11 +346,12 @@ impl TrailerRecord {
         let key_hash = KeyHash(fields.u64()?);
         let len_bytes = number(fields)?.checked_mul(step)?;
         let gap = if flags & FLAG_GAP == 0 { 0 } else { number(fields)?.checked_mul(step)? };
+        let follows = flags & FLAG_GAP != 0 && gap == 0;
         let expires_at = if flags & FLAG_EXPIRY == 0 { 0 } else { fields.u32()? };
         let start_bytes = end_bytes.checked_add(gap)?;
         start_bytes.checked_add(len_bytes)?;
         let kind = ListedKind::of_flags(flags);
-        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, expires_at })
+        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, follows, expires_at })
     }
 }
 
@@ -361,6 +385,7 @@ mod tests {
                 len_bytes: (if n.is_multiple_of(3) { 301 } else { 30 + n }) * step,
                 kind: if n % 2 == 1 { ListedKind::Tombstone } else { ListedKind::Entry },
                 run_blocks: n as u8 * run_blocks,
+                follows: false,
                 expires_at: n,
             };
             let listings: Vec<_> = (0..6).map(listing).collect();
@@ -402,6 +427,7 @@ mod tests {
             len_bytes: 2168,
             kind: ListedKind::Part,
             run_blocks: 0,
+            follows: false,
             expires_at: 0,
         };
         let taken = |end_bytes, listing| {
@@ -414,5 +440,6 @@ mod tests {
         assert_eq!(taken(64, listing), 11);
         assert_eq!(taken(64, TrailerRecord { len_bytes: 664, ..listing }), 10);
         assert_eq!(taken(0, TrailerRecord { expires_at: 7, ..listing }), 16);
+        assert_eq!(taken(64, TrailerRecord { follows: true, ..listing }), 12);
     }
 }

@@ -156,8 +156,8 @@ impl EngineRow {
 
     pub(super) const fn writes(self) -> WriteAxis {
         match self {
-            Self::Log(LogRow::Located(LocatedRow::Grouped)) => WriteAxis::UnitsByGroup,
-            Self::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain | LocatedRow::Recent)) => WriteAxis::Units,
+            Self::Log(row) if row.is_grouped() => WriteAxis::UnitsByGroup,
+            Self::Log(_) => WriteAxis::Units,
             Self::Mapped(MappedRow::Slots(schedule)) => match schedule {
                 SlotSchedule::Through => WriteAxis::Through,
                 SlotSchedule::Asynchronous => WriteAxis::Asynchronous,
@@ -174,7 +174,7 @@ impl EngineRow {
 
     pub(super) const fn reads(self) -> ReadAxis {
         match self {
-            Self::Log(LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => ReadAxis::Groups,
+            Self::Log(row) if row.is_grouped() => ReadAxis::Groups,
             Self::Mapped(MappedRow::Slots(schedule)) => match schedule {
                 SlotSchedule::Through | SlotSchedule::Pages => ReadAxis::Direct,
                 SlotSchedule::Asynchronous => ReadAxis::Asynchronous,
@@ -182,7 +182,7 @@ impl EngineRow {
             },
             Self::Table(TableRow::Sets) => ReadAxis::WholeSet,
             Self::Clusters => ReadAxis::Clusters,
-            Self::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Plain))
+            Self::Log(_)
             | Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Bitmap)
             | Self::Table(TableRow::Bins | TableRow::TaggedSets | TableRow::RecentlyTaggedSets)
             | Self::Tiny => ReadAxis::Direct,
@@ -223,8 +223,8 @@ impl LogRow {
     /// Returns whether entries that were requested together are stored and read together.
     pub(crate) const fn is_grouped(self) -> bool {
         match self {
-            Self::Located(LocatedRow::Grouped | LocatedRow::Recent) => true,
-            Self::Located(LocatedRow::Plain) | Self::Packed(_) => false,
+            Self::Packed(_) | Self::Located(LocatedRow::Grouped | LocatedRow::Recent) => true,
+            Self::Located(LocatedRow::Plain) => false,
         }
     }
 }

@@ -148,7 +148,7 @@ impl Plan {
         };
         let rows: Vec<_> = Policy::all().iter().map(predict).collect();
         let (recommended, reason) = recommend(&rows, wishes);
-        let advice = constants::advice(wishes, figures);
+        let advice = constants::advice(wishes);
         Self { rows, recommended, reason, advice, device: figures.path.clone() }
     }
 }

@@ -3,6 +3,7 @@
 //! Invariant: a version counts as older than a change only if it is so in every order in which the calls may have taken
 //! effect, so a broken law is never the order's fault. Laws 1, 3, 4, 6, 10 and 12 are judged here.
 
+use super::chronicle::{Chronicle, Purge, Subject};
 use crate::content;
 use std::ops::Range;
 
@@ -41,21 +42,6 @@ pub(super) enum VersionOrigin {
     Written,
 }
 
-/// The values that a removal covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
-    Key(u64),
-    Tag(u64),
-    All,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Purge {
-    subject: Subject,
-    called: u64,
-    acknowledged: Option<u64>,
-}
-
 /// A lookup in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
@@ -68,49 +54,16 @@ pub(super) struct Look {
 
 /// The history of all keys.
 pub(super) struct Model {
-    now: u64,
-    pub(super) now_ms: u64,
-    life: u64,
+    pub(super) chronicle: Chronicle,
     pub(super) versions: Vec<Version>,
-    purges: Vec<Purge>,
-    /// Versions stored before this tick survive a kill and a power loss.
-    durable: u64,
     /// Bytes that were given to the store.
     pub(super) stored_bytes: u64,
     pub(super) room_bytes: u64,
-    /// Set if the store never fails, so that nothing may be lost.
-    pub(super) is_harmless: bool,
-    /// Set if the device has lied or failed, so that older data may come back at the next start.
-    pub(super) has_lied: bool,
-    /// The first broken law.
-    pub(super) broken: Option<String>,
 }
 
 impl Model {
-    pub(super) fn new(now_ms: u64, room_bytes: u64, is_harmless: bool) -> Self {
-        Self {
-            now: 0,
-            now_ms,
-            life: 0,
-            versions: Vec::new(),
-            purges: Vec::new(),
-            durable: 0,
-            stored_bytes: 0,
-            room_bytes,
-            is_harmless,
-            has_lied: false,
-            broken: None,
-        }
-    }
-
-    pub(super) fn tick(&mut self) -> u64 {
-        self.now += 1;
-        self.now
-    }
-
-    /// Notes the first broken law.
-    pub(super) fn break_law(&mut self, what: String) {
-        self.broken.get_or_insert(what);
+    pub(super) fn new(chronicle: Chronicle, room_bytes: u64) -> Self {
+        Self { chronicle, versions: Vec::new(), stored_bytes: 0, room_bytes }
     }
 
     /// Begins a version with a length that no other version of its key has. Returns its number.
@@ -120,9 +73,9 @@ impl Model {
             version.len += 1;
         }
         version.number = number;
-        version.began = self.tick();
+        version.began = self.chronicle.tick();
         version.effect_from = version.began;
-        version.life = self.life;
+        version.life = self.chronicle.life;
         self.versions.push(version);
         number
     }
@@ -133,8 +86,8 @@ impl Model {
 
     /// Notes that all bytes of a version are there.
     pub(super) fn complete(&mut self, number: u64) {
-        let now = self.tick();
-        let now_ms = self.now_ms;
+        let now = self.chronicle.tick();
+        let now_ms = self.chronicle.now_ms;
         let version = self.version(number);
         version.complete = Some(now);
         // The cache may take the time a little later than this.
@@ -144,7 +97,7 @@ impl Model {
 
     /// Notes that the write of a version has ended.
     pub(super) fn settle(&mut self, number: u64, is_stored: bool) {
-        let now = self.tick();
+        let now = self.chronicle.tick();
         let version = self.version(number);
         version.settled = Some(now);
         version.is_stored |= is_stored;
@@ -154,58 +107,34 @@ impl Model {
     pub(super) fn begin_fetch(&mut self, version: Version, look: &Look) -> u64 {
         let key = version.key;
         if self.is_still_required(look) {
-            self.break_law(format!("law 10: key {key} is fetched although it must be stored"));
+            self.chronicle.break_law(format!("law 10: key {key} is fetched although it must be stored"));
         }
         let running = self.versions.iter().find(|other| {
+            let asked = other.asked.min(look.began);
             other.key == key
                 && other.origin == VersionOrigin::Fetched
                 && other.complete.is_none()
                 && other.settled.is_none()
-                && !self.purges.iter().any(|purge| purge.detaches(key) && !purge.is_before(other.asked.min(look.began)))
+                && !self.chronicle.purges.iter().any(|purge| purge.detaches(key) && !purge.is_before(asked))
+                && !self.versions.iter().any(|newer| newer.detaches(key) && newer.settled >= Some(asked))
         });
         if let Some(running) = running {
             let number = running.number;
-            self.break_law(format!("law 6: key {key} is fetched although fetch {number} is running"));
+            self.chronicle.break_law(format!("law 6: key {key} is fetched although fetch {number} is running"));
         }
         self.begin(version)
     }
 
     pub(super) fn begin_look(&mut self, key: u64) -> Look {
-        let began = self.tick();
-        Look { key, began, began_ms: self.now_ms, is_required: self.is_required(key) }
+        let began = self.chronicle.tick();
+        Look { key, began, began_ms: self.chronicle.now_ms, is_required: self.is_required(key) }
     }
 
-    pub(super) fn begin_purge(&mut self, subject: Subject) -> usize {
-        let called = self.tick();
-        self.purges.push(Purge { subject, called, acknowledged: None });
-        self.purges.len() - 1
-    }
-
-    pub(super) fn acknowledge(&mut self, purge: usize) {
-        let now = self.tick();
-        self.purges[purge].acknowledged = Some(now);
-    }
-
-    /// Notes that everything stored before `called` is durable.
-    pub(super) fn note_sync(&mut self, called: u64) {
-        self.durable = self.durable.max(called);
-    }
-
-    /// Ends a life. After a power loss, removals of keys are known only if they were synced.
+    /// Ends a life.
     pub(super) fn restart(&mut self, is_power_cut: bool) {
-        self.tick();
-        self.life += 1;
-        let durable = self.durable;
-        let has_lied = self.has_lied;
-        self.purges.iter_mut().for_each(|purge| {
-            let is_lost = is_power_cut && matches!(purge.subject, Subject::Key(_));
-            let is_durable = purge.acknowledged.is_some_and(|acknowledged| acknowledged < durable);
-            if has_lied || is_lost && !is_durable {
-                purge.acknowledged = None;
-            }
-        });
+        self.chronicle.restart(is_power_cut);
+        let Chronicle { now, durable, .. } = self.chronicle;
         // Writes and fetches ended with the process, and what was stored last may be lost.
-        let now = self.now;
         self.versions.iter_mut().for_each(|version| _ = version.settled.get_or_insert(now));
         let is_durable = |version: &Version| version.settled.is_some_and(|settled| settled < durable);
         // A replacement that is lost takes the version before it along: a damaged record hides older ones.
@@ -216,7 +145,7 @@ impl Model {
 
     /// Judges bytes of `range` of a value of `len` bytes, which `look` found.
     pub(super) fn judge(&mut self, look: &Look, len: u64, range: Range<u64>, bytes: &[u8]) -> Result<(), String> {
-        self.tick();
+        self.chronicle.tick();
         let key = look.key;
         let Some(seen) = self.versions.iter().find(|version| version.key == key && version.len == len) else {
             return Err(format!("law 1: key {key} has {len} bytes, as no version of it"));
@@ -228,7 +157,9 @@ impl Model {
         if seen.complete.is_none() {
             return Err(format!("law 3: key {key}: version {number} was never complete"));
         }
-        if let Some(purge) = self.purges.iter().find(|purge| purge.is_before(look.began) && purge.covers(seen)) {
+        if let Some(purge) =
+            self.chronicle.purges.iter().find(|purge| purge.is_before(look.began) && purge.covers(seen))
+        {
             let subject = purge.subject;
             return Err(format!("law 4: key {key}: version {number} is older than the removal of {subject:?}"));
         }
@@ -262,7 +193,7 @@ impl Model {
 
     /// Returns whether a version is of the present life.
     pub(super) fn is_present(&self, version: &Version) -> bool {
-        version.life == self.life
+        version.life == self.chronicle.life
     }
 
     /// Returns whether a value of a key was stored, and nothing that happened since may have removed it.
@@ -274,16 +205,16 @@ impl Model {
         let is_safe = |version: &Version| {
             let is_fresh = version.fresh_ms.is_none();
             let is_removed = |purge: &Purge| purge.matches(version) && !purge.is_before(version.asked);
-            is_fresh && !self.purges.iter().any(is_removed)
+            is_fresh && !self.chronicle.purges.iter().any(is_removed)
         };
         let may_count = |version: &&Version| version.key == key && version.settled.is_none_or(|at| at >= last.asked);
-        self.is_harmless && self.has_room() && self.versions.iter().filter(may_count).all(is_safe)
+        self.chronicle.is_harmless && self.has_room() && self.versions.iter().filter(may_count).all(is_safe)
     }
 
     /// Returns whether a lookup has to find something although time has passed since its beginning.
     fn is_still_required(&self, look: &Look) -> bool {
         let touches = |purge: &Purge| purge.detaches(look.key) && !purge.is_before(look.began);
-        look.is_required && self.is_required(look.key) && !self.purges.iter().any(touches)
+        look.is_required && self.is_required(look.key) && !self.chronicle.purges.iter().any(touches)
     }
 
     /// Returns whether so little was stored that nothing had to be evicted.
@@ -291,16 +222,26 @@ impl Model {
         self.stored_bytes < self.room_bytes
     }
 
+    /// Returns whether more is written at once than may wait for the device. A store without a maintenance thread tries
+    /// a second time after a flush, and then refuses an entry, because nothing else would make room.
+    pub(super) fn is_crowded(&self) -> bool {
+        let open = self.versions.iter().filter(|version| version.settled.is_none());
+        let Some(since) = open.map(|version| version.asked).min() else { return false };
+        let overlapping = self.versions.iter().filter(|version| version.settled.is_none_or(|at| at >= since));
+        overlapping.map(|version| version.len + ENTRY_BYTES).sum::<u64>() > DIRTY_BYTES
+    }
+
     /// Returns whether a fetched value may be left out of the store: its key or one of its tags changed meanwhile.
     pub(super) fn may_refuse(&self, number: u64) -> bool {
         let version = &self.versions[number as usize];
-        let is_purged = self.purges.iter().any(|purge| purge.matches(version) && !purge.is_before(version.asked));
+        let is_purged =
+            self.chronicle.purges.iter().any(|purge| purge.matches(version) && !purge.is_before(version.asked));
         let overlaps = |other: &&Version| {
             other.number != number
                 && other.key == version.key
                 && other.settled.is_none_or(|settled| settled > version.asked)
         };
-        let is_excused = !self.is_harmless || !self.has_room();
+        let is_excused = !self.chronicle.is_harmless || !self.has_room();
         is_purged || is_excused || self.versions.iter().any(|other| overlaps(&other))
     }
 
@@ -312,30 +253,28 @@ impl Model {
                 VersionOrigin::Conditional | VersionOrigin::Fetched => seen.began < newer.effect_from,
             };
             newer.key == seen.key
-                && newer.origin == VersionOrigin::Written
                 && newer.is_stored
                 && newer.settled.is_some_and(|settled| settled < look.began)
-                && newer.life == self.life
+                && newer.life == self.chronicle.life
                 && newer.fresh_ms.is_none()
-                && !self.purges.iter().any(|purge| purge.matches(newer) && !purge.is_before(newer.asked))
+                && !self.chronicle.purges.iter().any(|purge| purge.matches(newer) && !purge.is_before(newer.asked))
                 && is_older
         };
-        if self.has_lied { None } else { self.versions.iter().find(replaces).map(|newer| newer.number) }
+        if self.chronicle.has_lied { None } else { self.versions.iter().find(replaces).map(|newer| newer.number) }
+    }
+}
+
+impl Version {
+    /// Returns whether it was stored by a writer, so that later callers of its key begin another fetch while one is
+    /// running.
+    fn detaches(&self, key: u64) -> bool {
+        self.key == key && self.origin != VersionOrigin::Fetched && self.is_stored
     }
 }
 
 impl Purge {
-    /// Returns whether it had ended before a tick.
-    fn is_before(&self, tick: u64) -> bool {
-        self.acknowledged.is_some_and(|acknowledged| acknowledged < tick)
-    }
-
     fn matches(&self, version: &Version) -> bool {
-        match self.subject {
-            Subject::Key(key) => version.key == key,
-            Subject::Tag(tag) => version.tags & 1 << tag != 0,
-            Subject::All => true,
-        }
+        self.concerns(version.key, version.tags)
     }
 
     /// Returns whether a version is older than this removal in every order.
@@ -347,14 +286,11 @@ impl Purge {
         };
         self.matches(version) && is_older
     }
-
-    /// Returns whether it may concern a key, whose later callers then begin another fetch while one is running.
-    fn detaches(&self, key: u64) -> bool {
-        !matches!(self.subject, Subject::Key(other) if other != key)
-    }
 }
 
 /// The space that an entry takes on the device in addition to its bytes, at most.
 const ENTRY_BYTES: u64 = 8 << 10;
+/// Bytes that may wait for the device.
+pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 /// Time that a write may wait between its last byte and its end.
 const CLOCK_SLACK_MS: u64 = 20_000;

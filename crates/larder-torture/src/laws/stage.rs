@@ -10,7 +10,10 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
@@ -39,6 +42,8 @@ struct Actor {
     polls: u64,
     /// Set if a thread of the cache answers its first poll.
     has_thread: bool,
+    /// Raised by an actor that takes nothing from then on, until all others are done.
+    stands: Option<Arc<AtomicBool>>,
 }
 
 /// An actor and how it is to be run.
@@ -47,6 +52,7 @@ pub(super) struct Cast {
     pub(super) future: ActorFuture,
     pub(super) manner: Manner,
     pub(super) has_thread: bool,
+    pub(super) stands: Option<Arc<AtomicBool>>,
 }
 
 /// The payload of a panic that the schedule wants. Its caller ends by it.
@@ -112,9 +118,9 @@ impl Stage {
     }
 
     pub(super) fn begin(&mut self, cast: Cast) {
-        let Cast { name, future, manner, has_thread } = cast;
+        let Cast { name, future, manner, has_thread, stands } = cast;
         self.idle_count = 0;
-        self.actors.push(Actor { name, future, flag: Flag::new(), manner, polls: 0, has_thread });
+        self.actors.push(Actor { name, future, flag: Flag::new(), manner, polls: 0, has_thread, stands });
     }
 
     pub(super) fn actor_count(&self) -> usize {
@@ -155,6 +161,7 @@ impl Stage {
         self.run_all()?;
         for actor in &mut self.actors {
             actor.manner = Manner::Stays;
+            actor.stands = None;
         }
         loop {
             self.run_all()?;
@@ -273,14 +280,21 @@ impl Stage {
             Ok(())
         });
         let idle_count = self.idle_count;
-        self.begin(Cast { name: MAINTENANCE.to_owned(), future, manner: Manner::Stays, has_thread: false });
+        self.begin(Cast {
+            name: MAINTENANCE.to_owned(),
+            future,
+            manner: Manner::Stays,
+            has_thread: false,
+            stands: None,
+        });
         self.idle_count = idle_count;
     }
 }
 
 impl Actor {
     fn stands(&self) -> bool {
-        matches!(self.manner, Manner::Stands(polls) if self.polls >= polls)
+        let has_raised = self.stands.as_ref().is_some_and(|stands| stands.load(Relaxed));
+        has_raised || matches!(self.manner, Manner::Stands(polls) if self.polls >= polls)
     }
 
     fn can_go_on(&self) -> bool {

@@ -5,6 +5,7 @@
 use std::{borrow::Borrow, ops::ControlFlow, sync::Arc, time::Instant};
 
 use http::{HeaderMap, header};
+use larder_device::pinned;
 use larder_http::{
     CacheStatus, Reason, Reuse, StoredHead, Timestamp,
     cache_status::{Forward, Tier},
@@ -93,7 +94,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub async fn look(self) -> LookResult<F> {
         let Self { http, asked } = self;
         let key = asked.key().expect("only a request with a key asks the cache");
-        let SeenResponse { stored, presence, marker, lost } = Box::pin(self.see(key)).await;
+        let SeenResponse { stored, presence, marker, lost } = pinned(|| self.see(key)).await;
         let is_part = asked.fields().contains_key(header::RANGE) && stored.is_absent();
         let knows_digest = is_part && Box::pin(http.fetcher.knows_digest(asked, key)).await;
         let is_never_stored = asked.is_never_stored();

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode};
+use larder_device::pinned;
 use larder_http::{
     CacheStatus,
     cache_status::{Forward, RequestHandling},
@@ -39,7 +40,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub async fn pass_planned(self, plan: &FetchPlan<F>) -> Result<Answer<F>, F::Failure> {
         let updates = plan.before.as_ref().filter(|_| *self.asked.method() == Method::HEAD);
         let passed = match updates {
-            Some(updates) => Box::pin(self.pass_head(&plan.primary, updates, plan.forward)).await,
+            Some(updates) => pinned(|| self.pass_head(&plan.primary, updates, plan.forward)).await,
             None => self.pass(plan.forward).await,
         };
         self.or_stale(passed, plan.before.as_ref().filter(|_| plan.may_serve_on_error))

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode, header};
+use larder_device::pinned;
 use larder_http::{
     BodyPlace, CacheStatus, Precondition, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead,
     cache_status::{Forward, RequestHandling, Tier},
@@ -99,7 +100,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
                 served.map(Ok).ok_or(UnusedReason::NotForUs)
             }
             FetchStage::Private => match reader.flight().take_private() {
-                Some(response) => Ok(Box::pin(self.private(*response)).await),
+                Some(response) => Ok(pinned(|| self.private(*response)).await),
                 None => Err(UnusedReason::NotForUs),
             },
             FetchStage::Waiting => Err(UnusedReason::NotForUs),

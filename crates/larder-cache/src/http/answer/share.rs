@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use larder_device::pinned;
+
 use super::{
     plan::FetchPlan,
     query::{Answer, CacheQuery},
@@ -40,7 +42,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
             let stage = reader.stage().await;
             let reading = FlightReading { by: self, sharing: &sharing };
             // Boxed, as the lookup below, because this request has waited for the origin before.
-            match Box::pin(reading.take(reader, stage, ended_before)).await {
+            match pinned(|| reading.take(reader, stage, ended_before)).await {
                 Ok(served) => return served,
                 Err(UnusedReason::OtherVariant(marker)) => {
                     // A newer marker means that the response to confirm is not this request's variant.
@@ -119,7 +121,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
                 after,
             };
             // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
-            tokio::spawn(Box::pin(fetch.run()));
+            tokio::spawn(pinned(move || fetch.run()));
         } else {
             http.fetcher.note(FetchEvent::Joined);
         }

@@ -11,6 +11,7 @@ use std::{iter, ops::Range, pin::pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use larder_device::pinned;
 use larder_http::{
     BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, framing::CompletedBody, reuse,
 };
@@ -107,7 +108,7 @@ impl<F: Fetcher> Fetch<F> {
         }
         let whole = WholeResponse { head: Arc::new(head), own, total_len, audience, behind };
         // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
-        Box::pin(self.share_whole(whole, (body, checks), place)).await;
+        pinned(|| self.share_whole(whole, (body, checks), place)).await;
     }
 
     /// Shares a response while it arrives, and stores it at `place`.

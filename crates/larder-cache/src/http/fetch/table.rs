@@ -4,9 +4,10 @@
 //! has failed. So a second request always finds either the flight or the stored response. Cost: one hash of
 //! the key, and a short lock of one shard when a flight begins and when it ends. Memory: 128 KiB.
 
+use foldhash::fast::RandomState;
 use larder_device::IgnorePoison;
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher as _,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -101,7 +102,7 @@ impl<F: Fetcher> FlightTable<F> {
 
 impl<F: Fetcher> Default for FlightTable<F> {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
+        Self { hasher: RandomState::default(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
+use larder_device::pinned;
 use larder_http::{
     Reason, Reuse, Ruling, Storability, StoredHead, Timestamp,
     storable::{self, Exchange},
@@ -271,7 +272,7 @@ impl<F: Fetcher> Fetch<F> {
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
-            Ok((place, selecting)) => Box::pin(self.open(answer, place, selecting)).await,
+            Ok((place, selecting)) => pinned(|| self.open(answer, place, selecting)).await,
         }
     }
 

@@ -81,10 +81,10 @@ struct BodyReceiver {
 impl Exchange {
     /// Begins the exchange of a request. `fault` says why its head is refused.
     pub(super) fn begin(
-        door: &impl Http1Door,
+        link: &mut SocketLink<impl Http1Door>,
         head: RequestHead,
         fault: Option<WireFault>,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
     ) -> Self {
         let terms = ResponseTerms {
             is_head: head.method == Method::HEAD,
@@ -106,8 +106,13 @@ impl Exchange {
         *request.uri_mut() = target;
         *request.version_mut() = version;
         *request.headers_mut() = fields;
-        let answer = door.answer(request, fault);
-        Self { terms, body: receiver, stage: ExchangeStage::Waiting { answer, counting: None } }
+        let mut exchange = Self { terms, body: receiver, stage: ExchangeStage::Receiving };
+        let mut answer = link.door.answer(request, fault);
+        exchange.stage = match answer.take_complete() {
+            Some(response) => ExchangeStage::Sending(exchange.start(response, link, context)),
+            None => ExchangeStage::Waiting { answer, counting: None },
+        };
+        exchange
     }
 
     /// Drives the exchange to its end.

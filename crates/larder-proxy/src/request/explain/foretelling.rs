@@ -21,6 +21,7 @@ use super::{
     outlook::{is_for_us, target_refusal},
 };
 use crate::{
+    asked::RequestHead,
     client::peer::Client,
     errors::Failure,
     listings,
@@ -149,14 +150,14 @@ impl ClientExchange {
         let mut asked = self.take_apart(&self.target, request, key)?;
         self.check_trust(&asked).await?;
         let step = if self.target.is_build_cache() {
-            self.step_in_build_cache(&mut asked)
+            self.step_in_build_cache(RequestHead::unshared(&mut asked))
         } else {
             admission::step_after(&asked, !asked.has_body())
         };
         if matches!(step, Step::Pass | Step::Change) {
             asked.check_line()?;
         }
-        self.admitted = Some(AdmittedRequest { worker: Arc::clone(&self.worker), asked: Arc::new(asked) });
+        self.admitted = Some(AdmittedRequest { worker: Arc::clone(&self.worker), asked });
         Ok(step)
     }
 

@@ -16,7 +16,7 @@
 
 mod seen;
 
-use super::index::IndexShape;
+use super::{index::IndexShape, layout::is_of_buffers};
 use crate::{
     Objective, SplitMix64,
     format::{SegmentRow, SegmentUse},
@@ -171,6 +171,14 @@ impl LogAdmission {
         }
         self.removed.insert(address, of);
         assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
+    }
+
+    /// Notes that a record whose address was dropped or removed while it waited for others of its group is in `of` now.
+    pub(crate) fn note_released(&mut self, address: u64, of: SegmentUse) {
+        let kept = [self.dropped.get_mut(&address), self.removed.get_mut(&address)];
+        for kept in kept.into_iter().flatten().filter(|kept| is_of_buffers(kept.sequence)) {
+            *kept = of;
+        }
     }
 
     /// Forgets dropped addresses whose records are in `of` or in an older use: of either generation if `of` is a main

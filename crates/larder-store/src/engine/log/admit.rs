@@ -4,7 +4,12 @@
 //! beyond the reserve are free, or if live entries filled less than half of the last segment reclaimed. Cost: one lock
 //! for each entry offered, stored or evicted; none for a hit.
 
-use super::{LogEngine, admission::EntryOffer, gate::LogGate, layout::LogState};
+use super::{
+    LogEngine,
+    admission::EntryOffer,
+    gate::LogGate,
+    layout::{LogState, MovedRecord},
+};
 use crate::{
     format::{SegmentRow, SegmentUse},
     hash::KeyHash,
@@ -81,6 +86,15 @@ impl LogEngine {
     pub(super) fn note_dropped(&self, address: u64, segment: Option<SegmentId>) {
         if let (Some(gate), Some(segment)) = (&self.gate, segment) {
             gate.lock().note_dropped(address, self.segments.segment_use(segment));
+        }
+    }
+
+    /// Notes that records which the index does not have any more were appended to these places.
+    pub(super) fn note_released(&self, absent: &[MovedRecord]) {
+        let Some(gate) = &self.gate else { return };
+        for moved in absent {
+            let segment = self.geometry.segment_of(moved.to).expect("a record moves to a place in a segment");
+            gate.lock().note_released(self.index.address(moved.key_hash), self.segments.segment_use(segment));
         }
     }
 

@@ -26,8 +26,8 @@ fn packed(eviction: LogEviction, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     };
     let reinserts = tuning.reinsertion_share > 0.0;
     let record = assumed.record_bytes();
-    let read_bytes = (record * SIZE_CLASS_EXCESS).max(tuning.log_group_read_bytes as f64);
-    let useful = useful_entries(assumed);
+    let group = assumed.useful_entries(1.0);
+    let read_bytes = record * SIZE_CLASS_EXCESS * group;
     let again = if reinserts {
         let most = tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
         record * most.min(REINSERTED)
@@ -37,7 +37,7 @@ fn packed(eviction: LogEviction, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     PolicyCosts {
         entries,
         index_bytes: entries * (shape.bits_per_entry(entries as u64) + seen_bits) / 8.0,
-        hit: TransferWork::reads_of((1.0 + FALSE_MATCHES) / useful, read_bytes),
+        hit: TransferWork::reads_of((1.0 + FALSE_MATCHES) / group, read_bytes),
         miss: TransferWork::reads_of(FALSE_MATCHES, record),
         insert: TransferWork {
             sequential_write_bytes: record * UNIT_EXCESS + again,
@@ -46,14 +46,6 @@ fn packed(eviction: LogEviction, assumed: &CostAssumptions<'_>) -> PolicyCosts {
         },
         hits_of_lru: if reinserts { reinserting_hits } else { FIFO_HITS },
         cpu_us: 6.0,
-    }
-}
-
-/// Returns the useful entries that one read brings in if short reads are made longer to find a group's other entries.
-fn useful_entries(assumed: &CostAssumptions<'_>) -> f64 {
-    match assumed.tuning.log_group_read_bytes {
-        0 => 1.0,
-        bytes => assumed.useful_entries((bytes as f64 / PAGE_SPAN_BYTES).min(1.0)),
     }
 }
 
@@ -141,10 +133,6 @@ const FIFO_HITS: f64 = 0.92;
 const REINSERTED: f64 = 0.28;
 /// Share of lookups in a full index that read the record of another key (docs/internals/measurements.md).
 const FALSE_MATCHES: f64 = 0.0037;
-/// Bytes within which a page's entries are, so that shorter reads find a part of them in proportion. Measured with five
-/// pages at once: of ten other entries, 64 KiB bring 1.5 and 256 KiB bring 5.1 (docs/internals/measurements.md, "Reads
-/// of a page").
-const PAGE_SPAN_BYTES: f64 = 480.0 * 1024.0;
 /// A read covers the whole length class, which is longer than the record.
 const SIZE_CLASS_EXCESS: f64 = 1.07;
 /// Headers of units, trailers and checkpoints.

@@ -139,8 +139,9 @@ mod tests {
         let start_bytes = sector * 512;
         let len_bytes = sectors * 512;
         let key_hash = KeyHash(1);
+        let kind = ListedKind::Entry;
         let listing =
-            TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at };
+            TrailerRecord { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, follows: false, expires_at };
         EvictionCandidate { listing, hits, held: false, pinned: false }
     }
 

@@ -8,7 +8,8 @@ use super::{
     layout::{LogState, MovedRecord},
 };
 use crate::{
-    format::record::DecodedRecord,
+    format::record::{DecodedRecord, RecordKind},
+    hash::KeyHash,
     units::{SECTOR_BYTES, Sector},
 };
 use bytes::Bytes;
@@ -21,35 +22,61 @@ impl LogEngine {
         for step in &steps {
             let is_in_segment = |moved: &MovedRecord| self.geometry.segment_of(moved.to).is_some();
             assert!(step.iter().all(is_in_segment), "a record moves to a place in a segment");
-            self.index.relocate(step);
+            self.note_released(&self.index.relocate(step));
         }
         steps
     }
 
     /// Passes on the entries of `first`'s group that follow it in `bytes`. `first` is at `position` and at the start of
-    /// `bytes`.
-    pub(super) fn hand_over_group(&self, position: Sector, bytes: &Bytes, first: &DecodedRecord) {
-        let mut at = first.len_sectors() * SECTOR_BYTES;
-        if first.meta.group == 0 || !first.body_is_here() || at >= bytes.len() as u64 {
-            return;
+    /// `bytes`. Returns the bytes of `first`, alone if there are others.
+    pub(super) fn hand_over_group(&self, position: Sector, bytes: Bytes, first: &DecodedRecord) -> Bytes {
+        let len_bytes = first.len_bytes();
+        if first.meta.group == 0 || !first.body_is_here() || len_bytes >= bytes.len() {
+            return bytes;
         }
-        let Some(sink) = self.volume.neighbors() else { return };
-        while at < bytes.len() as u64 {
-            let record = bytes.slice(at as usize..);
-            let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { return };
-            let meta = &decoded.meta;
-            let position = Sector(position.0 + at / SECTOR_BYTES);
-            if meta.group != first.meta.group || !self.belongs(position, &decoded) {
-                return;
-            }
-            at += decoded.len_sectors() * SECTOR_BYTES;
-            if decoded.len_bytes() > record.len() {
-                return;
-            }
-            if self.is_newest_slot(meta.hash.key_hash(), position) {
-                let record = Bytes::copy_from_slice(&record[..decoded.len_bytes()]);
+        let others: Vec<_> = self.others_of_group(position, &bytes, first).collect();
+        if others.is_empty() {
+            return bytes;
+        }
+        let own = Bytes::copy_from_slice(&bytes[..len_bytes]);
+        let Some(sink) = self.volume.neighbors() else { return own };
+        for (position, at, decoded) in others {
+            if self.is_newest_slot(decoded.meta.hash.key_hash(), position) {
+                let record = Bytes::copy_from_slice(&bytes[at..at + decoded.len_bytes()]);
                 self.volume.neighbor(record, decoded).into_iter().for_each(&sink);
             }
         }
+        own
+    }
+
+    /// Returns the whole entries of `first`'s group that follow it in `bytes`: their positions, and where they begin.
+    fn others_of_group<'a>(
+        &'a self,
+        position: Sector,
+        bytes: &'a Bytes,
+        first: &'a DecodedRecord,
+    ) -> impl Iterator<Item = (Sector, usize, DecodedRecord)> + 'a {
+        let start_bytes = self.start_bytes_of(position, first).unwrap_or(position.byte_offset());
+        let stepped = |decoded: &DecodedRecord| self.geometry.stepped(decoded.len_bytes() as u64) as usize;
+        let mut next = stepped(first);
+        std::iter::from_fn(move || {
+            let at = next;
+            let decoded = DecodedRecord::decode(self.volume.id, bytes.get(at..)?).ok()?;
+            let place = start_bytes + at as u64;
+            let position = Sector(place / SECTOR_BYTES);
+            let is_its_place =
+                self.belongs(position, &decoded) && self.start_bytes_of(position, &decoded) == Some(place);
+            let is_whole = decoded.meta.kind == RecordKind::Entry && at + decoded.len_bytes() <= bytes.len();
+            next = at + stepped(&decoded);
+            (is_its_place && is_whole && decoded.meta.group == first.meta.group).then_some((position, at, decoded))
+        })
+    }
+
+    /// Returns whether the slot at `position` is in the index, and no slot of its address is newer. A newer one may be
+    /// the removal or another version of the same key.
+    fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
+        let matches = self.index.peek(key_hash);
+        let age = self.age(position);
+        matches.at(position).is_some() && matches.iter().all(|slot| self.age(slot.position) <= age)
     }
 }

@@ -25,6 +25,7 @@ mod matches;
 mod partition;
 mod slot;
 
+use super::layout::MovedRecord;
 use crate::sync::IgnorePoison;
 use crate::{
     hash::KeyHash,
@@ -202,6 +203,12 @@ impl VolumeIndex {
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
         partition.remove(place, positions)
+    }
+
+    /// Notes the new place of a record, and how many sectors a read of it takes. Returns `false` if it has no slot.
+    pub(crate) fn relocate(&self, moved: &MovedRecord) -> bool {
+        let (mut partition, place) = self.locate(moved.key_hash);
+        partition.relocate(place, moved)
     }
 
     /// Prevents older records of `key_hash`'s key from being loaded, because the record of `tombstone` removed the key.

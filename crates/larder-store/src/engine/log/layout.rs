@@ -39,7 +39,7 @@ use crate::{
 use buffers::{buffer_of, spare_buffer};
 use closing::{ClosingSegment, TrailerInFlight};
 use groups::GroupBuffers;
-pub(crate) use groups::{FlushedGroups, MovedRecord, is_of_buffers, place_after};
+pub(crate) use groups::{FlushedGroups, MovedRecord, group_bytes_max, is_of_buffers, place_after};
 use open::{AppendPlace, OpenSegment, OpenUnit, UnitStart};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -121,6 +121,8 @@ pub(crate) enum AppendRole {
     /// A client whose entry nothing shows demand for yet: it goes to probation.
     Newcomer,
     Reclaim,
+    /// The buffers of groups, for which the others leave room.
+    Buffers(SegmentRow),
 }
 
 impl AppendRole {
@@ -128,6 +130,7 @@ impl AppendRole {
         match self {
             Self::Client | Self::Reclaim => SegmentRow::Main,
             Self::Newcomer => SegmentRow::Probation,
+            Self::Buffers(row) => row,
         }
     }
 }
@@ -288,22 +291,23 @@ impl LogState {
         if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
             return Err(NoRoom::Ever);
         }
-        let must_wait =
-            self.dirty_bytes + len_bytes > self.dirty_bytes_max || self.free.len() < self.reclaim_only_count;
+        let kept = self.reclaim_only_count + self.segments_for_groups();
+        let must_wait = self.dirty_bytes + len_bytes > self.dirty_bytes_max || self.free.len() < kept;
         if !self.ready || (appender != AppendRole::Reclaim && must_wait) {
             return Err(NoRoom::Now);
         }
         self.release_key(key_hash, now);
-        if let Some(buffered) = self.buffer(record, now) {
+        if let Some(buffered) = self.buffer(record, appender, now) {
             return Ok(buffered);
         }
         let generation = appender.generation();
         let geometry = self.geometry;
-        self.make_room(generation, 1, |open| open.gap_before(&geometry, key_hash) + len_bytes);
+        self.make_room(generation, |open| open.gap_before(&geometry, key_hash) + len_bytes);
         self.open_unit(appender, len_bytes, now.at)?;
         let open = self.open[generation as usize].as_mut().expect("a segment was opened above");
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let AppendPlace { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
+        let AppendPlace { position, sectors, taken_bytes, ticket, .. } =
+            open.append(&self.geometry, self.volume, record);
         self.dirty_bytes += taken_bytes;
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
         Ok(AppendedRecord { position, sectors, ticket, short_lived })

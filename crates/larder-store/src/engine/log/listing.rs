@@ -5,14 +5,14 @@
 //! older is listed either, and `is_cut` is set. Units that a power loss kept from the device look like remains of an
 //! earlier use, and count as never written. Cost: one read of a trailer (two of a long one), or the whole segment.
 
-use super::LogEngine;
+use super::{LogEngine, layout::group_bytes_max};
 use crate::{
     format::{
-        record::DecodedRecord,
+        record::{DecodedRecord, RecordKind},
         trailer::{ListedKind, TrailerFooter, TrailerRecord},
         unit::{UnitHeader, unit_header_bytes},
     },
-    units::{BLOCK_BYTES, SegmentId, sectors},
+    units::{BLOCK_BYTES, SegmentId},
 };
 use bytes::Bytes;
 
@@ -93,8 +93,8 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords 
 fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<TrailerRecord>) {
     let geometry = &engine.geometry;
     let mut at = unit_header_bytes(geometry);
-    // The group of the last record, and the index of the first of its adjacent records.
-    let mut run: Option<(u32, usize)> = None;
+    // The group of the last record, and the start of the first of its adjacent records.
+    let mut run: Option<(u32, u32)> = None;
     while at < unit.len() as u64 {
         let start_bytes = (unit_offset + at) as u32;
         let place = start_bytes / geometry.step_bytes as u32;
@@ -111,22 +111,18 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
             continue;
         };
         let len_bytes = geometry.stepped(record.len_bytes() as u64);
-        match run {
-            Some((group, first)) if group == record.meta.group => {
-                let sectors = sectors(u64::from(start_bytes - listings[first].start_bytes)) + record.len_sectors();
-                listings[first].run_blocks = TrailerRecord::blocks_of_run(sectors);
-            }
-            _ => run = (record.meta.group != 0).then_some((record.meta.group, listings.len())),
-        }
-        listings.push(TrailerRecord {
-            key_hash: record.meta.hash.key_hash(),
-            start_bytes,
-            len_bytes: len_bytes as u32,
-            kind: ListedKind::of(record.meta.kind),
-            run_blocks: 0,
-            expires_at: record.meta.expires_at,
-        });
-        at += len_bytes;
+        let key_hash = record.meta.hash.key_hash();
+        let kind = ListedKind::of(record.meta.kind);
+        let group = Some(record.meta.group).filter(|&group| group != 0 && record.meta.kind == RecordKind::Entry);
+        let fits = |first: u32| u64::from(start_bytes - first) + len_bytes <= group_bytes_max(geometry);
+        let first = run.filter(|&(of, first)| Some(of) == group && fits(first)).map(|(_, first)| first);
+        run = group.map(|group| (group, first.unwrap_or(start_bytes)));
+        let follows = first.is_some();
+        let expires_at = record.meta.expires_at;
+        let len_bytes = len_bytes as u32;
+        listings.push(TrailerRecord { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, follows, expires_at });
+        TrailerRecord::extend_run(listings);
+        at += u64::from(len_bytes);
     }
 }
 

@@ -250,7 +250,7 @@ impl LocatedSets {
     }
 
     /// Notes the new place of an entry, and how many sectors a read of it takes.
-    fn relocate_entry(&self, &MovedRecord { key_hash, from, to, sectors }: &MovedRecord) {
+    fn relocate_entry(&self, &MovedRecord { key_hash, from, to, sectors, .. }: &MovedRecord) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else { return };
         // An entry that moves to another segment gets the generation of its new place.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     fn moved(key_hash: u64, from: u64, to: u64, sectors: u64) -> MovedRecord {
-        MovedRecord { key_hash: KeyHash(key_hash), from: Sector(from), to: Sector(to), sectors }
+        MovedRecord { key_hash: KeyHash(key_hash), from: Sector(from), to: Sector(to), sectors, short_lived: false }
     }
 
     /// Inserts eight entries, which fill a set.

@@ -31,7 +31,7 @@ impl LogEngine {
     async fn pass_batch_on(self: &Arc<Self>, receiver: &EvictionReceiver, batch: &[NeededRecord]) {
         let mut sink = (receiver.begin)();
         let reads = batch.iter().map(async |lost| {
-            let outcome = self.read_front(lost.listing.key_hash, lost.slot, lost.slot.size.sectors()).await;
+            let outcome = self.read_front(lost.listing.key_hash, lost.slot, lost.listing.sectors() + 1).await;
             (lost, outcome)
         });
         for (lost, outcome) in join_all(reads).await {

@@ -2,12 +2,13 @@
 //!
 //! Invariant: an entry is returned only if its record's checksum matches, its key is the requested one, no possibly
 //! newer record of that key is damaged, and no invalidation covers it. Cost: an index lookup and one device read of the
-//! size that the slot gives (from memory while the record is dirty), or longer with [`super::group_reads`]. Another
-//! read is needed if another key has the same address: 0.2% of the hits of a full index.
+//! size that the slot gives (from memory while the record is dirty), which is that of its group if it is the first of
+//! one ([`super::groups`]). Another read is needed if another key has the same address: 0.2% of the hits of a full index.
 
 use super::{
     LogEngine,
-    index::{IndexSlot, LogIndex, SlotMatches},
+    index::{IndexSlot, LogIndex, SizeClass, SlotMatches},
+    layout::group_bytes_max,
 };
 use crate::{
     Reader, Result,
@@ -42,8 +43,6 @@ pub(super) struct RecordAge {
 #[derive(Clone, Copy)]
 struct RecordRead {
     wanted_sectors: u64,
-    /// Fewest sectors that a read from the device takes, see [`super::group_reads`].
-    sectors_min: u64,
     /// Whether the read may wait for others. Reads of reclaim and of commits do not.
     waits_for_batch: bool,
 }
@@ -84,12 +83,9 @@ impl LogEngine {
             self.tend_positions().await;
         }
         let found = found?;
-        Ok(found.map(|(position, record, decoded)| {
-            let mut record = record;
+        Ok(found.map(|(position, mut record, decoded)| {
             if self.reads_groups() && counts {
-                self.hand_over_group(position, &record, &decoded);
-            } else if self.reads_on() && counts {
-                record = self.hand_over_following(position, record, &decoded);
+                record = self.hand_over_group(position, record, &decoded);
             }
             (position, Reader::of_front(Arc::clone(self), position, record, decoded))
         }))
@@ -158,7 +154,7 @@ impl LogEngine {
                 return Ok(LookStep::Nothing);
             }
             if extent != ReadExtent::Key {
-                self.note_hit(slot.position, slot.size.sectors());
+                self.note_hit(slot.position, decoded.len_sectors());
                 if !is_only {
                     self.index.count_hit(key_hash, Some(slot.position));
                 }
@@ -246,11 +242,12 @@ impl LogEngine {
         let wanted_sectors = match extent {
             ReadExtent::Whole => slot.size.sectors(),
             ReadExtent::Key => RECOGNIZED_SECTORS,
-            ReadExtent::Front if self.reads_groups() => slot.size.sectors(),
+            ReadExtent::Front if self.reads_groups() && slot.size.sectors() <= self.group_sectors_max() => {
+                slot.size.sectors()
+            }
             ReadExtent::Front => FRONT_SECTORS,
         };
-        let sectors_min = self.group_read_sectors(&slot, extent);
-        self.read_by(key_hash, slot, RecordRead { wanted_sectors, sectors_min, waits_for_batch: true }).await
+        self.read_by(key_hash, slot, RecordRead { wanted_sectors, waits_for_batch: true }).await
     }
 
     /// Reads about `wanted_sectors` of the record of a slot of `key_hash`'s address at most, from memory or the device.
@@ -261,7 +258,7 @@ impl LogEngine {
         slot: IndexSlot,
         wanted_sectors: u64,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
-        self.read_by(key_hash, slot, RecordRead { wanted_sectors, sectors_min: 0, waits_for_batch: false }).await
+        self.read_by(key_hash, slot, RecordRead { wanted_sectors, waits_for_batch: false }).await
     }
 
     async fn read_by(
@@ -337,12 +334,12 @@ impl LogEngine {
     /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
     /// position is in no segment.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
-        let read = RecordRead { wanted_sectors: sectors, sectors_min: 0, waits_for_batch: false };
+        let read = RecordRead { wanted_sectors: sectors, waits_for_batch: false };
         self.read_sectors_by(position, read).await
     }
 
     async fn read_sectors_by(&self, position: Sector, read: RecordRead) -> Result<Option<Bytes>> {
-        let RecordRead { wanted_sectors, sectors_min, waits_for_batch } = read;
+        let RecordRead { wanted_sectors, waits_for_batch } = read;
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
         if self.segments.is_dirty(segment)
             && let Some(copy) = self.lock_log().dirty_copy(position, wanted_sectors)
@@ -352,17 +349,22 @@ impl LogEngine {
         let start = position.byte_offset();
         let len_of = |sectors: u64| (sectors * SECTOR_BYTES).min(self.geometry.segment_end_bytes(segment) - start);
         let len = len_of(wanted_sectors);
-        let longer_len = len_of(wanted_sectors.max(sectors_min));
-        let outcome = if waits_for_batch {
-            self.volume.read_in_batch(start, longer_len).await
-        } else {
-            self.volume.read(start, longer_len).await
-        };
-        match outcome {
+        if !waits_for_batch {
+            return self.volume.read(start, len).await.map(Some);
+        }
+        match self.volume.read_in_batch(start, len).await {
             // A bad block behind the record must not fail the read of the record.
-            Err(_) if longer_len > len => self.volume.read(start, len).await.map(Some),
+            Err(_) if self.reads_groups() && wanted_sectors > FRONT_SECTORS => {
+                self.volume.read(start, len_of(FRONT_SECTORS)).await.map(Some)
+            }
             outcome => outcome.map(Some),
         }
+    }
+
+    /// Returns the sectors of the longest read that a group takes.
+    fn group_sectors_max(&self) -> u64 {
+        // The first record may begin within a sector.
+        SizeClass::holding(group_bytes_max(&self.geometry) / SECTOR_BYTES + 1).sectors()
     }
 
     pub(super) fn reads_groups(&self) -> bool {

@@ -77,6 +77,8 @@ impl LogEngine {
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, &needed, batch).await;
         }
+        // Entries of a page that survive together stay together.
+        self.change(|log| log.release_rewritten(self.volume.clock.moment()));
         // A pinned entry must survive a kill at any time, so its new copy is on the device before the old segment can
         // be overwritten. Other rewritten entries may be lost.
         if listings.iter().any(|listing| self.volume.pins.contains(listing.key_hash)) {
@@ -243,7 +245,8 @@ impl LogEngine {
         };
         let slots = kept.iter().map(|kept| (slot_of(kept), kept));
         let reads = slots.map(async |(slot, kept)| {
-            let outcome = self.read_front(kept.listing.key_hash, slot, slot.size.sectors()).await;
+            // Not the remainder of its group. It may begin within a sector.
+            let outcome = self.read_front(kept.listing.key_hash, slot, kept.listing.sectors() + 1).await;
             (slot, kept.hits, outcome)
         });
         for (slot, hits, outcome) in join_all(reads).await {

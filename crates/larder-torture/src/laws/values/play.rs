@@ -2,7 +2,8 @@
 
 use super::super::{
     LawTally,
-    model::{Look, Model, Subject, Version, VersionOrigin},
+    chronicle::Subject,
+    model::{Look, Model, Version, VersionOrigin},
     stage::{ActorFuture, Manner, Timers},
 };
 use super::{
@@ -12,7 +13,7 @@ use super::{
 use crate::content;
 use larder_cache::{Cache, EntryRequest, Error, Value, ValueWriter};
 use larder_device::IgnorePoison;
-use larder_store::SplitMix64;
+use larder_store::{ErrorKind, SplitMix64};
 use std::{
     ops::Range,
     sync::{Arc, Mutex},
@@ -64,9 +65,9 @@ impl Props {
                 Ok(())
             }),
             Act::Sync => Box::pin(async move {
-                let called = self.model(Model::tick);
+                let called = self.model(|model| model.chronicle.tick());
                 if self.cache.sync().await.is_ok() {
-                    self.model(|model| model.note_sync(called));
+                    self.model(|model| model.chronicle.note_sync(called));
                 }
                 Ok(())
             }),
@@ -207,16 +208,13 @@ impl Props {
 
     async fn insert(self, key: u64, source: Source) -> Result<(), String> {
         let number = self.begin_write(key, source, VersionOrigin::Written);
-        let settled = OpenWrite { props: self.clone(), number };
+        let _settled = OpenWrite { props: self.clone(), number };
         let len = self.model(|model| model.version(number).len);
         self.model(|model| model.complete(number));
         let entry = self.entry(key, source);
         match entry.insert(content::body(key, number, len)).await {
             Ok(()) => self.expect_stored(number),
-            Err(error) => {
-                drop(settled);
-                self.failed(&error)
-            }
+            Err(error) => self.failed(&error),
         }
     }
 
@@ -240,7 +238,7 @@ impl Props {
             model.complete(number);
             if !is_conditional {
                 // It takes effect between this call and its end.
-                model.version(number).effect_from = model.tick();
+                model.version(number).effect_from = model.chronicle.tick();
             }
         });
         let outcome = match is_conditional {
@@ -257,7 +255,7 @@ impl Props {
 
     fn begin_write(&self, key: u64, source: Source, origin: VersionOrigin) -> u64 {
         self.model(|model| {
-            let asked = model.tick();
+            let asked = model.chronicle.tick();
             model.begin(source.version(key, origin, asked))
         })
     }
@@ -274,7 +272,7 @@ impl Props {
     }
 
     async fn purge(self, subject: Subject) -> Result<(), String> {
-        let purge = self.model(|model| model.begin_purge(subject));
+        let purge = self.model(|model| model.chronicle.begin_purge(subject));
         let outcome = match subject {
             Subject::Key(key) => self.cache.remove(content::key_bytes(key)).await,
             Subject::Tag(tag) => self.cache.remove_tag(&tag_name(tag)).await,
@@ -282,7 +280,7 @@ impl Props {
         };
         match outcome {
             Ok(()) => {
-                self.model(|model| model.acknowledge(purge));
+                self.model(|model| model.chronicle.acknowledge(purge));
                 self.tally.lock().ignore_poison().purges += 1;
                 Ok(())
             }
@@ -299,7 +297,8 @@ impl Props {
     /// Judges an error: a source may fail at any time, a store only with its device or without room.
     fn failed(&self, error: &Error) -> Result<(), String> {
         let is_excused = match error {
-            Error::Store(_) | Error::Gone => self.model(|model| !model.is_harmless || !model.has_room()),
+            Error::Store(error) if error.kind() == ErrorKind::Full && self.model(|model| model.is_crowded()) => true,
+            Error::Store(_) | Error::Gone => self.model(|model| !model.chronicle.is_harmless || !model.has_room()),
             _ => true,
         };
         if is_excused { Ok(()) } else { Err(format!("law 10: an error although the device is well: {error}")) }

@@ -133,10 +133,15 @@ impl LogIndex {
         }
     }
 
-    /// Moves entries like [`LocatedSets::relocate`]. Does nothing in an index of buckets, whose entries are not moved.
-    pub(crate) fn relocate(&self, moved: &[MovedRecord]) {
-        if let Self::Sets(index) = self {
-            index.relocate(moved);
+    /// Follows records that moved. Returns those that the index does not have.
+    pub(crate) fn relocate(&self, moved: &[MovedRecord]) -> Vec<MovedRecord> {
+        match self {
+            Self::Buckets(index) => moved.iter().filter(|moved| !index.relocate(moved)).copied().collect(),
+            Self::Sets(index) => {
+                index.relocate(moved);
+                // Sets forget entries by themselves, and nothing counts on it.
+                Vec::new()
+            }
         }
     }
 

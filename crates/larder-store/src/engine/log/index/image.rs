@@ -18,42 +18,44 @@ pub(super) const FILL_BYTES: usize = size_of::<u128>();
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
     let tag_mask = widths.tag_mask();
     let tag = u64::from(tag);
-    ways_where(bytes, widths, bucket, |packed| packed & tag_mask == tag && packed != 0)
+    let with_tag = ways_where(bytes, widths, bucket, |word| (word ^ tag) & tag_mask == 0);
+    // Only an empty slot has no bit, so another tag is never one's.
+    if tag == 0 { with_tag & ways_in_use(bytes, widths, bucket) } else { with_tag }
 }
 
 /// Returns the ways of a bucket that are in use, as one bit per way. `bytes` must end with [`FILL_BYTES`] of padding.
 pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 {
-    ways_where(bytes, widths, bucket, |packed| packed != 0)
+    let slot_mask = mask(widths);
+    ways_where(bytes, widths, bucket, |word| word & slot_mask != 0)
 }
 
-/// Returns the ways of a bucket whose packed slot satisfies `is_meant`.
+/// Returns the ways of a bucket that satisfy `is_meant`, which gets a word with the packed slot in its lowest bits.
 ///
 /// The slots of the first eight ways take a whole number of bytes. So way 8 begins at the same bit of its byte as way
-/// 0, way 9 as way 1, and both are read with one shift. Every lookup calls this twice, with 16 slots each time.
+/// 0, way 9 as way 1, and both are read with one shift. Every lookup calls this twice, with 16 slots each time. The
+/// last buckets have too few octets after them, and are read slot by slot.
 #[inline]
 fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u64) -> bool) -> u16 {
     let start = bucket as usize * widths.bucket_bytes();
     let half = widths.bucket_bytes() / 2;
-    let slot_mask = mask(widths);
     let mut set = 0;
-    if widths.slot_bits() + 7 <= u64::BITS {
-        let len = half + size_of::<u64>();
-        let first = &bytes[start..start + len];
-        let second = &bytes[start + half..start + half + len];
+    if let (Some(first), Some(second)) = (bytes[start..].first_chunk(), bytes[start + half..].first_chunk())
+        && widths.slot_bits() + 7 <= u64::BITS
+    {
         for way in 0..WAYS / 2 {
-            let bit = way * widths.slot_bits() as usize;
-            let byte = bit / 8;
+            // The mask shows the compiler that every word is in its half.
+            let bit = way * (widths.slot_bits() as usize & 63);
             let shift = bit % 8;
-            set |= u16::from(is_meant(word(&first[byte..]) >> shift & slot_mask)) << way;
-            set |= u16::from(is_meant(word(&second[byte..]) >> shift & slot_mask)) << (way + WAYS / 2);
+            set |= u16::from(is_meant(word(first, bit / 8) >> shift)) << way;
+            set |= u16::from(is_meant(word(second, bit / 8) >> shift)) << (way + WAYS / 2);
         }
         return set;
     }
     let window = &bytes[start..start + widths.bucket_bytes() + FILL_BYTES];
     for way in 0..WAYS {
         let bit = way * widths.slot_bits() as usize;
-        let packed = (wide_word(&window[bit / 8..]) >> (bit % 8)) as u64 & slot_mask;
-        set |= u16::from(is_meant(packed)) << way;
+        let word = (wide_word(&window[bit / 8..]) >> (bit % 8)) as u64;
+        set |= u16::from(is_meant(word)) << way;
     }
     set
 }
@@ -99,9 +101,12 @@ fn mask(widths: SlotWidths) -> u64 {
     u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
-/// Returns the word at the start of `bytes`, a part of a window with [`FILL_BYTES`] of padding.
-fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(*bytes.first_chunk().expect("a window ends with more bytes than a word"))
+/// Most bytes that the words of eight slots touch.
+const HALF_BYTES_MAX: usize = 64 + size_of::<u64>();
+
+/// Returns the word at a byte of a half bucket.
+fn word(half: &[u8; HALF_BYTES_MAX], byte: usize) -> u64 {
+    u64::from_le_bytes(*half[byte..].first_chunk().expect("the bytes of eight slots end before their last word"))
 }
 
 /// Returns the word at the start of `bytes`. Bytes beyond the end count as zeros.

@@ -14,9 +14,10 @@ use super::{
     budget::IndexBudget,
     image::{self, FILL_BYTES, SlotPlace},
     loading::{IndexLoading, fingerprint},
-    slot::{IndexSlot, SlotWidths, VolumeWidths},
+    slot::{IndexSlot, SizeClass, SlotWidths, VolumeWidths},
 };
 use crate::{
+    engine::log::layout::MovedRecord,
     hash::KeyHash,
     units::{Sector, SegmentGeometry},
 };
@@ -115,6 +116,21 @@ impl IndexPartition {
         let removed = before - self.entries;
         self.shrink_if_due();
         removed
+    }
+
+    /// Gives the slot of a record that moved its new place. Returns `false` if there is none.
+    pub(super) fn relocate(&mut self, address: Address, moved: &MovedRecord) -> bool {
+        let &MovedRecord { from, to, sectors, short_lived, .. } = moved;
+        let Some(at) = self.ways_of(address).find(|&at| self.widths.unpack(self.read(at)).position == from) else {
+            return false;
+        };
+        let packed = self.read(at);
+        let size = SizeClass::holding(sectors);
+        let slot = IndexSlot { position: to, size, short_lived, ..self.widths.unpack(packed) };
+        self.changed = true;
+        image::write(&mut self.bytes, self.widths, at, self.widths.pack(self.widths.tag_of(packed), slot.to_bits()));
+        debug_assert_eq!(self.widths.unpack(self.read(at)), slot, "a move changes nothing else of a slot");
+        true
     }
 
     /// Marks every record loaded later for this key as older than its removal, whose record has the slot `tombstone`.

@@ -27,7 +27,7 @@ impl LogState {
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
-        let of_groups = self.groups.as_ref().and_then(|groups| groups.segment);
+        let of_groups = self.segment_of_groups();
         for segment in self.free.iter().chain(self.sealed.iter().flatten()).copied().chain(open).chain(of_groups) {
             assert!(!std::mem::replace(&mut seen[segment.index()], true), "segment {segment:?} is in two places");
         }

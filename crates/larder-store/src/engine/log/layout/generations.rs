@@ -108,13 +108,15 @@ impl LogState {
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
-    /// Returns all segments: the free ones in the order of their next use, then the others, oldest first.
+    /// Returns all segments: the free ones in the order of their next use, that of the buffered groups, then the others,
+    /// oldest first.
     pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
         let open = self.open_segments().map(|open| open.segment);
         let used = self.sealed.iter().flatten().copied().chain(open);
         let mut used: Vec<_> = used.map(|segment| (segment, self.segments.segment_use(segment))).collect();
         used.sort_by_key(|(_, of)| of.order());
-        self.free.iter().map(|&segment| (segment, SegmentUse::default())).chain(used).collect()
+        let unused = self.free.iter().copied().chain(self.segment_of_groups());
+        unused.map(|segment| (segment, SegmentUse::default())).chain(used).collect()
     }
 
     /// Returns the use of a segment of this generation that begins with `sequence`.

@@ -4,35 +4,48 @@
 //! that is kept free for this, so that the index finds it as any other. Nothing is written to that segment. When a
 //! buffer is released, its records are appended to the open unit, and the index follows them to their final places.
 //!
-//! Invariants: every buffered record finds room when it is released, because clients leave as many segments
+//! Invariants: every buffered record finds room when it is released, because clients and reclaim leave as many segments
 //! ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released first. A
-//! flush releases the buffers that it covers. Cost: the records in memory, which count as bytes to be written, a
-//! segment of the volume, and up to [`VIEW_MAX`] until a record is written. Source: HashCache (NSDI 2009), which
-//! buffers each group.
+//! flush releases the buffers that it covers. The records of a group that go to different generations wait apart, and
+//! those that reclaim rewrites only until it has read its segment. Cost: the records in memory, which count as bytes to
+//! be written, a segment of the volume, and up to [`VIEW_MAX`] and the window until a record is written. Source:
+//! HashCache (NSDI 2009), which buffers each group.
 
-use super::{AppendRole, AppendedRecord, LogState, SEQUENCE_LAST, open::BufferedRecord, syncing::unsynced_count_max};
+use super::{
+    AppendRole, AppendedRecord, LogState, SEQUENCE_LAST,
+    open::{AppendPlace, BufferedRecord},
+    syncing::unsynced_count_max,
+};
 use crate::{
     clock::ClockMoment,
     format::{
         SegmentRow, SegmentUse,
         record::{RecordKind, RecordParts},
-        trailer::ListedKind,
+        trailer::{LISTING_BYTES, ListedKind},
     },
     hash::KeyHash,
-    units::{SECTOR_BYTES, Sector, SegmentGeometry, SegmentId},
+    units::{SECTOR_BYTES, Sector, SegmentGeometry, SegmentId, sectors},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
-/// Longest time from a group's first record until it is written. Page views of up to ten seconds are stored together.
+/// Longest time from a group's first record to one that still joins it. Page views of up to ten seconds are stored
+/// together.
 const VIEW_MAX: Duration = Duration::from_secs(12);
 /// Most bytes of a group. One read takes them all.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Divisor of a segment's length that gives the most bytes of a group. The end of a segment may stay empty by that
-/// length.
-const GROUP_DIVISOR: u64 = 16;
+/// Most bytes of a group where records share sectors. There, the index does not tell the first record of a group from
+/// one as long, and the front of either is read whole.
+const PACKED_GROUP_BYTES_MAX: u64 = 128 << 10;
+/// Divisor of a segment's length that gives the most bytes of a group.
+const GROUP_DIVISOR: u64 = 4;
+/// Divisor of a segment's length that gives the most bytes of a buffered record. The end of a segment may stay empty by
+/// that length.
+const RECORD_DIVISOR: u64 = 16;
+/// Bytes that a record may take besides its own: the gap before it, and its listing.
+const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
 /// The sequence of the segment that gives places to buffered records. Their order is after all others of their key.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
@@ -44,6 +57,7 @@ pub(crate) struct MovedRecord {
     pub(crate) to: Sector,
     /// Sectors to read there: the record and the remainder of its group.
     pub(crate) sectors: u64,
+    pub(crate) short_lived: bool,
 }
 
 /// The groups that a flush writes.
@@ -55,15 +69,28 @@ pub(crate) enum FlushedGroups {
     None,
 }
 
-/// Returns where the record that was at `position` is after these steps of moves.
+/// Returns the place after these steps of moves of the record that was at `position`.
 pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
     let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
     steps.iter().fold(position, follow)
 }
 
+/// Returns the most bytes of a group on a volume.
+pub(crate) fn group_bytes_max(geometry: &SegmentGeometry) -> u64 {
+    let most_bytes = if geometry.is_packed() { PACKED_GROUP_BYTES_MAX } else { GROUP_BYTES_MAX };
+    most_bytes.min(geometry.segment_bytes / GROUP_DIVISOR)
+}
+
 /// Returns whether a segment with this sequence gives places to buffered records.
 pub(crate) fn is_of_buffers(sequence: u32) -> bool {
     sequence == BUFFERS_SEQUENCE
+}
+
+/// The records of a group that go to the same generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupId {
+    row: SegmentRow,
+    group: u32,
 }
 
 /// The buffers of all groups of a volume.
@@ -72,15 +99,20 @@ pub(super) struct GroupBuffers {
     window: Duration,
     /// The segment whose places buffered records have, once the log has begun.
     pub(super) segment: Option<SegmentId>,
+    record_bytes_max: u64,
     group_bytes_max: u64,
     /// Most bytes of all groups together.
     bytes_max: u64,
     bytes: u64,
-    groups: BTreeMap<u32, GroupBuffer>,
+    /// Bytes that the records may take in each generation.
+    room_bytes: [u64; 2],
+    groups: BTreeMap<GroupId, GroupBuffer>,
+    /// The groups by the time of their last record.
+    by_idleness: BTreeSet<(Duration, GroupId)>,
     /// The group at each place, which is a sector of the segment.
-    places: HashMap<u64, u32>,
+    places: HashMap<u64, GroupId>,
     /// The group of each key.
-    keys: HashMap<KeyHash, u32>,
+    keys: HashMap<KeyHash, GroupId>,
     last_place: u64,
     place_count: u64,
 }
@@ -89,19 +121,25 @@ struct GroupBuffer {
     first_at: Duration,
     last_at: Duration,
     len_bytes: u64,
+    /// Whether one of its records was written before and is rewritten by reclaim.
+    is_rewritten: bool,
     records: Vec<BufferedRecord>,
 }
 
 impl GroupBuffers {
     /// Creates empty buffers of at most `bytes_max` bytes together.
     pub(super) fn new(window: Duration, geometry: &SegmentGeometry, bytes_max: u64) -> Self {
+        let group_bytes_max = group_bytes_max(geometry).min(bytes_max);
         Self {
             window,
             segment: None,
-            group_bytes_max: GROUP_BYTES_MAX.min(geometry.segment_bytes / GROUP_DIVISOR),
+            record_bytes_max: group_bytes_max.min(geometry.segment_bytes / RECORD_DIVISOR),
+            group_bytes_max,
             bytes_max,
             bytes: 0,
+            room_bytes: [0; 2],
             groups: BTreeMap::new(),
+            by_idleness: BTreeSet::new(),
             places: HashMap::new(),
             keys: HashMap::new(),
             last_place: 0,
@@ -122,61 +160,71 @@ impl GroupBuffers {
 
     /// Checks that every record is counted and found.
     pub(super) fn check(&self) {
-        let records = || self.groups.values().flat_map(|group| &group.records);
-        let is_found = |record: &BufferedRecord| {
-            self.places.get(&record.place) == Some(&record.group)
-                && self.keys.get(&record.key_hash) == Some(&record.group)
+        let records =
+            || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
+        let is_found = |(id, record): (&GroupId, &BufferedRecord)| {
+            self.places.get(&record.place) == Some(id) && self.keys.get(&record.key_hash) == Some(id)
         };
         assert!(records().all(is_found), "a buffered record is found by its place and its key");
         assert_eq!((records().count(), self.keys.len()), (self.places.len(), self.places.len()));
-        let bytes: u64 = records().map(|record| record.bytes.len() as u64).sum();
+        let bytes: u64 = records().map(|(_, record)| record.bytes.len() as u64).sum();
         assert_eq!(bytes, self.bytes, "bytes of buffered records are counted");
+        let excess_bytes = records().count() as u64 * RECORD_EXCESS_BYTES;
+        assert_eq!(bytes + excess_bytes, self.room_bytes.iter().sum::<u64>(), "the room of records is counted");
+        let is_ordered = |(id, group): (&GroupId, &GroupBuffer)| self.by_idleness.contains(&(group.last_at, *id));
+        assert!(self.groups.iter().all(is_ordered) && self.groups.len() == self.by_idleness.len());
     }
 
     /// Returns the next free place, or `None` if there is none. Places are used in a circle, so that one is used again
     /// as late as possible.
     fn free_place(&self) -> Option<u64> {
-        let after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
+        let mut after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
         if self.places.len() as u64 == self.place_count {
             return None;
         }
-        after.into_iter().find(|place| !self.places.contains_key(place))
+        after.find(|place| !self.places.contains_key(place))
     }
 
-    /// Returns the group that has waited longest for a record, except for `other`.
-    fn most_idle(&self, other: u32) -> Option<u32> {
-        let others = self.groups.iter().filter(|(group, _)| **group != other);
-        others.min_by_key(|(group, buffer)| (buffer.last_at, **group)).map(|(group, _)| *group)
+    /// Returns the group that has waited longest for a record. Prefers any other one to `last`.
+    fn most_idle(&self, last: Option<GroupId>) -> Option<GroupId> {
+        let mut by_idleness = self.by_idleness.iter().map(|(_, id)| *id);
+        by_idleness.find(|id| Some(*id) != last).or(last.filter(|id| self.groups.contains_key(id)))
     }
 
     /// Returns a group that waits no longer, if there is one.
-    fn complete(&self, now: Duration) -> Option<u32> {
-        let is_complete =
-            |buffer: &GroupBuffer| now >= buffer.last_at + self.window || now >= buffer.first_at + VIEW_MAX;
-        self.groups.iter().find(|(_, buffer)| is_complete(buffer)).map(|(group, _)| *group)
+    fn complete(&self, now: Duration) -> Option<GroupId> {
+        self.by_idleness.first().filter(|(last_at, _)| now >= *last_at + self.window).map(|(_, id)| *id)
     }
 
-    fn begun_by(&self, time: Duration) -> Option<u32> {
-        self.groups.iter().find(|(_, buffer)| buffer.first_at <= time).map(|(group, _)| *group)
+    /// Returns the groups that satisfy a condition.
+    fn ids(&self, is_one: impl Fn(&GroupBuffer) -> bool) -> Vec<GroupId> {
+        self.groups.iter().filter(|(_, buffer)| is_one(buffer)).map(|(id, _)| *id).collect()
     }
 
-    fn put(&mut self, record: BufferedRecord, now: Duration) {
+    fn put(&mut self, id: GroupId, record: BufferedRecord, is_rewritten: bool, now: Duration) {
         let len_bytes = record.bytes.len() as u64;
         self.last_place = record.place;
         self.bytes += len_bytes;
-        self.places.insert(record.place, record.group);
-        let other = self.keys.insert(record.key_hash, record.group);
+        self.room_bytes[id.row as usize] += len_bytes + RECORD_EXCESS_BYTES;
+        self.places.insert(record.place, id);
+        let other = self.keys.insert(record.key_hash, id);
         assert_eq!(other, None, "a record waits for no other of its key");
-        let empty = || GroupBuffer { first_at: now, last_at: now, len_bytes: 0, records: Vec::new() };
-        let buffer = self.groups.entry(record.group).or_insert_with(empty);
+        let empty =
+            || GroupBuffer { first_at: now, last_at: now, len_bytes: 0, is_rewritten: false, records: Vec::new() };
+        let buffer = self.groups.entry(id).or_insert_with(empty);
+        self.by_idleness.remove(&(buffer.last_at, id));
+        self.by_idleness.insert((now, id));
         buffer.last_at = now;
         buffer.len_bytes += len_bytes;
+        buffer.is_rewritten |= is_rewritten;
         buffer.records.push(record);
     }
 
-    fn take(&mut self, group: u32) -> Option<GroupBuffer> {
-        let buffer = self.groups.remove(&group)?;
+    fn take(&mut self, id: GroupId) -> Option<GroupBuffer> {
+        let buffer = self.groups.remove(&id)?;
+        self.by_idleness.remove(&(buffer.last_at, id));
         self.bytes -= buffer.len_bytes;
+        self.room_bytes[id.row as usize] -= buffer.len_bytes + buffer.records.len() as u64 * RECORD_EXCESS_BYTES;
         for record in &buffer.records {
             self.places.remove(&record.place);
             self.keys.remove(&record.key_hash);
@@ -186,104 +234,149 @@ impl GroupBuffers {
 }
 
 impl LogState {
-    /// Buffers a client's record of a group. Returns `None` if it has none, or there is no room: then it is appended.
-    pub(super) fn buffer(&mut self, record: &mut RecordParts<'_>, now: ClockMoment) -> Option<AppendedRecord> {
+    /// Returns whether a record waits for others of its group, if there is room.
+    pub(super) fn is_buffered(&self, record: &RecordParts<'_>) -> bool {
         let len_bytes = self.geometry.stepped(record.len_bytes());
-        let group = record.meta.group;
-        let groups = self.groups.as_ref()?;
-        let bytes_max = groups.bytes_max;
-        let group_bytes_max = groups.group_bytes_max.min(bytes_max);
-        if group == 0 || record.meta.kind != RecordKind::Entry || len_bytes > group_bytes_max {
+        let fits = self.groups.as_ref().is_some_and(|groups| len_bytes <= groups.record_bytes_max);
+        fits && record.meta.group != 0 && record.meta.kind == RecordKind::Entry
+    }
+
+    /// Buffers a record of a group. Returns `None` if it has none, or there is no room: then it is appended.
+    pub(super) fn buffer(
+        &mut self,
+        record: &mut RecordParts<'_>,
+        appender: AppendRole,
+        now: ClockMoment,
+    ) -> Option<AppendedRecord> {
+        if !self.is_buffered(record) {
             return None;
         }
-        if groups.groups.get(&group).is_some_and(|buffer| buffer.len_bytes + len_bytes > group_bytes_max) {
-            self.release_group(group, now);
+        let len_bytes = self.geometry.stepped(record.len_bytes());
+        let id = GroupId { row: appender.generation(), group: record.meta.group };
+        let groups = self.groups.as_ref()?;
+        let segment = groups.segment?;
+        let group_bytes_max = groups.group_bytes_max;
+        let is_over = |buffer: &GroupBuffer| {
+            buffer.len_bytes + len_bytes > group_bytes_max || now.at >= buffer.first_at + VIEW_MAX
+        };
+        if groups.groups.get(&id).is_some_and(is_over) {
+            self.release_group(id, now);
         }
-        while let Some(groups) = self.groups.as_ref().filter(|groups| groups.bytes + len_bytes > bytes_max) {
-            let idle = groups.most_idle(group).unwrap_or(group);
+        let is_full = |groups: &&GroupBuffers| {
+            groups.bytes + len_bytes > groups.bytes_max || groups.places.len() as u64 == groups.place_count
+        };
+        while let Some(groups) = self.groups.as_ref().filter(is_full) {
+            let idle = groups.most_idle(Some(id))?;
             self.release_group(idle, now);
         }
         let groups = self.groups.as_ref()?;
-        let segment = groups.segment?;
         let place = groups.free_place()?;
-        if self.segments_for(groups.bytes + len_bytes) > self.openable_count() {
+        let mut room_bytes = groups.room_bytes;
+        room_bytes[id.row as usize] += len_bytes + RECORD_EXCESS_BYTES;
+        let is_rewritten = appender == AppendRole::Reclaim;
+        let kept = if is_rewritten { 0 } else { self.reclaim_only_count };
+        if self.segments_for(room_bytes) + kept > self.openable_count() {
             return None;
         }
         record.meta.sequence = BUFFERS_SEQUENCE;
-        record.meta.place = place as u32;
+        record.meta.place = (place * SECTOR_BYTES / self.geometry.step_bytes) as u32;
         let mut bytes = vec![0; len_bytes as usize];
         record.encode(self.volume, &mut bytes[..record.len_bytes() as usize]);
         let key_hash = record.meta.hash.key_hash();
         let expires_at = record.meta.expires_at;
         let short_lived = self.segments.note(segment, expires_at, now.unix_s);
         let kind = ListedKind::of(record.meta.kind);
-        let buffered = BufferedRecord { place, key_hash, group, kind, expires_at, bytes };
-        self.groups.as_mut()?.put(buffered, now.at);
+        let buffered = BufferedRecord { place, key_hash, kind, expires_at, bytes };
+        self.groups.as_mut()?.put(id, buffered, is_rewritten, now.at);
         self.dirty_bytes += len_bytes;
         let position = self.position_of(segment, place);
         // The first unit that can hold it is the next one.
-        Some(AppendedRecord { position, sectors: len_bytes / SECTOR_BYTES, ticket: self.next_ticket, short_lived })
+        Some(AppendedRecord { position, sectors: sectors(len_bytes), ticket: self.next_ticket, short_lived })
     }
 
     /// Releases the group with a record of this key.
     pub(super) fn release_key(&mut self, key_hash: KeyHash, now: ClockMoment) {
-        let group = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
-        group.into_iter().for_each(|group| self.release_group(group, now));
+        let id = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
+        id.into_iter().for_each(|id| self.release_group(id, now));
     }
 
     /// Releases the groups that wait no longer.
     pub(super) fn release_complete(&mut self, now: ClockMoment) {
-        while let Some(group) = self.groups.as_ref().and_then(|groups| groups.complete(now.at)) {
-            self.release_group(group, now);
+        while let Some(id) = self.groups.as_ref().and_then(|groups| groups.complete(now.at)) {
+            self.release_group(id, now);
         }
     }
 
     /// Releases the groups that a flush writes.
     pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
         let FlushedGroups::BegunBy(time) = flushed else { return };
-        while let Some(group) = self.groups.as_ref().and_then(|groups| groups.begun_by(time)) {
-            self.release_group(group, now);
-        }
+        self.release_all(|buffer| buffer.first_at <= time, now);
+    }
+
+    /// Releases the groups with records that reclaim rewrites.
+    pub(crate) fn release_rewritten(&mut self, now: ClockMoment) {
+        self.release_all(|buffer| buffer.is_rewritten, now);
+    }
+
+    fn release_all(&mut self, is_one: impl Fn(&GroupBuffer) -> bool, now: ClockMoment) {
+        let ids = self.groups.as_ref().map(|groups| groups.ids(is_one)).unwrap_or_default();
+        ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
     /// Releases a group, and others if a segment was begun for it that they would need.
-    fn release_group(&mut self, group: u32, now: ClockMoment) {
-        self.append_buffer(group, now);
+    fn release_group(&mut self, id: GroupId, now: ClockMoment) {
+        self.append_buffer(id, now);
         while self.segments_for_groups() > self.openable_count() {
-            let idle = self.groups.as_ref().and_then(|groups| groups.most_idle(group));
+            let idle = self.groups.as_ref().and_then(|groups| groups.most_idle(None));
             self.append_buffer(idle.expect("a group needs the segment"), now);
         }
     }
 
-    /// Appends the records of a group to a unit, next to each other.
-    fn append_buffer(&mut self, group: u32, now: ClockMoment) {
+    /// Appends the records of a group to a unit, next to each other. Goes on in the next unit if the segment ends.
+    fn append_buffer(&mut self, id: GroupId, now: ClockMoment) {
         let Some(groups) = &mut self.groups else { return };
         let Some(segment) = groups.segment else { return };
-        let Some(GroupBuffer { last_at, len_bytes, records, .. }) = groups.take(group) else { return };
+        let Some(GroupBuffer { last_at, len_bytes, records, .. }) = groups.take(id) else { return };
         // A unit has the age of the group that it was opened for.
         let opened_at = now.at.min(last_at + groups.window);
-        self.make_room(SegmentRow::Main, records.len() as u64, |_| len_bytes);
-        let opened = self.open_unit(AppendRole::Reclaim, len_bytes, opened_at);
-        assert!(opened.is_ok(), "clients leave room for buffered records");
-        let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
-        let open = self.open[SegmentRow::Main as usize].as_mut().expect("it was opened above");
-        for record in &records {
-            self.segments.note(open.segment, record.expires_at, now.unix_s);
+        let geometry = self.geometry;
+        let start = geometry.segment_start_bytes(segment) / SECTOR_BYTES;
+        if self.open[id.row as usize].as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
+            self.seal_unit_of(id.row);
         }
-        let mut moved = open.append_group(&self.geometry, self.volume, records);
-        moved.iter_mut().for_each(|moved| moved.from.0 += start);
+        let mut moved: Vec<MovedRecord> = Vec::with_capacity(records.len());
+        let mut first = 0;
+        for record in records {
+            let key_hash = record.key_hash;
+            let len_bytes = record.bytes.len() as u64;
+            self.make_room(id.row, |open| open.gap_before(&geometry, key_hash) + len_bytes);
+            let opened = self.open_unit(AppendRole::Buffers(id.row), len_bytes, opened_at);
+            assert!(opened.is_ok(), "clients leave room for buffered records");
+            let open = self.open[id.row as usize].as_mut().expect("it was opened above");
+            let short_lived = self.segments.note(open.segment, record.expires_at, now.unix_s);
+            let AppendPlace { position, sectors, run_sectors, taken_bytes, .. } =
+                open.append_buffered(&geometry, self.volume, &record, !moved.is_empty());
+            self.dirty_bytes += taken_bytes - len_bytes;
+            if run_sectors == sectors {
+                first = moved.len();
+            }
+            let from = Sector(record.place + start);
+            moved.push(MovedRecord { key_hash, from, to: position, sectors, short_lived });
+            moved[first].sectors = run_sectors;
+        }
         self.moved.push(moved);
     }
 
-    /// Returns the number of segments that clients must leave to the buffered records.
+    /// Returns the number of segments that others must leave to the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
-        self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.bytes))
+        self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
 
-    /// Returns the number of empty segments that have room for buffered records of `len_bytes`, at least. A quarter of
-    /// each may go to headers, the trailer and the ends of units and of the segment.
-    fn segments_for(&self, len_bytes: u64) -> usize {
-        len_bytes.div_ceil(self.geometry.segment_bytes / 4 * 3) as usize
+    /// Returns the number of empty segments that have room for records of these bytes in each generation, at least. A
+    /// quarter of each may go to headers, the trailer and the ends of units and of the segment.
+    fn segments_for(&self, room_bytes: [u64; 2]) -> usize {
+        let in_segment = self.geometry.segment_bytes / 4 * 3;
+        room_bytes.map(|bytes| bytes.div_ceil(in_segment) as usize).iter().sum()
     }
 
     /// Returns how many segments can be begun now.
@@ -301,6 +394,11 @@ impl LogState {
         if let Some(segment) = groups.segment {
             self.segments.begin(segment, SegmentUse::main(BUFFERS_SEQUENCE), true);
         }
+    }
+
+    /// Returns the segment that gives places to buffered records.
+    pub(super) fn segment_of_groups(&self) -> Option<SegmentId> {
+        self.groups.as_ref().and_then(|groups| groups.segment)
     }
 
     /// Returns the buffered record at `position`.

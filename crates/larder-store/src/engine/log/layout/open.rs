@@ -3,7 +3,7 @@
 //! Invariant: units follow each other from the segment's start without gaps, and there is always room left for the
 //! trailer.
 
-use super::{RecordParts, UnitInFlight, groups::MovedRecord};
+use super::{RecordParts, UnitInFlight};
 use crate::{
     device::AlignedBuffer,
     format::{
@@ -52,6 +52,8 @@ pub(super) struct AppendPlace {
     pub(super) position: Sector,
     /// Sectors that the record touches.
     pub(super) sectors: u64,
+    /// Sectors from the first record of its run to its own end. [`Self::sectors`] if it follows none.
+    pub(super) run_sectors: u64,
     /// Bytes of the unit that the record uses, including the gap before it.
     pub(super) taken_bytes: u64,
     pub(super) ticket: u64,
@@ -72,7 +74,6 @@ pub(super) struct BufferedRecord {
     /// The record's place before it is in a unit.
     pub(super) place: u64,
     pub(super) key_hash: KeyHash,
-    pub(super) group: u32,
     pub(super) kind: ListedKind,
     pub(super) expires_at: u32,
     pub(super) bytes: Vec<u8>,
@@ -162,11 +163,11 @@ impl OpenSegment {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Returns whether the segment has room for `count` records of `len_bytes` together, in the open unit or a new one.
-    pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64, count: u64) -> bool {
+    /// Returns whether the segment has room for a record of `len_bytes`, in the open unit or a new one.
+    pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
-        unit_end + trailer_bytes(self.list_bytes + count * LISTING_BYTES) <= geometry.segment_bytes
+        unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
     /// Returns the capacity of a new unit whose first record has `len_bytes`. It is `unit_bytes` unless that record is
@@ -184,77 +185,74 @@ impl OpenSegment {
         volume: VolumeId,
         record: &mut RecordParts<'_>,
     ) -> AppendPlace {
-        let key_hash = record.meta.hash.key_hash();
-        let gap_bytes = self.gap_before(geometry, key_hash);
-        let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
-        let len_bytes = record.len_bytes();
-        let gap_start = unit.used_bytes;
-        let from = gap_start + gap_bytes;
-        let to = from + geometry.stepped(len_bytes);
-        assert!(to <= unit.capacity_bytes);
-        let start_bytes = self.unit_start_bytes + from;
-        record.meta.sequence = self.of.sequence;
-        record.meta.place = (start_bytes / geometry.step_bytes) as u32;
-        let bytes = unit.buffer.as_mut_slice();
-        bytes[gap_start as usize..from as usize].fill(0);
-        let target = &mut bytes[from as usize..to as usize];
-        target[len_bytes as usize..].fill(0);
-        record.encode(volume, target);
-        let listing = TrailerRecord {
-            key_hash,
-            start_bytes: start_bytes as u32,
-            len_bytes: (to - from) as u32,
+        let listed = TrailerRecord {
+            key_hash: record.meta.hash.key_hash(),
+            start_bytes: 0,
+            len_bytes: geometry.stepped(record.len_bytes()) as u32,
             kind: ListedKind::of(record.meta.kind),
             run_blocks: 0,
+            follows: false,
             expires_at: record.meta.expires_at,
         };
-        self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, TrailerRecord::end_bytes), &listing);
-        self.listings.push(listing);
-        unit.used_bytes = to;
-        unit.record_count += 1;
-        AppendPlace {
-            position: geometry.sector_at(self.segment, start_bytes),
-            sectors: sectors_spanned(start_bytes, len_bytes),
-            taken_bytes: to - gap_start,
-            ticket: unit.ticket,
-        }
+        self.place(geometry, listed, |bytes, sequence, place| {
+            record.meta.sequence = sequence;
+            record.meta.place = place;
+            let len_bytes = record.len_bytes() as usize;
+            bytes[len_bytes..].fill(0);
+            record.encode(volume, bytes);
+        })
     }
 
-    /// Appends the records of a group. The caller has checked [`Self::unit_takes`] and [`Self::takes`]. Returns their
-    /// moves from their places, of which the first covers the whole group.
-    pub(super) fn append_group(
+    /// Appends a buffered record, as [`Self::append`] does. With `follows`, it is read along with the one before it,
+    /// unless a unit or a gap is between them.
+    pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,
         volume: VolumeId,
-        records: Vec<BufferedRecord>,
-    ) -> Vec<MovedRecord> {
-        assert!(!geometry.is_packed(), "records of groups begin at sectors");
+        record: &BufferedRecord,
+        follows: bool,
+    ) -> AppendPlace {
+        let BufferedRecord { key_hash, kind, expires_at, ref bytes, .. } = *record;
+        let len_bytes = bytes.len() as u32;
+        let listed = TrailerRecord { key_hash, start_bytes: 0, len_bytes, kind, run_blocks: 0, follows, expires_at };
+        self.place(geometry, listed, |target, sequence, place| {
+            target.copy_from_slice(bytes);
+            record::set_place(volume, target, sequence, place);
+        })
+    }
+
+    /// Gives the open unit's next bytes to a record. `write` fills them, with the record's sequence and place.
+    fn place(
+        &mut self,
+        geometry: &SegmentGeometry,
+        mut listed: TrailerRecord,
+        write: impl FnOnce(&mut [u8], u32, u32),
+    ) -> AppendPlace {
+        let gap_bytes = self.gap_before(geometry, listed.key_hash);
         let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
-        let mut moved = Vec::with_capacity(records.len());
-        let first = self.listings.len();
-        for BufferedRecord { place, key_hash, kind, expires_at, mut bytes, .. } in records {
-            let from = unit.used_bytes as usize;
-            let to = from + bytes.len();
-            assert!(to as u64 <= unit.capacity_bytes, "the unit has room for the group");
-            let start_bytes = self.unit_start_bytes + unit.used_bytes;
-            record::set_place(volume, &mut bytes, self.of.sequence, (start_bytes / geometry.step_bytes) as u32);
-            unit.buffer.as_mut_slice()[from..to].copy_from_slice(&bytes);
-            unit.used_bytes = to as u64;
-            unit.record_count += 1;
-            let start_bytes = start_bytes as u32;
-            let len_bytes = bytes.len() as u32;
-            let listing = TrailerRecord { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, expires_at };
-            let to = geometry.sector_at(self.segment, start_bytes.into());
-            moved.push(MovedRecord { key_hash, from: Sector(place), to, sectors: listing.sectors() });
-            self.list_bytes += LISTING_BYTES;
-            self.listings.push(listing);
+        let gap_start = unit.used_bytes;
+        let from = gap_start + gap_bytes;
+        let to = from + u64::from(listed.len_bytes);
+        assert!(to <= unit.capacity_bytes);
+        let start_bytes = self.unit_start_bytes + from;
+        listed.start_bytes = start_bytes as u32;
+        listed.follows &= gap_bytes == 0 && unit.record_count > 0;
+        let bytes = unit.buffer.as_mut_slice();
+        bytes[gap_start as usize..from as usize].fill(0);
+        let place = (start_bytes / geometry.step_bytes) as u32;
+        write(&mut bytes[from as usize..to as usize], self.of.sequence, place);
+        self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, TrailerRecord::end_bytes), &listed);
+        self.listings.push(listed);
+        unit.used_bytes = to;
+        unit.record_count += 1;
+        let ticket = unit.ticket;
+        AppendPlace {
+            position: geometry.sector_at(self.segment, start_bytes),
+            sectors: sectors_spanned(start_bytes, listed.len_bytes.into()),
+            run_sectors: TrailerRecord::extend_run(&mut self.listings),
+            taken_bytes: to - gap_start,
+            ticket,
         }
-        let sectors = moved.iter().map(|moved| moved.sectors).sum();
-        if moved.len() > 1 {
-            self.listings[first].run_blocks = TrailerRecord::blocks_of_run(sectors);
-            moved[0].sectors = sectors;
-        }
-        moved
     }
 
     /// Seals the open unit, if there is one.

@@ -16,7 +16,7 @@ impl LogState {
     pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
         let has_body =
             matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();
-        if !self.geometry.is_packed() || !has_body {
+        if !self.geometry.is_packed() || !has_body || self.is_buffered(record) {
             return None;
         }
         let geometry = &self.geometry;

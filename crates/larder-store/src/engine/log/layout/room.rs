@@ -1,6 +1,7 @@
 //! Room for the next records: seals what is full, and opens units and segments.
 //!
-//! Invariant: a client leaves a free segment, and those that the buffered groups need ([`super::groups`]).
+//! Invariants: a client leaves a free segment. Clients and reclaim leave those that buffered groups need
+//! ([`super::groups`]).
 
 use super::{
     AppendRole, LogState, NoRoom, OpenSegment, OpenUnit, SEQUENCE_LAST, SegmentRow, UnitStart, buffer_of,
@@ -9,19 +10,19 @@ use super::{
 use std::time::Duration;
 
 impl LogState {
-    /// Seals the units and segments that have no room for `count` records, which take the bytes that `len_in` returns.
-    pub(super) fn make_room(&mut self, generation: SegmentRow, count: u64, len_in: impl Fn(&OpenSegment) -> u64) {
+    /// Seals the unit and the segment that have no room for a record, which takes the bytes that `len_in` returns.
+    pub(super) fn make_room(&mut self, generation: SegmentRow, len_in: impl Fn(&OpenSegment) -> u64) {
         let at = generation as usize;
         let geometry = self.geometry;
         if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_in(open))) {
             self.seal_unit_of(generation);
         }
-        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open), count)) {
+        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, len_in(open))) {
             self.seal_segment_of(generation);
         }
     }
 
-    /// Opens a segment and a unit for records of `len_bytes` if none is open.
+    /// Opens a segment and a unit for a record of `len_bytes` if none is open.
     pub(super) fn open_unit(&mut self, appender: AppendRole, len_bytes: u64, now: Duration) -> Result<(), NoRoom> {
         let at = appender.generation() as usize;
         if self.open[at].is_none() {
@@ -43,9 +44,11 @@ impl LogState {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);
         }
-        let is_reclaim = appender == AppendRole::Reclaim;
-        let kept = if is_reclaim { 0 } else { 1 };
-        let for_groups = if is_reclaim { 0 } else { self.segments_for_groups() };
+        let (kept, for_groups) = match appender {
+            AppendRole::Client | AppendRole::Newcomer => (1, self.segments_for_groups()),
+            AppendRole::Reclaim => (0, self.segments_for_groups()),
+            AppendRole::Buffers(_) => (0, 0),
+        };
         if self.free.len() <= kept || self.openable_count() <= for_groups {
             return Err(NoRoom::Now);
         }

@@ -1,0 +1,138 @@
+//! Finds the fields of a response that the caching rules read, in one pass over its head.
+//!
+//! Owns: the places of these fields, and the directives for this cache. Invariant: a fact is what a search for the field
+//! would find, so that every rule reads the same response. Cost: one pass, in which a field that no rule reads takes a
+//! few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are parsed
+//! only for rules that need them.
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE, VARY},
+};
+
+use crate::{
+    Timestamp, VaryRule,
+    cache_control::ResponseDirectives,
+    date::parse_http_date,
+    decimal::parse_seconds,
+    entity_tag::EntityTag,
+    list::trim,
+    ruling::{self, Ruling},
+    targeted::{self, TargetList},
+};
+
+/// What the fields of a response say to this cache.
+#[derive(Debug, Default)]
+pub(crate) struct Facts<'a> {
+    /// The directives for this cache, as changed by an operator's rule.
+    pub(crate) directives: ResponseDirectives,
+    /// The first line of Age.
+    age: Option<&'a HeaderValue>,
+    date: SingleField<'a>,
+    last_modified: SingleField<'a>,
+    expires: SingleField<'a>,
+    entity_tag: SingleField<'a>,
+    /// Whether there is a Set-Cookie.
+    pub(crate) sets_cookie: bool,
+    /// Whether there is a Vary, or a rule of the operator that may change it.
+    varies: bool,
+    /// Sum of the lengths of all names and values, in bytes.
+    pub(crate) size_bytes: usize,
+}
+
+/// A field that may occur only once.
+#[derive(Clone, Copy, Debug, Default)]
+struct SingleField<'a> {
+    first: Option<&'a HeaderValue>,
+    is_repeated: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// Reads the fields of a response for a cache with these targeted fields.
+    pub(crate) fn of(fields: &'a HeaderMap, targets: &TargetList) -> Self {
+        let mut facts = Self::default();
+        let mut is_targeted = false;
+        let mut ruled = None;
+        for (name, value) in fields {
+            facts.size_bytes += name.as_str().len() + value.len();
+            match *name {
+                AGE => _ = facts.age.get_or_insert(value),
+                CACHE_CONTROL => facts.directives.add_line(value.as_bytes(), targets),
+                DATE => facts.date.add(value),
+                ETAG => facts.entity_tag.add(value),
+                EXPIRES => facts.expires.add(value),
+                LAST_MODIFIED => facts.last_modified.add(value),
+                SET_COOKIE => facts.sets_cookie = true,
+                VARY => facts.varies = true,
+                _ if *name == ruling::FIELD => _ = ruled.get_or_insert(value),
+                _ => is_targeted |= targets.has(name),
+            }
+        }
+        if is_targeted && let Some(targeted) = targeted::directives(fields, targets) {
+            facts.directives = targeted;
+        }
+        if let Some(ruling) = ruled.and_then(Ruling::parse) {
+            ruling.apply(&mut facts.directives);
+            facts.varies = true;
+        }
+        facts
+    }
+
+    /// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
+    pub(crate) fn age_secs(&self) -> u32 {
+        let Some(line) = self.age else { return 0 };
+        let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
+        parse_seconds(trim(first)).unwrap_or(0)
+    }
+
+    /// Returns whether there is an Age.
+    pub(crate) fn has_age(&self) -> bool {
+        self.age.is_some()
+    }
+
+    /// Returns Date, if the response was received at `received` and it is valid.
+    pub(crate) fn date(&self, received: Timestamp) -> Option<Timestamp> {
+        self.date.parse(received)
+    }
+
+    /// Returns Last-Modified, like [`Facts::date`].
+    pub(crate) fn last_modified(&self, received: Timestamp) -> Option<Timestamp> {
+        self.last_modified.parse(received)
+    }
+
+    /// Returns whether there is an Expires, valid or not.
+    pub(crate) fn has_expires(&self) -> bool {
+        self.expires.first.is_some()
+    }
+
+    /// Returns Expires, like [`Facts::date`].
+    pub(crate) fn expires(&self, received: Timestamp) -> Option<Timestamp> {
+        self.expires.parse(received)
+    }
+
+    /// Returns whether there is a well-formed entity tag.
+    pub(crate) fn has_entity_tag(&self) -> bool {
+        self.entity_tag.value().is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some())
+    }
+
+    /// Returns the fields on which the response with these facts varies.
+    pub(crate) fn vary_rule(&self, fields: &HeaderMap) -> VaryRule {
+        if self.varies { VaryRule::from_fields(fields) } else { VaryRule::Fields(Box::default()) }
+    }
+}
+
+impl<'a> SingleField<'a> {
+    fn add(&mut self, value: &'a HeaderValue) {
+        self.is_repeated = self.first.is_some();
+        self.first = self.first.or(Some(value));
+    }
+
+    /// Returns the value. `None` if the field is absent or repeated.
+    fn value(self) -> Option<&'a HeaderValue> {
+        self.first.filter(|_| !self.is_repeated)
+    }
+
+    fn parse(self, received: Timestamp) -> Option<Timestamp> {
+        parse_http_date(self.value()?.as_bytes(), received)
+    }
+}
