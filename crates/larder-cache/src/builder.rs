@@ -200,6 +200,8 @@ impl CacheBuilder {
             value_bytes_max: disk.0 / VALUE_SHARE,
             writes: WriteLocks::default(),
             works: Arc::default(),
+            #[cfg(feature = "http")]
+            responses: std::sync::OnceLock::new(),
         }))
     }
 }

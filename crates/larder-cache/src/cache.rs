@@ -54,6 +54,9 @@ pub(crate) struct CacheParts {
     pub(crate) writes: WriteLocks,
     /// The fetches and writers in progress.
     pub(crate) works: Arc<ActiveKeys>,
+    /// The state of the responses, once there are any.
+    #[cfg(feature = "http")]
+    pub(crate) responses: std::sync::OnceLock<crate::http::library::LibraryResponses>,
 }
 
 impl Cache {
@@ -65,6 +68,11 @@ impl Cache {
 
     pub(crate) fn from_parts(parts: CacheParts) -> Self {
         Self { parts: Arc::new(parts) }
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) fn parts(&self) -> &CacheParts {
+        &self.parts
     }
 
     /// Returns the hash of a tag, as values have it.
@@ -255,6 +263,10 @@ impl Cache {
         let removed = self.parts.removals.remove(None).await;
         self.parts.fetches.detach_all();
         self.parts.memory.clear();
+        #[cfg(feature = "http")]
+        if let Some(responses) = self.parts.responses.get() {
+            responses.forget_all(larder_http::Timestamp::from_millis(self.now_ms().cast_signed()));
+        }
         self.parts.store.clear().await?;
         removed.map_err(not_written)
     }
@@ -322,7 +334,7 @@ impl Cache {
     /// # Errors
     /// [`Error::Store`] when something could not be written.
     pub async fn sync(&self) -> Result<()> {
-        self.parts.fetches.stored().await;
+        self.stored().await;
         Ok(self.parts.store.sync().await?)
     }
 
@@ -334,11 +346,20 @@ impl Cache {
     /// # Errors
     /// As [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
-        self.parts.fetches.stored().await;
+        self.stored().await;
         // Not left to the release below, which would block the thread for as long as it takes.
         let closed = self.parts.store.close().await;
         self.parts.store.release().and(closed)?;
         Ok(())
+    }
+
+    /// Waits until everything is stored that callers and clients have already.
+    async fn stored(&self) {
+        self.parts.fetches.stored().await;
+        #[cfg(feature = "http")]
+        if let Some(responses) = self.parts.responses.get() {
+            responses.stored().await;
+        }
     }
 
     /// Returns the store below. For larder-torture, which does its maintenance.

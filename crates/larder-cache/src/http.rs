@@ -3,15 +3,17 @@
 //!
 //! | to do | see |
 //! |---|---|
+//! | answer a request | [`answer`] |
 //! | find the response for a request | [`lookup::find`] |
 //! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
+//! | share one fetch among requests | [`fetch`] |
 //! | read and receive long bodies, shared by their clients | [`body`] |
 //! | make responses invalid | [`invalidation`], [`purges`] |
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
 //!
-//! Requests, fetches and origins are the caller's. What may be stored and used decides [`larder_http`]. Invariant: the
-//! cache's callers never see a fault of the store.
+//! Requests and origins are the caller's ([`fetcher`]). What may be stored and used decides [`larder_http`]. Invariant:
+//! the cache's callers never see a fault of the store.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -19,6 +21,7 @@ use larder_http::{Reuse, Rules, Settings, StoredHead, Timestamp, route::RequestT
 
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
+pub mod answer;
 pub mod arrivals;
 pub mod body;
 pub mod body_budget;
@@ -27,11 +30,15 @@ pub mod committed_body;
 pub mod confirmation;
 pub mod copies;
 pub mod entry;
+pub mod fetch;
+pub mod fetcher;
 pub mod groups;
 pub mod hot;
+pub mod http_cache;
 pub mod invalidation;
 pub mod key_set;
 pub mod key_slots;
+pub mod library;
 pub mod lookup;
 pub mod mark;
 pub mod neighbors;

@@ -6,13 +6,11 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
-    header::{
-        AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-        IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING, VARY,
-    },
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
     uri::{PathAndQuery, Scheme},
 };
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Rules, Ruling,
     cache_control::RequestDirectives,
@@ -23,8 +21,6 @@ use larder_http::{
 };
 
 use crate::{
-    cache::groups::PageAsker,
-    clock,
     digest::NamedDigest,
     errors::Failure,
     forwarded::ForwardedRequest,
@@ -94,18 +90,6 @@ pub(crate) struct RequestRules {
     pub(crate) is_never_stored: bool,
 }
 
-/// The changes to a request on its way to the origin.
-#[derive(Default)]
-pub(crate) struct RequestEdits {
-    /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
-    pub(crate) whole: bool,
-    /// Preconditions or a range that the proxy itself adds.
-    pub(crate) added: Vec<(HeaderName, HeaderValue)>,
-    /// The mark of the only URL to which the edits apply, if redirects led there (see
-    /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
-    pub(crate) only_at: Option<u64>,
-}
-
 impl RequestHead {
     /// Returns the head for a change, while its request is being admitted.
     ///
@@ -165,7 +149,7 @@ impl RequestHead {
         let mut is_chunked = false;
         for (name, value) in &self.fields {
             is_chunked |= *name == TRANSFER_ENCODING;
-            if !is_hop_by_hop(name) && *name != EXPECT && !(edits.whole && is_not_of_whole(name)) {
+            if !is_hop_by_hop(name) && *name != EXPECT && !edits.remove(name) {
                 fields.append(name.clone(), value.clone());
             }
         }
@@ -285,11 +269,6 @@ impl RequestHead {
         self.path.as_str()
     }
 
-    /// Returns the client and the present time.
-    pub(crate) fn asker(&self) -> PageAsker {
-        PageAsker { client: self.client, now: clock::now() }
-    }
-
     /// Returns whether the client sends a body.
     pub(crate) fn has_body(&self) -> bool {
         has_body(&self.fields)
@@ -299,15 +278,6 @@ impl RequestHead {
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
-}
-
-/// Returns whether a field makes a request one for a part of a response, or conditional, or announces a body. A request
-/// for a whole response has none: a body has no meaning with GET and HEAD (RFC 9110 9.3.1), so none is sent.
-fn is_not_of_whole(name: &HeaderName) -> bool {
-    matches!(
-        *name,
-        IF_MATCH | IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE | CONTENT_LENGTH
-    )
 }
 
 /// Returns the ruling on the response to a git request, based on the rule that caches git.

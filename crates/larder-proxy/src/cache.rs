@@ -10,9 +10,8 @@ use groups::PageGroups;
 pub(crate) mod opening;
 
 pub(crate) use larder_cache::http::{
-    CacheShared, ResponseCache as Cache, StoreEvent, chunks, committed_body, confirmation, entry, groups, hot,
-    invalidation, key_set, key_slots, lookup, mark, neighbors, patience, pins, purges, responses, storing, survivors,
-    work,
+    CacheShared, ResponseCache as Cache, StoreEvent, chunks, committed_body, entry, groups, hot, invalidation, key_set,
+    key_slots, lookup, mark, neighbors, patience, pins, purges, responses, storing, survivors, work,
 };
 
 /// The caching policy of one site.

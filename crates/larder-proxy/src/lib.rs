@@ -5,13 +5,13 @@
 //!
 //! | way | module | cost of a small hit or miss |
 //! |---|---|---|
-//! | from memory, within the call | `request::exchange`, `cache::hot`, `request::hit` | one key, one map of fields |
-//! | from the store | `request::serve`, `cache::lookup`, `cache::chunks` | one device read |
-//! | by a flight, shared with other requests | `request::share`, `flight` | one origin request, one commit |
+//! | from memory, within the call | `request::memory`, `cache::hot` | one key, one map of fields |
+//! | from the store | `request::serve`, `larder_cache::http::answer` | one device read |
+//! | by a flight, shared with other requests | `larder_cache::http::fetch` | one origin request, one commit |
 //! | passed on as it is | `request::pass` | one origin request |
 //! | as a tunnel | `request::tunnel`, `request::upgrade` | two copies |
 //!
-//! Layers, from top to bottom: `server`, `client`, `request`, `flight`, then `cache` and `origin`, and finally shared
+//! Layers, from top to bottom: `server`, `client`, `request`, `fetcher`, then `cache` and `origin`, and finally shared
 //! modules such as `config`, `errors`, `metrics` and `watch`. A layer may use only the layers below it. `cache` and
 //! `origin` take plain values and own their state; a worker has one of each.
 //!
@@ -36,9 +36,9 @@ mod encoder;
 mod errors;
 mod exchange_budget;
 mod exposition;
+mod fetcher;
 mod file_watcher;
 mod fleet;
-mod flight;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! The outcomes of an exchange, in the words of Squid's access log, and the reasons why a body came from an origin, in
 //! the words of Cache-Status.
 
+use larder_cache::http::answer::AnswerKind;
 use larder_http::{
     CacheStatus, Reason,
     cache_status::{Forward, RequestHandling},
@@ -92,6 +93,21 @@ impl Outcome {
     /// Returns whether the body came from an origin although the cache might have had it.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
+    }
+}
+
+impl From<AnswerKind> for Outcome {
+    fn from(kind: AnswerKind) -> Self {
+        match kind {
+            AnswerKind::Hit => Self::Hit,
+            AnswerKind::MemoryHit => Self::MemoryHit,
+            AnswerKind::ConditionalHit => Self::ConditionalHit,
+            AnswerKind::StaleHit => Self::StaleHit,
+            AnswerKind::Miss => Self::Miss,
+            AnswerKind::RefreshUnmodified => Self::RefreshUnmodified,
+            AnswerKind::RefreshModified => Self::RefreshModified,
+            AnswerKind::RefreshFailed => Self::RefreshFailed,
+        }
     }
 }
 

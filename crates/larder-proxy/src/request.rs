@@ -1,6 +1,5 @@
 //! Handles one request from its head to its response: decides its route, and executes it.
 
-pub(crate) mod access;
 mod account;
 mod accounting;
 mod admission;
@@ -13,7 +12,6 @@ pub(crate) mod explain;
 pub(crate) mod failure_page;
 pub(crate) mod final_recipient;
 mod gate;
-pub(crate) mod hit;
 pub(crate) mod intercept;
 pub(crate) mod invalidation;
 mod memory;
@@ -21,15 +19,12 @@ mod nodes;
 mod own;
 pub(crate) mod pac;
 pub(crate) mod pass;
-mod plan;
 mod question;
-mod reading;
 pub(crate) mod refusal;
 mod registry;
 mod resolve;
 pub(crate) mod serve;
 pub(crate) mod served;
-pub(crate) mod share;
 pub(crate) mod show;
 pub(crate) mod steps;
 pub(crate) mod target;

@@ -2,7 +2,7 @@
 //! as a whole fetches and stores each resource once.
 //!
 //! Owns: which nodes are probed, and which resources were changed. `members` has the nodes and the owner of each key,
-//! `message` the fields of the requests, and `flight::sibling` sends them. Invariant: an excluded node owns nothing
+//! `message` the fields of the requests, and `fetcher::sibling` sends them. Invariant: an excluded node owns nothing
 //! here until a probe succeeds; meanwhile its keys belong to the next node by the same function.
 //!
 //! Cost: one hash of the key, one lock and one load. The table has two bytes for each of 2^20 slots.

@@ -17,6 +17,7 @@ use std::{
 };
 
 use http::Uri;
+use larder_cache::http::http_cache::HttpCache;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     client::socket::TunneledConnection,
     config::{Limits, SitePolicy},
     exchange_budget::{ExchangePlace, PlaceUse},
-    flight::{flights::Flights, source::FetchContext},
+    fetcher::OriginFetcher,
     log_format::SentResponse,
     metrics::WorkerMetrics,
     origin::{origins::OriginRouter, target::path_of},
@@ -43,7 +44,7 @@ pub(crate) struct Worker {
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) http: Arc<HttpCache<OriginFetcher>>,
     thread: Arc<WorkerThread>,
     /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
@@ -82,7 +83,7 @@ impl Worker {
                 groups: Arc::clone(&rules.groups),
                 stall: policy.limits.stall,
             });
-            let means = Arc::new(FetchContext {
+            let fetcher = Arc::new(OriginFetcher {
                 cache: Arc::clone(&cache),
                 metrics: Arc::clone(metrics),
                 origins: Arc::clone(&origins),
@@ -93,8 +94,8 @@ impl Worker {
                 siblings: shared.siblings.clone(),
                 unfinished: Arc::clone(unfinished),
             });
-            let flights =
-                Arc::new(Flights { table: Arc::clone(&shared.flights), means, entry_bytes_max: rules.entry_bytes_max });
+            let flights = Arc::clone(&shared.flights);
+            let http = Arc::new(HttpCache { flights, fetcher, entry_bytes_max: rules.entry_bytes_max });
             Arc::new(Self {
                 shared: Arc::clone(&shared),
                 policy: Arc::clone(policy),
@@ -102,7 +103,7 @@ impl Worker {
                 watches: Arc::clone(watches),
                 origins,
                 cache,
-                flights,
+                http,
                 thread: Arc::clone(thread),
                 is_superseded: Arc::clone(&is_superseded),
                 log_buffer: Arc::clone(&log_buffer),

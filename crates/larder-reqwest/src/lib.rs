@@ -27,8 +27,8 @@
 //! The cache is private (RFC 9111 1): it also stores responses that are for one user. A response to a request with
 //! credentials is served only to requests with the same credentials.
 //!
-//! Requests at the same time for one response are one request of the server. The others wait until it is stored, unless
-//! it may not be.
+//! Requests at the same time for one response are one request of the server. The others read it as it arrives, unless
+//! it may not be stored.
 //!
 //! A response over HTTP/2 without a length is stored only if its body reports that END_STREAM was received, or has
 //! trailers: a stream that a server resets with NO_ERROR ends like a whole one otherwise. If reqwest is built with one

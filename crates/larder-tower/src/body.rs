@@ -1,56 +1,61 @@
-//! The body of a response: passed through, served from the cache, or stored while it passes through.
+//! The body of a response: passed through, or from the cache.
 
-use crate::filled_body::FilledBody;
-use bytes::{Buf, Bytes};
+use crate::{
+    fetcher::OriginFetcher,
+    origin_body::{BodyError, OriginBody},
+};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use larder_cache::ValueReader;
+use larder_cache::http::{
+    answer::AnswerBody,
+    body::{cursor::BodyCursor, parts::PartsReader},
+};
 use std::{
-    error, fmt,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
-/// The error of a body: that of the origin's body, or of the cache below ([`larder_cache::Error`]).
-pub type BodyError = Box<dyn error::Error + Send + Sync>;
-
 /// The body of a response.
-pub struct CacheBody<B> {
-    state: BodyState<B>,
+pub struct CacheBody {
+    source: BodySource,
 }
 
-enum BodyState<B> {
-    /// From the origin, and not stored.
-    Passed(Pin<Box<B>>),
+enum BodySource {
     /// From memory. `None` once it was read.
-    Memory(Option<Bytes>),
-    /// From a value of the cache.
-    Stored { reader: ValueReader, left_bytes: u64 },
-    /// From the origin, and stored.
-    Filled(FilledBody<B>),
+    Whole(Option<Bytes>),
+    /// Stored or arriving, and shared with other clients.
+    Shared(Box<BodyCursor<OriginFetcher>>),
+    /// Several parts of such a body.
+    Parts(Box<PartsReader<OriginFetcher>>),
+    /// From the origin, for this client only.
+    Passed(Box<OriginBody>),
 }
 
-impl<B> CacheBody<B> {
-    pub(crate) fn passed(body: B) -> Self {
-        Self { state: BodyState::Passed(Box::pin(body)) }
+impl CacheBody {
+    pub(crate) fn passed(body: OriginBody) -> Self {
+        Self { source: BodySource::Passed(Box::new(body)) }
     }
 
-    pub(crate) fn memory(bytes: Bytes) -> Self {
-        Self { state: BodyState::Memory(Some(bytes).filter(|bytes| !bytes.is_empty())) }
-    }
-
-    pub(crate) fn stored(reader: ValueReader, len_bytes: u64) -> Self {
-        Self { state: BodyState::Stored { reader, left_bytes: len_bytes } }
-    }
-
-    pub(crate) fn filled(body: FilledBody<B>) -> Self {
-        Self { state: BodyState::Filled(body) }
+    pub(crate) fn empty() -> Self {
+        Self { source: BodySource::Whole(None) }
     }
 }
 
-impl<B> Body for CacheBody<B>
-where
-    B: Body<Data: Buf, Error: Into<BodyError>>,
-{
+impl From<AnswerBody<OriginFetcher>> for CacheBody {
+    fn from(body: AnswerBody<OriginFetcher>) -> Self {
+        let source = match body {
+            AnswerBody::Empty => BodySource::Whole(None),
+            AnswerBody::Whole(bytes) => BodySource::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())),
+            AnswerBody::Cursor(cursor) => BodySource::Shared(cursor),
+            AnswerBody::Parts(parts) => BodySource::Parts(parts),
+            AnswerBody::Origin(body) => BodySource::Passed(body),
+        };
+        Self { source }
+    }
+}
+
+impl Body for CacheBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -58,53 +63,43 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.state {
-            BodyState::Passed(body) => {
-                let frame = ready!(body.as_mut().poll_frame(context));
-                Poll::Ready(frame.map(|frame| frame.map(in_bytes).map_err(Into::into)))
+        Poll::Ready(match &mut self.source {
+            BodySource::Whole(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
+            BodySource::Shared(cursor) => {
+                ready!(cursor.poll_frame(context)).map(|frame| frame.map_err(BodyError::from))
             }
-            BodyState::Memory(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            BodyState::Stored { reader, left_bytes } => match ready!(reader.poll_next(context)) {
-                Ok(Some(bytes)) => {
-                    *left_bytes -= bytes.len() as u64;
-                    Poll::Ready(Some(Ok(Frame::data(bytes))))
-                }
-                Ok(None) => Poll::Ready(None),
-                Err(error) => Poll::Ready(Some(Err(error.into()))),
-            },
-            BodyState::Filled(body) => body.poll_frame(context),
-        }
+            BodySource::Parts(parts) => {
+                ready!(parts.poll_data(context)).map(|piece| piece.map(Frame::data).map_err(BodyError::from))
+            }
+            BodySource::Passed(body) => ready!(body.poll_next(context)),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.state {
-            BodyState::Passed(body) => body.is_end_stream(),
-            BodyState::Memory(bytes) => bytes.is_none(),
-            BodyState::Stored { left_bytes, .. } => *left_bytes == 0,
-            BodyState::Filled(body) => body.is_end_stream(),
+        match &self.source {
+            BodySource::Whole(bytes) => bytes.is_none(),
+            BodySource::Shared(cursor) => cursor.remaining() == Some(0),
+            BodySource::Parts(parts) => parts.remaining() == 0,
+            BodySource::Passed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.state {
-            BodyState::Passed(body) => body.size_hint(),
-            BodyState::Memory(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            BodyState::Stored { left_bytes, .. } => SizeHint::with_exact(*left_bytes),
-            BodyState::Filled(body) => body.size_hint(),
+        match &self.source {
+            BodySource::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            BodySource::Shared(cursor) => cursor.remaining().map_or_else(SizeHint::default, SizeHint::with_exact),
+            BodySource::Parts(parts) => SizeHint::with_exact(parts.remaining()),
+            BodySource::Passed(body) => body.size_hint(),
         }
     }
 }
 
-pub(crate) fn in_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
-    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
-}
-
-impl<B> fmt::Debug for CacheBody<B> {
+impl fmt::Debug for CacheBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = match self.state {
-            BodyState::Passed(_) => "origin",
-            BodyState::Memory(_) | BodyState::Stored { .. } => "cache",
-            BodyState::Filled(_) => "origin, stored",
+        let source = match self.source {
+            BodySource::Whole(_) => "memory",
+            BodySource::Shared(_) | BodySource::Parts(_) => "cache",
+            BodySource::Passed(_) => "origin",
         };
         f.debug_struct("CacheBody").field("source", &source).finish()
     }

@@ -1,13 +1,10 @@
 //! The settings of an HTTP cache.
 
-use crate::HttpCache;
+use crate::{HttpCache, fetcher::TimeSource};
 use http::{HeaderMap, uri::Scheme};
 use larder_cache::Cache;
 use larder_http::{Settings, Timestamp, cache_status::node_name};
 use std::{fmt, sync::Arc, time::SystemTime};
-
-/// A source of the present time.
-pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Builds an [`HttpCache`].
 #[must_use = "a builder does nothing until `build` is called"]

@@ -4,27 +4,33 @@
 
 use crate::{
     HttpCacheBuilder, Origin,
+    asked::{AskFailure, AskedResource, OriginAsk},
     body::CacheBody,
-    cached_request::{self, CacheAnswer, CachedRequest, OriginRequest},
-    origin, serving,
-    shared_fetch::SharedFetches,
+    fetcher::OriginFetcher,
+    origin::{self, OriginSender},
+    origin_body::OriginBody,
     target::{Target, key_of},
 };
-use http::{Method, Request, Response, Uri};
-use larder_cache::Cache;
-use larder_cache::IgnorePoison;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header::CONTENT_LENGTH};
+use http_body::Body;
+use larder_cache::{
+    Cache, Error,
+    http::{
+        answer::{Answer, CacheQuery, marks::ResponseMarks, pass::with_origin_status},
+        fetcher::ClientRequest as _,
+        http_cache,
+        invalidation::{self, NotInvalid},
+    },
+    larder_store::ErrorKind,
+};
 use larder_http::{
-    CacheStatus, Settings, Timestamp,
+    CacheStatus, Settings,
     cache_status::Forward,
     fields::strip_own,
     invalidate::{self, MoveDestination},
 };
-use std::{
-    collections::HashSet,
-    fmt,
-    hash::RandomState,
-    sync::{Arc, Mutex, MutexGuard},
-};
+use std::{fmt, future::poll_fn, io, sync::Arc, task::Poll};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// An HTTP cache. Cheap to clone; all clones are one cache.
 #[derive(Clone)]
@@ -34,10 +40,14 @@ pub struct HttpCache {
 
 struct HttpCacheParts {
     options: HttpCacheBuilder,
-    /// The keys of the resources that are being validated.
-    validated: Mutex<HashSet<Vec<u8>>>,
-    fetches: Arc<SharedFetches>,
-    fetch_hasher: RandomState,
+    responses: Arc<http_cache::HttpCache<OriginFetcher>>,
+}
+
+/// The next event of a request that is being answered.
+enum AnsweringStep {
+    Answer(Result<Answer<OriginFetcher>, AskFailure>),
+    /// The origin is to be asked.
+    Ask(Option<OriginAsk>),
 }
 
 impl HttpCache {
@@ -62,10 +72,14 @@ impl HttpCache {
     }
 
     pub(crate) fn from_builder(options: HttpCacheBuilder) -> Self {
-        let validated = Mutex::default();
-        let fetches = Arc::default();
-        let fetch_hasher = RandomState::new();
-        Self { parts: Arc::new(HttpCacheParts { options, validated, fetches, fetch_hasher }) }
+        let cache = options.cache.clone();
+        let marks = ResponseMarks { via: None, add_cache_status: true, cache_name: options.name.clone() };
+        let entry_bytes_max = cache.value_bytes_max();
+        let responses = cache.responses(options.settings.clone());
+        let time = Arc::clone(&options.time);
+        let fetcher = OriginFetcher { cache, responses, bodies: Default::default(), marks, time };
+        let responses = http_cache::HttpCache { flights: Arc::default(), fetcher: Arc::new(fetcher), entry_bytes_max };
+        Self { parts: Arc::new(HttpCacheParts { options, responses: Arc::new(responses) }) }
     }
 
     /// Returns the cache below.
@@ -73,20 +87,17 @@ impl HttpCache {
         &self.parts.options.cache
     }
 
-    /// Returns the response to a request: a stored one, or that of `origin`.
+    /// Returns the response to a request: a stored one, or that of `origin`. It must be called on a tokio runtime with
+    /// its time.
     ///
-    /// The response has the field Cache-Status, which says what the cache did. A response is stored while its body is
-    /// read, and becomes visible just before the end of the body. Other requests for a response that is being fetched
-    /// wait for that moment, but at most 5 seconds for a body without an announced length. If the first client is slow,
-    /// they read the body on. If the fetch fails, one of them fetches.
+    /// The response has the field Cache-Status, which says what the cache did. Requests for a response that is being
+    /// fetched read it as it arrives, so that the origin gets one request. A task receives and stores it, so a slow
+    /// client delays nobody. If the fetch fails, or its client leaves before the response's head has come, one of the
+    /// other requests fetches.
     ///
     /// # Errors
     /// The error of `origin`, if no stored response may replace it.
-    pub async fn respond<B, O>(
-        &self,
-        mut request: Request<B>,
-        origin: &mut O,
-    ) -> Result<Response<CacheBody<O::Body>>, O::Error>
+    pub async fn respond<B, O>(&self, mut request: Request<B>, origin: &mut O) -> Result<Response<CacheBody>, O::Error>
     where
         B: Default + Send,
         O: Origin<B>,
@@ -97,27 +108,81 @@ impl HttpCache {
         let target = Target::new(&request, &options.scheme, &options.implied_fields);
         match target {
             Some(target) if method == Method::GET || method == Method::HEAD => {
-                let may_wait = cached_request::may_wait(&method, request.headers());
-                match CachedRequest::look_up(self, target, method, may_wait).await {
-                    CacheAnswer::Served(response) => Ok(response),
-                    CacheAnswer::Ask(cached, ask) => OriginRequest { request, origin }.answer(cached, ask).await,
-                }
+                let (asked, asks) = AskedResource::new(method, target);
+                let sender = OriginSender::new(request, origin);
+                self.answer(&Arc::new(asked), asks, sender).await
             }
             target => {
                 let moved = target.as_ref().and_then(|to| MoveDestination::of(&method, &to.uri, request.headers()));
-                let response = origin::ask(origin, request).await?;
+                let (head, body) = origin::ask(origin, request).await?.into_parts();
                 if let Some(target) = target {
-                    let mut uris = invalidate::targets(&method, &target.uri, response.status(), response.headers());
-                    uris.extend(
-                        moved.filter(|_| MoveDestination::is_written(response.status())).map(|moved| moved.uri),
-                    );
+                    let mut uris = invalidate::targets(&method, &target.uri, head.status, &head.headers);
+                    uris.extend(moved.filter(|_| MoveDestination::is_written(head.status)).map(|moved| moved.uri));
                     self.invalidate(uris).await;
                 }
                 let why = if invalidate::is_safe(&method) { Forward::Bypass } else { Forward::Method };
-                let status = serving::answered(CacheStatus::forwarded(why), response.status(), false);
-                Ok(serving::with_cache_fields(response.map(CacheBody::passed), None, self.status_value(status)))
+                let status = with_origin_status(CacheStatus::forwarded(why), head.status);
+                let body = CacheBody::passed(OriginBody::new(&head, body));
+                let mut response = Response::from_parts(head, body);
+                self.put_status(&mut response, status);
+                Ok(response)
             }
         }
+    }
+
+    /// Answers a GET or HEAD, and sends the requests to the origin that this takes.
+    async fn answer<B, O>(
+        &self,
+        asked: &Arc<AskedResource>,
+        mut asks: UnboundedReceiver<OriginAsk>,
+        mut sender: OriginSender<'_, B, O>,
+    ) -> Result<Response<CacheBody>, O::Error>
+    where
+        B: Default + Send,
+        O: Origin<B>,
+    {
+        loop {
+            let mut failure = None;
+            let mut answering = Box::pin(CacheQuery { http: &self.parts.responses, asked }.answer());
+            let answer = loop {
+                let next = poll_fn(|context| match answering.as_mut().poll(context) {
+                    Poll::Ready(answer) => Poll::Ready(AnsweringStep::Answer(answer)),
+                    // The line is open as long as `asked` is there.
+                    Poll::Pending => asks.poll_recv(context).map(AnsweringStep::Ask),
+                });
+                match next.await {
+                    AnsweringStep::Answer(answer) => break answer,
+                    AnsweringStep::Ask(None) => {}
+                    AnsweringStep::Ask(Some(OriginAsk { edits, reply })) => {
+                        let replied = sender.send(&edits).await.map_err(|error| {
+                            failure = Some(error);
+                            AskFailure::NoResponse
+                        });
+                        // A failure means that the fetch has ended.
+                        drop(reply.send(replied));
+                    }
+                }
+            };
+            match (answer, failure) {
+                (Ok(answer), _) => return Ok(response_of(answer, asked)),
+                (Err(AskFailure::OnlyIfCached), _) => return Ok(self.unsatisfiable()),
+                (Err(AskFailure::NoResponse), Some(error)) => return Err(error),
+                // The fetch of another request has failed. Each such round ends one request with its own error.
+                (Err(AskFailure::NoResponse), None) => {}
+            }
+        }
+    }
+
+    /// Returns the 504 for a request that accepts only a stored response (RFC 9111 5.2.1.7).
+    fn unsatisfiable(&self) -> Response<CacheBody> {
+        let mut response = Response::new(CacheBody::empty());
+        *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+        self.put_status(&mut response, CacheStatus::forwarded(Forward::Miss));
+        response
+    }
+
+    fn put_status(&self, response: &mut Response<CacheBody>, status: CacheStatus) {
+        response.headers_mut().append(CACHE_STATUS, status.to_value(&self.parts.options.name));
     }
 
     /// Removes the stored responses of a URI, with all variants. Once this returns, no request gets one of them, or one
@@ -126,10 +191,16 @@ impl HttpCache {
     /// # Errors
     /// As [`Cache::remove`].
     pub async fn remove(&self, uri: &Uri) -> larder_cache::Result<()> {
-        match key_of(uri) {
-            Some(key) => self.cache().remove(key).await,
-            None => Ok(()),
-        }
+        let Some(key) = key_of(uri) else { return Ok(()) };
+        let removed = invalidation::remove_resources(&self.parts.responses.fetcher.responses, &[key]).await;
+        removed.map_err(|problem| {
+            let why = match problem {
+                NotInvalid::NotDurable(why) | NotInvalid::NotShared(why) => why,
+                NotInvalid::NoUrl => "it has no URL".to_owned(),
+            };
+            let place = format!("the removal of {uri} could not be written");
+            Error::Store(larder_cache::larder_store::Error::io(ErrorKind::Unavailable, place, io::Error::other(why)))
+        })
     }
 
     /// Removes what an unsafe request changed (RFC 9111 4.4).
@@ -140,50 +211,17 @@ impl HttpCache {
             }
         }
     }
-
-    pub(crate) fn status_value(&self, status: CacheStatus) -> http::HeaderValue {
-        status.to_value(&self.parts.options.name)
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.parts.options.settings
-    }
-
-    pub(crate) fn fetches(&self) -> &Arc<SharedFetches> {
-        &self.parts.fetches
-    }
-
-    /// Returns the hasher of the keys of [`Self::fetches`].
-    pub(crate) fn fetch_hasher(&self) -> &RandomState {
-        &self.parts.fetch_hasher
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.parts.options.time)()
-    }
-
-    pub(crate) fn validated(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        self.parts.validated.lock().ignore_poison()
-    }
 }
 
-/// Marks a resource as being validated, until it is dropped.
-pub(crate) struct ValidationMark<'a> {
-    cache: &'a HttpCache,
-    key: Vec<u8>,
-}
-
-impl<'a> ValidationMark<'a> {
-    pub(crate) fn new(cache: &'a HttpCache, key: &[u8]) -> Self {
-        cache.validated().insert(key.to_vec());
-        Self { cache, key: key.to_vec() }
+/// Returns the response to a request, with the length of its body.
+fn response_of(answer: Answer<OriginFetcher>, asked: &AskedResource) -> Response<CacheBody> {
+    let mut response = answer.response.map(CacheBody::from);
+    let has_body = *asked.method() != Method::HEAD
+        && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if let Some(len) = response.body().size_hint().exact().filter(|_| has_body) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
-}
-
-impl Drop for ValidationMark<'_> {
-    fn drop(&mut self) {
-        self.cache.validated().remove(&self.key);
-    }
+    response
 }
 
 impl fmt::Debug for HttpCache {
@@ -191,3 +229,6 @@ impl fmt::Debug for HttpCache {
         f.debug_struct("HttpCache").field("options", &self.parts.options).finish_non_exhaustive()
     }
 }
+
+/// The name of the field that says what caches did (RFC 9211).
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");

@@ -1,9 +1,6 @@
 //! The cache as a layer over any service that answers HTTP requests.
 
-use crate::{
-    HttpCache, Origin,
-    body::{BodyError, CacheBody},
-};
+use crate::{HttpCache, Origin, body::CacheBody, origin_body::BodyError};
 use http::{Request, Response};
 use http_body::Body;
 use std::{
@@ -51,7 +48,7 @@ where
     B: Default + Send + 'static,
     R: Body<Error: Into<BodyError>> + Send + 'static,
 {
-    type Response = Response<CacheBody<R>>;
+    type Response = Response<CacheBody>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 

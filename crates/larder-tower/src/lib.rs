@@ -25,29 +25,26 @@
 //!
 //! The rules are those of RFC 9111, from the crate `larder-http`. A response that is fresh is served without the
 //! origin. A stale one is validated by its ETag or Last-Modified. Vary selects among variants. A POST, PUT or DELETE
-//! that succeeds removes the responses of its URL. A response is stored while its body passes through, and only if the
-//! body arrives complete; the length has no limit. Requests for a response that is being fetched wait until it is
-//! stored, so that the origin gets one request. They do not wait for a response that may not be stored.
+//! that succeeds removes the responses of its URL. A response is stored while its body arrives, and only if the body
+//! arrives complete; it may be as long as half of the disk. Requests for a response that is being fetched read it as it
+//! arrives, so that the origin gets one request. They do not wait for a response that may not be stored. All calls
+//! need a tokio runtime with its time.
 
 #![warn(missing_debug_implementations)]
 
+mod asked;
 mod body;
 mod builder;
-mod cached_request;
-mod entries;
-mod fill_writer;
-mod filled_body;
+mod fetcher;
 mod http_cache;
 mod layer;
 mod origin;
-mod plan;
-mod serving;
-mod shared_fetch;
+mod origin_body;
 mod target;
-mod unshared_keys;
 
-pub use body::{BodyError, CacheBody};
+pub use body::CacheBody;
 pub use builder::HttpCacheBuilder;
 pub use http_cache::HttpCache;
 pub use layer::{CacheLayer, CacheService};
 pub use origin::{DoNotStore, Origin};
+pub use origin_body::BodyError;

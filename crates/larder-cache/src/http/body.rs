@@ -11,7 +11,6 @@ mod clients;
 pub mod continuation;
 pub mod cursor;
 pub mod error;
-pub mod fetcher;
 pub mod fill;
 mod head;
 mod hold_up;

@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
+use larder_cache::http::answer::AnswerBody;
 use tokio::sync::mpsc::Receiver;
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     delays::Pacer,
     encoder::Encoder,
     errors::BodyError,
+    fetcher::OriginFetcher,
     links::LinkReplacer,
     origin::body::OriginBody,
 };
@@ -92,6 +94,18 @@ struct EncodedBody {
     turn_bytes: usize,
 }
 
+impl From<AnswerBody<OriginFetcher>> for ResponseBody {
+    fn from(body: AnswerBody<OriginFetcher>) -> Self {
+        Self::of(match body {
+            AnswerBody::Empty => Source::Empty,
+            AnswerBody::Whole(bytes) => return Self::full(bytes),
+            AnswerBody::Cursor(cursor) => Source::Body(cursor),
+            AnswerBody::Parts(reader) => Source::Parts(reader),
+            AnswerBody::Origin(body) => Source::Origin(body),
+        })
+    }
+}
+
 impl ResponseBody {
     pub(crate) fn empty() -> Self {
         Self::of(Source::Empty)
@@ -104,14 +118,6 @@ impl ResponseBody {
 
     pub(crate) fn origin(body: OriginBody) -> Self {
         Self::of(Source::Origin(Box::new(body)))
-    }
-
-    pub(crate) fn body(cursor: BodyCursor) -> Self {
-        Self::of(Source::Body(Box::new(cursor)))
-    }
-
-    pub(crate) fn parts(reader: PartsReader) -> Self {
-        Self::of(Source::Parts(Box::new(reader)))
     }
 
     /// Creates a body from the pieces that a channel receives, until its sender is dropped.

@@ -17,11 +17,11 @@ use crate::{
         patience::ReadPatience,
     },
     digest::NamedDigest,
-    flight::source::FetchContext,
+    fetcher::OriginFetcher,
 };
 
 /// Returns the digest that the body of a requested file must have, if one is known.
-pub(crate) async fn known_digest(means: &FetchContext, asked: &RequestHead) -> Option<NamedDigest> {
+pub(crate) async fn known_digest(fetcher: &OriginFetcher, asked: &RequestHead) -> Option<NamedDigest> {
     if asked.before.digest.is_some() {
         return asked.before.digest.clone();
     }
@@ -32,8 +32,8 @@ pub(crate) async fn known_digest(means: &FetchContext, asked: &RequestHead) -> O
         return Some(named);
     }
     let file = ListedFile::of_path(asked.path())?;
-    for primary in keys(&means.listings, &means.cache.http.key_rules, asked, &file) {
-        if let Some((listing, coding)) = read(means, &primary.into()).await {
+    for primary in keys(&fetcher.listings, &fetcher.cache.http.key_rules, asked, &file) {
+        if let Some((listing, coding)) = read(fetcher, &primary.into()).await {
             let file = file.clone();
             // Decoding and parsing can take tens of milliseconds.
             let reading = move || file.digest_in(&decode(&listing, &coding)?);
@@ -46,9 +46,9 @@ pub(crate) async fn known_digest(means: &FetchContext, asked: &RequestHead) -> O
 }
 
 /// Returns whether a digest of the file under this key is known, or was at an earlier request. The file never changes.
-pub(crate) async fn knows_digest(means: &FetchContext, asked: &RequestHead, key: &[u8]) -> bool {
-    let known_files = &means.listings.known_files;
-    let is_known = known_files.contains(key) || known_digest(means, asked).await.is_some();
+pub(crate) async fn knows_digest(fetcher: &OriginFetcher, asked: &RequestHead, key: &[u8]) -> bool {
+    let known_files = &fetcher.listings.known_files;
+    let is_known = known_files.contains(key) || known_digest(fetcher, asked).await.is_some();
     if is_known {
         known_files.insert(key);
     }
@@ -69,8 +69,8 @@ fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &List
 }
 
 /// Reads a stored listing, in its content coding.
-async fn read(means: &FetchContext, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, String)> {
-    let FetchContext { cache, listings, .. } = means;
+async fn read(fetcher: &OriginFetcher, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, String)> {
+    let OriginFetcher { cache, listings, .. } = fetcher;
     let fields = listings.fields_of(primary);
     let LookupResult::Found(FoundResponse { entry, key, .. }) = lookup::find(cache, primary, &fields).await else {
         return None;

@@ -7,6 +7,7 @@
 //! a response to store is collected before it is sent, so it is at most one chunk long.
 
 use http::{Method, StatusCode};
+use larder_cache::http::answer::pass::with_origin_status;
 use larder_http::{
     BodyPlace, CacheStatus, ReceivedHead, Storability, StoredHead, VaryRule,
     cache_status::{Forward, RequestHandling},
@@ -31,8 +32,8 @@ use crate::{
         admitted::AdmittedRequest,
         exchange::ClientExchange,
         invalidation::{self, InvalidatedBy, Invalidation, InvalidationSubject},
-        pass::{self, PassedResponse},
-        served::ServedResponse,
+        pass::PassedResponse,
+        served::{self, ServedResponse},
         steps::Onward,
     },
     worker::Worker,
@@ -61,7 +62,7 @@ impl AdmittedRequest {
         let (head, body) = self.ask(Some(body)).await?;
         let status = head.status;
         let fields = head.headers;
-        let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
+        let cache_status = with_origin_status(CacheStatus::forwarded(Forward::Method), status);
         let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
         let moved = target.as_ref().and_then(|uri| MoveDestination::of(&asked.method, uri, &asked.fields));
         let moved = moved.filter(|_| MoveDestination::is_written(status));
@@ -86,8 +87,8 @@ impl AdmittedRequest {
         let body = CommittedBody::Whole(completed, vec![bytes.clone()]);
         let stored = self.keep(KeptPost { rule: &rule, received, work }, body).await;
         let cache_status = told(cache_status, stored);
-        let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
-        let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
+        let fields = worker.shared.marks.response.forwarded_fields(fields, cache_status);
+        let response = served::respond(status, fields, ResponseBody::full(bytes));
         let origin = Some(asked.origin.host.clone());
         Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
     }

@@ -6,6 +6,7 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use http::{Method, Request, Response};
+use larder_cache::http::answer::plan::FetchPlan;
 use larder_http::invalidate;
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     client::{http2, peer::Client, response_body::ResponseBody},
     clock,
     errors::Failure,
+    fetcher::OriginFetcher,
     metrics::CountGuard,
     origin::request_body::ClientBody,
     outcome::Outcome,
@@ -22,7 +24,6 @@ use crate::{
         account::Account,
         admitted::AdmittedRequest,
         encode,
-        plan::FetchPlan,
         refusal::{self, RefusalForm},
         served::ServedResponse,
         steps::{Step, Trace},
@@ -56,7 +57,7 @@ pub(super) struct ClientExchange {
     /// The body of an admitted request that changes something.
     pub(super) body: Option<Box<ClientBody>>,
     /// The way to the origin of a request that has a key.
-    pub(super) plan: Option<Box<FetchPlan>>,
+    pub(super) plan: Option<Box<FetchPlan<OriginFetcher>>>,
     waiting: Option<WaitingCount>,
     /// The count of open changes, so that a proxy that hands over waits for the invalidation.
     counting: Option<CountGuard>,
@@ -195,7 +196,7 @@ impl ClientExchange {
             self.client.worker.metrics.refused[shortage as usize].add(1);
         }
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        let response = refusal::response(&self.worker.shared.marks.cache_name, &failure, self.form);
+        let response = refusal::response(&self.worker.shared.marks.response.cache_name, &failure, self.form);
         ServedResponse { response, outcome, origin: None, why: None }
     }
 

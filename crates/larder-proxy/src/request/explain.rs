@@ -10,6 +10,10 @@ mod outlook;
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, Method, Uri};
+use larder_cache::http::{
+    answer::look::{self, LocatedResponse},
+    fetch::presence,
+};
 use larder_http::{
     Reuse, Ruling, StoredHead, VaryRule,
     freshness::Lifetime,
@@ -31,13 +35,9 @@ use crate::{
         lookup::{self, FoundResponse, LookupResult},
     },
     clock,
-    flight::presence,
     lists::ListVerdict,
     origin::{origins::OriginsShared, target::Origin},
-    request::{
-        admission::ruling_before,
-        serve::{self, LocatedResponse},
-    },
+    request::admission::ruling_before,
     worker::Worker,
 };
 
@@ -57,7 +57,7 @@ struct ForeseenResponse {
 
 impl ForeseenResponse {
     async fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, asking: RequestTerms<'_>) -> Self {
-        let located = serve::locate(cache, primary, asking.fields).await;
+        let located = look::locate(cache, primary, asking.fields).await;
         let extent = match &located.found {
             Some(found) => presence::extent(cache, primary, found, asking).await,
             None => AvailableExtent::Gone,
@@ -69,7 +69,7 @@ impl ForeseenResponse {
     fn stored(&self, cache: &Cache, asking: RequestTerms<'_>) -> StoredState<&FoundResponse> {
         let LocatedResponse { found, variants } = &self.located;
         if let Some(found) = found {
-            let judged = serve::judged(cache, asking, found, self.extent);
+            let judged = look::judged(cache, asking, found, self.extent, clock::now());
             if variants.is_none() || judged.answers_as_it_is() {
                 return StoredState::Response(judged);
             }
@@ -153,7 +153,7 @@ async fn tell_key(
     let LocatedResponse { found, variants: marker } = &seen.located;
     let before = ruling_before([Some(&cache.shared.rules), asking.session_rules], &asking.ruled);
     let is_never_stored = before.is_some_and(|ruling| ruling.is_never_stored);
-    let route = route::decide(&RouteFacts { is_never_stored, ..serve::facts(cache, asking, primary) }, stored);
+    let route = route::decide(&RouteFacts { is_never_stored, ..look::facts(cache, asking, primary) }, stored);
     let other = other_answer(&route, outlook);
     let goes = match other {
         Some(_) => "",
@@ -312,7 +312,7 @@ fn tell_found(text: &mut String, cache: &Cache, found: &FoundResponse) {
 fn tell_age(text: &mut String, cache: &Cache, head: &StoredHead) {
     let freshness = head.freshness();
     let settings = &cache.http;
-    let Age { age_secs, ttl_secs } = serve::age_of(cache, head);
+    let Age { age_secs, ttl_secs } = look::age_of(cache, head, clock::now());
     let source = match freshness.lifetime {
         Lifetime::Absent => "none",
         Lifetime::Explicit { .. } | Lifetime::Heuristic { .. } => freshness.lifetime_reason(settings).token(),

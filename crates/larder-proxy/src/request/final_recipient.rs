@@ -9,7 +9,10 @@ use crate::{
     client::response_body::ResponseBody,
     origin::target::path_of,
     outcome::Outcome,
-    request::{exchange::ClientExchange, hit, served::ServedResponse},
+    request::{
+        exchange::ClientExchange,
+        served::{self, ServedResponse},
+    },
 };
 
 /// Answers a request whose final recipient is this proxy: the received request for TRACE, the proxy's own methods for
@@ -48,7 +51,7 @@ fn respond((name, value): (header::HeaderName, &'static str), body: Bytes) -> Se
     let mut fields = HeaderMap::new();
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     fields.insert(name, HeaderValue::from_static(value));
-    let response = hit::respond(StatusCode::OK, fields, ResponseBody::full(body));
+    let response = served::respond(StatusCode::OK, fields, ResponseBody::full(body));
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 

@@ -6,11 +6,15 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, Version};
+use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
+use larder_cache::http::answer::hit::{self, HitRequest};
 use larder_http::{
-    CacheStatus, Reuse,
+    CacheStatus, Precondition, RangeOutcome, Reuse,
     cache_status::Tier,
+    conditional,
+    decimal::push_u64,
+    range,
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
     telling,
@@ -23,8 +27,13 @@ use crate::{
         lookup,
         mark::OriginMark,
     },
-    client::encoded::EncodedHit,
+    client::{
+        encoded::{EncodedHit, scratch},
+        response_body::ResponseBody,
+    },
     clock,
+    fetcher::OriginFetcher,
+    marks::ResponseMarkers,
     metrics::WorkerMetrics,
     mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
@@ -32,7 +41,6 @@ use crate::{
     popular::PopularitySubject,
     request::{
         exchange::ClientExchange,
-        hit::{self, HitRequest},
         served::ServedResponse,
         steps::{Step, Verdict},
         target::TargetKind,
@@ -178,20 +186,21 @@ impl ClientExchange {
         let Reuse::Fresh { age, .. } = cache.judge(&terms, &entry.head, clock::now()) else { return None };
         let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
         let RequestTerms { method, fields, .. } = terms;
-        let wanted = HitRequest { marks: &self.worker.shared.marks, method, fields, age_secs: age.age_secs, status };
+        let marks = &self.worker.shared.marks;
+        let wanted = HitRequest { marks: &marks.response, method, fields, age_secs: age.age_secs, status };
         let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
-            && let Some(encoded) = hit::encoded(&wanted, &entry)
+            && let Some(encoded) = encoded(marks, &wanted, &entry)
         {
             note();
             return Some(MemoryAnswer::Encoded(encoded));
         }
-        let answered = hit::answer(&wanted, &entry, None)?;
+        let answered = hit::answer::<OriginFetcher>(&wanted, &entry, None)?;
         note();
-        let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-        let served = ServedResponse { response: answered.response, outcome, origin: None, why: None };
-        Some(MemoryAnswer::Served(Box::new(served)))
+        let outcome = if answered.is_conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
+        let response = answered.response.map(ResponseBody::from);
+        Some(MemoryAnswer::Served(Box::new(ServedResponse { response, outcome, origin: None, why: None })))
     }
 
     /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
@@ -225,4 +234,28 @@ impl ClientExchange {
             && !matches!(target.kind, TargetKind::Registry(..))
             && !lists.is_some_and(|lists| lists.block(host_of(authority)))
     }
+}
+
+/// Answers a plain GET over HTTP/1.1 from a response in memory, with the stored lines. Returns `None` if the response
+/// has another form.
+fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedHit> {
+    let EntryBody::Whole(body) = &entry.body else { return None };
+    let status = entry.head.status();
+    let has_body = *wanted.method == Method::GET && status != StatusCode::NO_CONTENT;
+    if !has_body
+        || conditional::evaluate(wanted.fields, &entry.head) != Precondition::Pass
+        || range::select(wanted.method, wanted.fields, &entry.head, body.len() as u64) != RangeOutcome::Whole
+    {
+        return None;
+    }
+    let mut head = scratch();
+    head.extend_from_slice(entry.lines(|head| marks.head_lines(head)));
+    head.extend_from_slice(b"age: ");
+    push_u64(&mut head, wanted.age_secs);
+    if marks.response.add_cache_status {
+        head.extend_from_slice(b"\r\ncache-status: ");
+        wanted.status.push(&mut head, &marks.response.cache_name);
+    }
+    head.extend_from_slice(b"\r\n");
+    Some(EncodedHit { head, status, body: body.clone() })
 }

@@ -13,6 +13,7 @@ use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, USER_AGENT, WWW_AUTHENTICATE},
 };
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     redirects::{is_same_origin, may_follow},
     ruling::RedirectPolicy,
@@ -20,7 +21,7 @@ use larder_http::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestHead,
     client::response_body::ResponseBody,
     errors::Failure,
     mirrors::{MirrorRequest, MirrorTable, RegistryAsk},

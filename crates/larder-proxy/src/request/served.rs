@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use http::Response;
+use http::{HeaderMap, Response, StatusCode};
+use larder_cache::http::answer::Answer;
 
 use crate::{
     client::response_body::ResponseBody,
+    fetcher::OriginFetcher,
     outcome::{MissReason, Outcome},
+    request::admitted::AdmittedRequest,
 };
 
 /// A response with the facts about how it was obtained.
@@ -17,4 +20,22 @@ pub(crate) struct ServedResponse {
     pub(crate) origin: Option<Arc<str>>,
     /// Why the response did not come from the cache. `None` if it did, or could not have.
     pub(crate) why: Option<MissReason>,
+}
+
+impl ServedResponse {
+    /// Returns the cache's answer to a request.
+    pub(crate) fn of(answer: Answer<OriginFetcher>, by: &AdmittedRequest) -> Self {
+        let Answer { response, kind, status, is_from_origin } = answer;
+        let origin = is_from_origin.then(|| Arc::clone(&by.asked.origin.host));
+        let response = response.map(ResponseBody::from);
+        Self { response, outcome: Outcome::from(kind), origin, why: MissReason::of(status) }
+    }
+}
+
+/// Creates a response from these parts.
+pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
 }

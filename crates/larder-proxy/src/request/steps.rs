@@ -311,7 +311,8 @@ impl fmt::Display for Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flight::fetch::Fetch;
+    use crate::fetcher::OriginFetcher;
+    use larder_cache::http::fetch::task::Fetch;
 
     /// Returns the bytes of the future that a function of one argument returns.
     fn future_bytes<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn what_waits_for_an_origin_takes_little() {
         let exchange = future_bytes(drive);
-        let fetch = future_bytes(Fetch::run);
+        let fetch = future_bytes(Fetch::<OriginFetcher>::run);
         assert!(exchange <= 1024 && fetch <= 2048, "an exchange takes {exchange} bytes, a fetch {fetch}");
         assert!(size_of::<ClientExchange>() <= 512, "its state takes {} bytes", size_of::<ClientExchange>());
     }

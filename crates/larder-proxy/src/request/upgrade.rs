@@ -13,11 +13,12 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE},
 };
 use http_body::Body;
+use larder_cache::http::{answer::pass::with_origin_status, fetcher::RequestEdits};
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestHead,
     client::{opaque::PendingOpaque, response_body::ResponseBody},
     errors::Failure,
     origin::{
@@ -29,8 +30,8 @@ use crate::{
     request::{
         admitted::AdmittedRequest,
         exchange::ClientExchange,
-        pass::{self, PassedResponse},
-        served::ServedResponse,
+        pass::PassedResponse,
+        served::{self, ServedResponse},
         steps::Onward,
         tunnel::TunnelTarget,
     },
@@ -144,7 +145,7 @@ impl AdmittedRequest {
                 return Err(broken("it does not switch protocols"));
             }
             UpgradeAnswer::Declined(head, body) => {
-                let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
+                let status = with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
                 let passed = PassedResponse { status: head.status, fields: head.headers, body };
                 return Ok(UpgradeReply::Declined(self.respond(passed, status)));
             }
@@ -154,7 +155,7 @@ impl AdmittedRequest {
         if key.is_some_and(|key| !key.is_accepted(&fields)) {
             return Err(broken("it does not accept the key of WebSocket"));
         }
-        let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));
+        let mut fields = worker.shared.marks.response.forwarded_fields(fields, CacheStatus::forwarded(Forward::Bypass));
         fields.remove(CONTENT_LENGTH);
         let status = if is_http2 {
             fields.remove(SEC_WEBSOCKET_ACCEPT);
@@ -164,7 +165,7 @@ impl AdmittedRequest {
             fields.insert(UPGRADE, protocol);
             StatusCode::SWITCHING_PROTOCOLS
         };
-        let response = crate::request::hit::respond(status, fields, ResponseBody::empty());
+        let response = served::respond(status, fields, ResponseBody::empty());
         Ok(UpgradeReply::Switched(Box::new(SwitchedConnection { response, client_side, origin_side, watched })))
     }
 }

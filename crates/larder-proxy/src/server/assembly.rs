@@ -7,6 +7,7 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use http::Version;
+use larder_cache::http::answer::marks::ResponseMarks;
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,
@@ -211,13 +212,15 @@ fn named(name: &str) -> io::Result<Pseudonym> {
 fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
     ResponseMarkers {
         add_via: config.add_via,
-        via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
+        response: ResponseMarks {
+            via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
+            add_cache_status: config.add_cache_status,
+            // A random name would mean nothing to readers of the field.
+            cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
+        },
         pseudonym,
         add_x_forwarded: config.add_x_forwarded,
         add_forwarded: config.add_forwarded,
-        add_cache_status: config.add_cache_status,
-        // A random name would mean nothing to readers of the field.
-        cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
     }
 }
 

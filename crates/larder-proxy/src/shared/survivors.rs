@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use larder_cache::http::fetch::table::FlightTable;
 use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 
@@ -18,8 +19,8 @@ use crate::{
     cache::{neighbors, opening, survivors::CacheSurvivors},
     config::ProxyConfig,
     exchange_budget::ExchangeBudget,
+    fetcher::OriginFetcher,
     fleet::peers::FleetPeers,
-    flight::table::FlightTable,
     history::History,
     metrics::WorkerMetrics,
     missing::{self, MissingList},
@@ -32,7 +33,7 @@ pub(crate) struct Survivors {
     /// The memory for connections and exchanges.
     pub(crate) places: Arc<ExchangeBudget>,
     pub(crate) origins: Arc<OriginSurvivors>,
-    pub(crate) flights: Arc<FlightTable>,
+    pub(crate) flights: Arc<FlightTable<OriginFetcher>>,
     /// The long and arriving bodies in use.
     pub(crate) bodies: Arc<BodyTable>,
     /// Resources that were requested while their origin could not be contacted.

@@ -57,7 +57,7 @@ where
     }
 }
 
-async fn get(cache: &HttpCache, address: SocketAddr, path: &str) -> Response<CacheBody<Incoming>> {
+async fn get(cache: &HttpCache, address: SocketAddr, path: &str) -> Response<CacheBody> {
     let mut request = Request::new(());
     *request.uri_mut() = format!("http://{address}{path}").parse().unwrap();
     request.headers_mut().insert("host", address.to_string().parse().unwrap());
@@ -69,7 +69,7 @@ fn status_of<B>(response: &Response<B>) -> &str {
 }
 
 /// Reads a response's whole body.
-async fn body_of(response: Response<CacheBody<Incoming>>) -> Bytes {
+async fn body_of(response: Response<CacheBody>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
@@ -106,7 +106,7 @@ async fn bodies_of_every_length_come_back_as_they_were() {
 }
 
 #[tokio::test]
-async fn body_that_nobody_reads_to_its_end_is_not_stored() {
+async fn body_that_its_first_client_leaves_is_whole_for_the_next() {
     let (_directory, cache) = cache();
     let cache = HttpCache::private(cache);
     let (address, count) = server().await;
@@ -114,8 +114,9 @@ async fn body_that_nobody_reads_to_its_end_is_not_stored() {
     let mut body = get(&cache, address, &path).await.into_body();
     assert!(body.frame().await.is_some());
     drop(body);
-    assert_eq!(body_of(get(&cache, address, &path).await).await.len(), 3 << 20);
-    assert_eq!(count.load(SeqCst), 2);
+    assert_eq!(body_of(get(&cache, address, &path).await).await, pattern(3 << 20));
+    // Depending on how much had arrived, the fetch went on or was given up.
+    assert!((1..=2).contains(&count.load(SeqCst)));
 }
 
 #[tokio::test]

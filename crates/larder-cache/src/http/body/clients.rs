@@ -14,13 +14,12 @@ use super::{
     continuation::ContinuedBody,
     cursor::BodyCursor,
     error::BodyError,
-    fetcher::Fetcher,
     fill::Fill,
     long_body::LongBody,
     orders::Orders,
     state::{Asker, BodyState},
 };
-use crate::http::{body_budget::SHARE_BYTES_MIN, entry::CHUNK_BYTES};
+use crate::http::{body_budget::SHARE_BYTES_MIN, entry::CHUNK_BYTES, fetcher::Fetcher};
 
 impl<F: Fetcher> LongBody<F> {
     /// Lets a client begin to read `spans`, which lie within the body. `asked` is its request, and `means` is by what

@@ -11,7 +11,7 @@ use std::ops::Range;
 use http::{HeaderName, HeaderValue, StatusCode, header, response};
 use larder_http::{Timestamp, partial};
 
-use super::fetcher::IncomingBody;
+use crate::http::fetcher::IncomingBody;
 
 /// The missing range of a body.
 pub struct MissingRange<'a> {

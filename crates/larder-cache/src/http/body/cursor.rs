@@ -18,8 +18,8 @@ use bytes::Bytes;
 use http_body::Frame;
 use larder_store::ReclaimGuard;
 
-use super::{continuation::ContinuedBody, error::BodyError, fetcher::Fetcher, long_body::LongBody};
-use crate::http::entry::CHUNK_BYTES;
+use super::{continuation::ContinuedBody, error::BodyError, long_body::LongBody};
+use crate::http::{entry::CHUNK_BYTES, fetcher::Fetcher};
 
 /// A client of a body. When it is dropped, the client leaves the body.
 pub struct BodyCursor<F: Fetcher> {

@@ -19,7 +19,6 @@ use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
-    fetcher::Fetcher,
     fill::{Fill, FillPlan},
     head::BodyHead,
     hold_up::HoldUp,
@@ -31,6 +30,7 @@ use crate::http::{
     body_budget::{BodyBudget, SHARE_BYTES_MAX, SHARE_BYTES_MIN},
     chunks::{BodyKeys, ChunkedBody},
     entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+    fetcher::{ClientRequest as _, Fetcher},
 };
 
 /// A long or arriving body, shared by its clients.
@@ -78,12 +78,12 @@ impl<F: Fetcher> LongBody<F> {
     /// Returns the body of a stored response. `None` if it is not in chunks, or its resource has no key.
     pub fn of_stored(means: &Arc<F>, asked: &Arc<F::Asked>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Arc<Self>> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
-        let primary = F::key_of(asked)?;
+        let primary = asked.key()?;
         Some(means.bodies().find_or_begin(representation, || {
             let keys = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
             let chunks = ChunkedBody::new(means.cache(), keys, &entry.head, Some(len));
             // A digest can only be checked on the whole body.
-            let is_checked = F::names_digest(asked) || entry.head.freshness().is_verified;
+            let is_checked = asked.names_digest() || entry.head.freshness().is_verified;
             let chunks = Arc::new(if is_checked { chunks.without_rest() } else { chunks });
             let sizes = sizes(&**means, asked, &chunks);
             let core = Core::stored(sizes, head_of(&chunks));

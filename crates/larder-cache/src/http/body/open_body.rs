@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{fetcher::Fetcher, long_body::LongBody};
+use super::long_body::LongBody;
+use crate::http::fetcher::Fetcher;
 
 /// The body of a response that is shared.
 pub enum OpenBody<F: Fetcher> {

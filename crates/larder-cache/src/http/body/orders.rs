@@ -5,7 +5,8 @@ use std::{collections::VecDeque, ops::Range, sync::Arc, task::Waker};
 use crate::object::{OriginAsk, RunId, Tick};
 use bytes::Bytes;
 
-use super::{fetcher::Fetcher, run_control::RunControl, state::Asker};
+use super::{run_control::RunControl, state::Asker};
+use crate::http::fetcher::Fetcher;
 
 /// Orders in the order in which they were given, and the tasks to wake.
 pub(super) struct Orders<F: Fetcher> {

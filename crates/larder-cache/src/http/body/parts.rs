@@ -14,7 +14,8 @@ use larder_http::{
     span::Span,
 };
 
-use super::{cursor::BodyCursor, error::BodyError, fetcher::Fetcher};
+use super::{cursor::BodyCursor, error::BodyError};
+use crate::http::fetcher::Fetcher;
 
 /// The parts of a body that are sent in one response.
 pub struct PartsReader<F: Fetcher> {

@@ -19,18 +19,20 @@ use larder_http::framing::CompletedBody;
 use super::{
     continuation::{ContinuationAnswer, ContinuedBody, MissingRange},
     error::BodyError,
-    fetcher::{Fetcher, IncomingBody as _},
     fill::BodyChecks,
     head::BodyHead,
     long_body::LongBody,
     run_control::{RunControl, RunOrder},
     state::Asker,
 };
+use crate::http::fetcher::{Fetcher, IncomingBody as _};
 
 /// The next piece of a response.
 enum ReceivedPiece {
     Data(Bytes),
     End(CompletedBody),
+    /// The end, without a proof that the body is complete.
+    QuietEnd,
     Broken(BodyError),
     /// The run was stopped.
     Stopped,
@@ -124,7 +126,8 @@ impl<F: Fetcher> LongBody<F> {
         let mut at = run.span.start;
         let end = run.span.end;
         let mut completed = None;
-        while completed.is_none() && at < end {
+        let mut is_quiet = false;
+        while completed.is_none() && !is_quiet && at < end {
             match poll_fn(|context| self.poll_piece(&mut run, context)).await {
                 ReceivedPiece::Data(mut bytes) => {
                     bytes.truncate(usize::try_from(end - at).unwrap_or(usize::MAX));
@@ -136,12 +139,13 @@ impl<F: Fetcher> LongBody<F> {
                     self.deliver(run.id, held.take(shown));
                 }
                 ReceivedPiece::End(proof) => completed = Some(proof),
+                ReceivedPiece::QuietEnd => is_quiet = true,
                 ReceivedPiece::Broken(error) => return self.lose(error),
                 ReceivedPiece::Stopped => return guard.disarm(),
             }
         }
         // Of a body that several responses bring, the announced length of the whole counts.
-        if completed.is_some() && end < u64::MAX && at < end {
+        if (completed.is_some() || is_quiet) && end < u64::MAX && at < end {
             return self.lose(BodyError::OriginBroke);
         }
         let verdict = checks.verdict();
@@ -154,7 +158,7 @@ impl<F: Fetcher> LongBody<F> {
         drop(run.body);
         self.change(|state, now, orders| {
             state.completed = completed;
-            if let Some(fill) = state.fill.as_mut().filter(|_| !verdict.is_storable) {
+            if let Some(fill) = state.fill.as_mut().filter(|_| is_quiet || !verdict.is_storable) {
                 fill.refuse();
             }
             for bytes in held.take(held.len) {
@@ -205,7 +209,11 @@ impl<F: Fetcher> LongBody<F> {
                     }
                 },
                 Some(Err(error)) => ReceivedPiece::Broken(error),
-                None => run.body.end().map_or(ReceivedPiece::Broken(BodyError::OriginBroke), ReceivedPiece::End),
+                None => match run.body.end() {
+                    Ok(proof) => ReceivedPiece::End(proof),
+                    Err(_) if run.body.may_end_quietly() => ReceivedPiece::QuietEnd,
+                    Err(_) => ReceivedPiece::Broken(BodyError::OriginBroke),
+                },
             });
         }
     }

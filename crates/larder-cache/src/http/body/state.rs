@@ -13,13 +13,12 @@ use tokio::{task::AbortHandle, time::Instant};
 use super::{
     continuation::ContinuedBody,
     error::BodyError,
-    fetcher::Fetcher,
     fill::Fill,
     head::BodyHead,
     orders::{Order, Orders},
     run_control::{RunControl, RunOrder},
 };
-use crate::http::body_budget::FillTurn;
+use crate::http::{body_budget::FillTurn, fetcher::Fetcher};
 
 /// The state of one body.
 pub(super) struct BodyState<F: Fetcher> {

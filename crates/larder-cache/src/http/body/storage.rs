@@ -13,17 +13,12 @@ use crate::object::{Event, ProbeEnd, ReadEnd, StoreEnd};
 use bytes::Bytes;
 use larder_http::{BodyPlace, StoredHead};
 
-use super::{
-    fetcher::{BodyEvent, Fetcher},
-    fill::Fill,
-    head::BodyHead,
-    long_body::LongBody,
-    state::BodyState,
-};
+use super::{fill::Fill, head::BodyHead, long_body::LongBody, state::BodyState};
 use crate::http::{
     chunks::{AbsenceReason, PlacedBytes},
     committed_body::CommittedBody,
     entry::CHUNK_BYTES,
+    fetcher::{FetchEvent, Fetcher},
     patience::ReadPatience,
     storing,
 };
@@ -178,7 +173,7 @@ impl<F: Fetcher> LongBody<F> {
             pin!(storing::commit(cache, &plan.place, head, body, &plan.work)).await;
             if is_whole {
                 if !plan.is_part {
-                    this.means.note(BodyEvent::Stored { primary: &plan.place.primary, head });
+                    this.means.note(FetchEvent::Stored { primary: &plan.place.primary, head });
                 }
                 let arrival = this.lock().fill.as_mut().and_then(|fill| fill.arrival.take());
                 drop(arrival);
@@ -209,7 +204,7 @@ impl<F: Fetcher> LongBody<F> {
         } else {
             return None;
         };
-        self.means.note(BodyEvent::GivenUp);
+        self.means.note(FetchEvent::GivenUp);
         tracing::debug!("a response is not stored: {why}");
         None
     }
@@ -217,7 +212,7 @@ impl<F: Fetcher> LongBody<F> {
     /// Reports a body that does not have the digest that is named for it.
     pub(super) fn note_mismatch(&self, named_by: &str) {
         let asked = Arc::clone(&self.lock().asker.asked);
-        self.means.note(BodyEvent::Mismatched { asked: &asked, named_by });
+        self.means.note(FetchEvent::Mismatched { asked: &asked, named_by });
     }
 }
 

@@ -9,7 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, Weak},
 };
 
-use super::{fetcher::Fetcher, long_body::LongBody};
+use super::long_body::LongBody;
+use crate::http::fetcher::Fetcher;
 
 /// The bodies in use, by representation.
 pub struct BodyTable<F: Fetcher> {

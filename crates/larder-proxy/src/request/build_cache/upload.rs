@@ -146,7 +146,7 @@ impl Upload {
             return Err(UploadRefusal::Partial);
         }
         let told_len = asked.fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
-        let max_bytes = worker.flights.entry_bytes_max;
+        let max_bytes = worker.http.entry_bytes_max;
         if told_len.is_some_and(|len| len > max_bytes) {
             return Err(UploadRefusal::TooLong { max_bytes });
         }

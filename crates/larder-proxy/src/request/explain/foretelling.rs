@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::{HeaderMap, Method, Request, Uri, Version, header, uri::PathAndQuery};
+use larder_cache::http::answer::look::{self, LookVerdict};
 use larder_http::{
     Precondition, conditional,
     route::{self, Route, RouteFacts},
@@ -30,7 +31,6 @@ use crate::{
         admitted::AdmittedRequest,
         exchange::ClientExchange,
         intercept::{self, Interception},
-        serve,
         steps::{Onward, Step, Trace, Verdict},
         target::TargetKind,
         tunnel,
@@ -122,7 +122,7 @@ impl ClientExchange {
         let Some((scheme, authority, mark)) = name else { return };
         if let Ok(key) = cache.http.key_rules.key(scheme, authority, path_of(request.uri())) {
             let key = mark.on(key);
-            drop(serve::locate(cache, &key, request.headers()).await);
+            drop(look::locate(cache, &key, request.headers()).await);
         }
     }
 
@@ -169,18 +169,18 @@ impl ClientExchange {
         let seen = ForeseenResponse::of(cache, key, asked.terms()).await;
         let stored = seen.stored(cache, asked.terms());
         let is_part = asked.fields.contains_key(header::RANGE) && stored.is_absent();
-        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.flights.means, asked, key)).await;
+        let knows_digest = is_part && Box::pin(listings::knows_digest(&worker.http.fetcher, asked, key)).await;
         let is_never_stored = asked.before.is_never_stored;
-        let facts = RouteFacts { knows_digest, is_never_stored, ..serve::facts(cache, asked.terms(), key) };
+        let facts = RouteFacts { knows_digest, is_never_stored, ..look::facts(cache, asked.terms(), key) };
         let route = route::decide(&facts, stored);
         let (verdict, step) = match &route {
             Route::Stored { response, .. }
                 if conditional::evaluate(&asked.fields, &response.entry.head) == Precondition::Failed =>
             {
-                let may_ask = admitted.check_may_ask().is_ok();
+                let may_ask = admitted.query().check_may_ask().is_ok();
                 (Verdict::Bypass, if may_ask { Step::Pass } else { Step::Deliver })
             }
-            route => (Verdict::from(route), Step::from(route)),
+            route => (Verdict::from(LookVerdict::from(route)), Step::from(route)),
         };
         self.trace.note(verdict);
         step

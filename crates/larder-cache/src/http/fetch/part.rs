@@ -1,7 +1,7 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and whether it is stored. `crate::body` moves and stores it, and fetches missing
-//! parts later.
+//! Owns: which part is requested, and whether it is stored. `body` moves and stores it, and fetches missing parts
+//! later.
 //!
 //! Invariant: without a strong entity tag the remainder cannot be requested, so the part is kept only if it is all that
 //! was requested.
@@ -17,21 +17,17 @@ use larder_http::{
     storable,
 };
 
-use crate::{
-    asked::RequestHead,
+use super::{
+    stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
+    task::{Fetch, OriginAnswer},
+};
+use crate::http::{
     body::{fill::BodyChecks, long_body::ArrivingPart},
-    cache::{
-        chunks::strong_tag,
-        committed_body::CommittedBody,
-        entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
-        storing::{self, StoreAdmission, StorePlace},
-    },
-    flight::{
-        copying,
-        fetch::{Fetch, OriginAnswer, count_file},
-        stage::{Audience, FetchStage, KeptPart, PartSource, PrivateResponse},
-    },
-    origin::body::OriginBody,
+    chunks::strong_tag,
+    committed_body::CommittedBody,
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
+    fetcher::{ClientRequest as _, FetchEvent, Fetcher},
+    storing::{self, StoreAdmission, StorePlace},
 };
 
 /// A part of a response, as it is shared and stored.
@@ -50,7 +46,7 @@ pub(super) struct SharedPart {
     pub(super) status: StatusCode,
 }
 
-impl Fetch {
+impl<F: Fetcher> Fetch<F> {
     /// Returns the range to request, if a part suffices: the client's first range.
     ///
     /// One response has all of it, because another one may have another entity tag. Further ranges are requested by
@@ -58,21 +54,21 @@ impl Fetch {
     /// and its client should not wait for bytes before them.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
-        if self.asked.before.digest.is_some()
-            || self.asked.question.is_some()
+        if self.asked.names_digest()
+            || !self.asked.has_parts()
             || self.before.is_some()
-            || self.asked.method != Method::GET
+            || *self.asked.method() != Method::GET
             || self.cache().shared.store.is_none()
         {
             return None;
         }
-        let range = match range::parse(&self.asked.fields) {
+        let range = match range::parse(self.asked.fields()) {
             RangeRequest::Absent => return None,
             RangeRequest::Single(range) => range,
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
         // The pieces of a divided body are requested from their owners, so another node sends only the first chunk.
-        let is_from_node = self.flights.means.siblings.is_some() && !self.asked.is_by_sibling;
+        let is_from_node = self.http.fetcher.asks_nodes(&self.asked);
         let text = match range {
             // If a client wants everything from near the start, the whole response is fetched.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
@@ -94,7 +90,7 @@ impl Fetch {
     }
 
     /// Accepts the 206 for `range`: stores its part and shares it, or gives it to the first requester alone.
-    pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
+    pub(super) async fn accept_part(&self, answer: OriginAnswer<F::Body>, range: &HeaderValue) {
         let cache = self.cache();
         let OriginAnswer { head, body, request_time, response_time } = answer;
         let (part, mut place, selecting) = match self.place_of_part(&head, request_time, response_time) {
@@ -102,7 +98,7 @@ impl Fetch {
             Err(reason) => {
                 // Further ranges are forwarded at once. A rounded one would be requested in vain, and then forwarded.
                 self.note_audience(Audience::FirstAsker);
-                let is_exact = self.asked.fields.get(header::RANGE) == Some(range);
+                let is_exact = self.asked.fields().get(header::RANGE) == Some(range);
                 let private = PrivateResponse { status: head.status, fields: head.headers, body, reason, is_exact };
                 return self.flight.set_private(private);
             }
@@ -113,8 +109,8 @@ impl Fetch {
         let alone = is_alone.then_some(part.span);
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.work.purge_count);
-        if body.is_from_sibling {
-            place.admission = copying::admission(&self.flights.means, &place, &head, Some(part.span.len()));
+        if let Some(admission) = self.http.fetcher.admit_copy(&body, &place, &head, Some(part.span.len())) {
+            place.admission = admission;
         }
         let span = part.span.first..part.span.last + 1;
         let status = StatusCode::PARTIAL_CONTENT;
@@ -133,7 +129,7 @@ impl Fetch {
         let part = partial::part(head.status, &head.headers)?;
         let has_tag = strong_tag(&head.headers).is_some();
         // Without a strong tag the remainder can never be requested, so the part is useless to other clients.
-        if !has_tag && !is_all_wanted(&self.asked, &part.span, part.total_len) {
+        if !has_tag && !is_all_wanted(self.asked.fields(), &part.span, part.total_len) {
             return Err(Reason::Partial);
         }
         let exchange = self.exchange(head, request_time, response_time);
@@ -141,8 +137,8 @@ impl Fetch {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),
         };
-        let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
-        let (place, selecting) = place.zip(rule.select(&self.asked.fields, settings)).ok_or(Reason::VaryStar)?;
+        let place = StorePlace::new(&self.primary, &rule, self.asked.fields(), self.marker.as_ref(), settings);
+        let (place, selecting) = place.zip(rule.select(self.asked.fields(), settings)).ok_or(Reason::VaryStar)?;
         let can_be_kept = part.span.len() <= CHUNK_BYTES || (has_tag && has_whole_chunk(&part));
         if can_be_kept && part.total_len <= self.size_max(&head.headers) {
             Ok((part, place, selecting))
@@ -152,7 +148,7 @@ impl Fetch {
     }
 
     /// Shares a part while it arrives, and stores it if its place admits it.
-    pub(super) async fn share_part(&self, shared: SharedPart, received: OriginBody, mut place: StorePlace) {
+    pub(super) async fn share_part(&self, shared: SharedPart, received: F::Body, mut place: StorePlace) {
         let SharedPart { head, own, len, span, alone, status } = shared;
         let cache = self.cache();
         let is_long = span.end - span.start > CHUNK_BYTES;
@@ -164,7 +160,7 @@ impl Fetch {
             storing::commit(cache, &place, &head, CommittedBody::Part, &self.flight.work).await;
             place.admission = StoreAdmission::Open;
         }
-        count_file(&self.flights.means, &place.primary, &head);
+        self.http.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let key = Arc::clone(&place.key);
         let source = PartSource::Arrived { status, is_stored };
@@ -195,9 +191,9 @@ impl Fetch {
     }
 }
 
-/// Returns whether a request needs no more than this span of the body.
-pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -> bool {
-    let RangeRequest::Single(wanted) = range::parse(&asked.fields) else { return false };
+/// Returns whether a request with these fields needs no more than this span of the body.
+pub fn is_all_wanted(request_fields: &HeaderMap, there: &Span, total_len: u64) -> bool {
+    let RangeRequest::Single(wanted) = range::parse(request_fields) else { return false };
     match range::resolve(wanted, total_len) {
         RangeOutcome::Single { first, last } => there.first <= first && last <= there.last,
         RangeOutcome::Whole | RangeOutcome::Many(_) | RangeOutcome::NotSatisfiable => false,

@@ -1,7 +1,7 @@
 //! One request to an origin and the client requests that wait for its response.
 //!
-//! Owns: the stage of the request, and the tasks to wake. `fetch` talks to the origin; the body is a
-//! [`LongBody`](crate::body::long_body::LongBody). Cost: a short lock for each request that joins or leaves.
+//! Owns: the stage of the request, and the tasks to wake. `task` talks to the origin; the body is a
+//! [`LongBody`](crate::http::body::long_body::LongBody). Cost: a short lock for each request that joins or leaves.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -16,40 +16,35 @@ use http::StatusCode;
 use larder_http::StoredHead;
 use slab::Slab;
 
-use crate::{
-    body::cursor::BodyCursor,
-    cache::work::ResourceWork,
-    errors::Failure,
-    flight::stage::{Audience, FetchStage, OpenHead, PrivateResponse},
-    origin::target::Origin,
-};
+use super::stage::{Audience, FetchStage, OpenHead, PrivateResponse};
+use crate::http::{body::cursor::BodyCursor, fetcher::Fetcher, work::ResourceWork};
 
 /// A request to an origin, and the requests that wait for its response.
-pub(crate) struct Flight {
+pub struct Flight<F: Fetcher> {
     /// The work on the resource, to detect invalidations since the flight began.
-    pub(crate) work: ResourceWork,
+    pub work: ResourceWork,
     /// Whether the request that started the flight demands a response no older than itself.
     is_reload: bool,
     /// Whether the request may have been sent to the origin.
     left: AtomicBool,
-    state: Mutex<FlightState>,
+    state: Mutex<FlightState<F>>,
 }
 
-struct FlightState {
-    stage: FetchStage,
-    private: Option<Box<PrivateResponse>>,
+struct FlightState<F: Fetcher> {
+    stage: FetchStage<F>,
+    private: Option<Box<PrivateResponse<F>>>,
     /// Whether the response is a 304 to the first requester's condition.
     answered_condition: bool,
     /// Whether the flight is closed to new readers.
     closed: bool,
     readers: Slab<Option<Waker>>,
     /// Keeps the first bytes in memory until the requests that wait now have begun to read the body.
-    guard: Option<BodyCursor>,
+    guard: Option<BodyCursor<F>>,
 }
 
-impl Flight {
+impl<F: Fetcher> Flight<F> {
     /// Creates a request for a response.
-    pub(crate) fn new(work: ResourceWork, is_reload: bool) -> Self {
+    pub fn new(work: ResourceWork, is_reload: bool) -> Self {
         let state = FlightState {
             stage: FetchStage::Waiting,
             private: None,
@@ -62,7 +57,7 @@ impl Flight {
     }
 
     /// Marks the request as sent. Reloads that arrive later do not share this flight.
-    pub(crate) fn leave(&self) {
+    pub(super) fn leave(&self) {
         self.left.store(true, SeqCst);
     }
 
@@ -75,12 +70,12 @@ impl Flight {
     }
 
     /// Returns the head of the response, once it has arrived and is shared.
-    pub(crate) fn head(&self) -> Option<StoredHead> {
+    pub fn head(&self) -> Option<StoredHead> {
         self.open().map(|open| StoredHead::clone(&open.head))
     }
 
     /// Announces the stage to the readers. Nobody may join a flight whose response is for its first requester alone.
-    pub(crate) fn set_stage(&self, stage: FetchStage) {
+    pub(super) fn set_stage(&self, stage: FetchStage<F>) {
         let mut state = self.lock();
         state.closed |= stage.audience() == Audience::FirstAsker;
         state.stage = stage;
@@ -88,7 +83,7 @@ impl Flight {
     }
 
     /// Announces a stage with a body. `guard` reads it until those that wait now have begun to.
-    pub(crate) fn set_stage_with(&self, stage: FetchStage, guard: BodyCursor) {
+    pub(super) fn set_stage_with(&self, stage: FetchStage<F>, guard: BodyCursor<F>) {
         let mut state = self.lock();
         let unneeded = if state.readers.is_empty() { Some(guard) } else { state.guard.replace(guard) };
         drop(state);
@@ -97,7 +92,7 @@ impl Flight {
     }
 
     /// Announces a response for the first requester alone.
-    pub(crate) fn set_private(&self, response: PrivateResponse) {
+    pub(super) fn set_private(&self, response: PrivateResponse<F>) {
         let mut state = self.lock();
         state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
         state.private = Some(Box::new(response));
@@ -106,36 +101,35 @@ impl Flight {
     }
 
     /// Takes the response that is for the first requester alone. Only the first call returns it.
-    pub(crate) fn take_private(&self) -> Option<Box<PrivateResponse>> {
+    pub fn take_private(&self) -> Option<Box<PrivateResponse<F>>> {
         self.lock().private.take()
     }
 
     /// Returns whether the response was a 304 to the first requester's condition.
-    pub(crate) fn answered_a_condition(&self) -> bool {
+    pub fn answered_a_condition(&self) -> bool {
         self.lock().answered_condition
     }
 
     /// Returns whether the whole body has arrived.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.open().is_some_and(|open| open.body.is_complete())
     }
 
     /// Returns the response, once its head has arrived and is shared.
-    fn open(&self) -> Option<Arc<OpenHead>> {
+    fn open(&self) -> Option<Arc<OpenHead<F>>> {
         match &self.lock().stage {
             FetchStage::Open(open) => Some(Arc::clone(open)),
             _ => None,
         }
     }
 
-    /// Ends an unfinished flight with an error, because its fetch was aborted.
-    pub(crate) fn abandon_if_unfinished(&self, origin: &Origin) {
+    /// Ends an unfinished flight with `failure`, because its fetch was aborted.
+    pub(super) fn abandon_if_unfinished(&self, failure: impl FnOnce() -> F::Failure) {
         let is_complete = self.is_complete();
         let mut state = self.lock();
         state.closed |= !is_complete && !matches!(state.stage, FetchStage::Confirmed(_) | FetchStage::Part(_));
         if matches!(state.stage, FetchStage::Waiting) {
-            let why = "the fetch was cancelled".into();
-            state.stage = FetchStage::Failed(Failure::Broken { host: origin.to_string(), why });
+            state.stage = FetchStage::Failed(failure());
         }
         state.wake_readers();
     }
@@ -159,7 +153,7 @@ impl Flight {
     }
 
     /// Returns the stage, once there is one to report.
-    pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage> {
+    pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage<F>> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {
             state.readers[index] = Some(context.waker().clone());
@@ -168,12 +162,12 @@ impl Flight {
         Poll::Ready(state.stage.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, FlightState> {
+    fn lock(&self) -> MutexGuard<'_, FlightState<F>> {
         self.state.lock().ignore_poison()
     }
 }
 
-impl FlightState {
+impl<F: Fetcher> FlightState<F> {
     fn wake_readers(&mut self) {
         for (_, waker) in &mut self.readers {
             if let Some(waker) = waker.take() {

@@ -6,7 +6,7 @@
 //!
 //! The index recognizes entries by a few hash bits, so it reports one missing chunk in 500 as present. A body of 1,000
 //! chunks would hit that case sooner or later. So the record of each chunk is probed, and its location is remembered
-//! (see `sightings`).
+//! (see `crate::http::sightings`).
 //!
 //! Rejected: storing chunk locations in the head (reclaim moves chunks, and the format would change); checking only
 //! just ahead of the client (a gap would be found after the status was sent, and cannot be filled without a validator).
@@ -17,59 +17,59 @@
 use std::{iter, sync::Arc};
 
 use http::{HeaderMap, Method};
-use larder_cache::object::{ProbeEnd, Spans};
 use larder_http::{
     Precondition, RangeOutcome, conditional, range,
     route::{AvailableExtent, RequestTerms},
 };
 use tokio::task::JoinSet;
 
+use super::stage::KeptPart;
 use crate::{
-    asked::RequestHead,
-    body::{continuation::ContinuedBody, cursor::BodyCursor, long_body::LongBody},
-    cache::{
-        Cache,
+    http::{
+        ResponseCache,
+        body::{continuation::ContinuedBody, cursor::BodyCursor, long_body::LongBody},
         chunks::{ChunkedBody, covers},
         entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+        fetcher::{ClientRequest as _, Fetcher},
         lookup::{FoundResponse, StoreTrouble},
     },
-    flight::{source::FetchContext, stage::KeptPart},
+    object::{ProbeEnd, Spans},
 };
 
 /// The available share of a stored response, with the data to answer a request.
-pub(crate) enum Availability {
+pub enum Availability<F: Fetcher> {
     /// Everything. `None` if the response needs no body from the store.
-    There(Option<BodyPlan>),
+    There(Option<BodyPlan<F>>),
     /// A part. The remainder can be requested.
-    Lacking(BodyPlan),
+    Lacking(BodyPlan<F>),
     /// A part, and the remainder cannot be requested.
     Gone,
 }
 
 /// A body, and the wanted part of it.
-pub(crate) struct BodyPlan {
-    body: Arc<LongBody>,
-    means: Arc<FetchContext>,
-    asked: Arc<RequestHead>,
+pub struct BodyPlan<F: Fetcher> {
+    body: Arc<LongBody<F>>,
+    fetcher: Arc<F>,
+    asked: Arc<F::Asked>,
     wanted: Spans,
 }
 
 /// The data from which a response can be built.
-pub(crate) struct ReadyAnswer {
+pub struct ReadyAnswer<F: Fetcher> {
     /// The body, if it is in chunks.
-    pub(crate) body: Option<BodyCursor>,
+    pub body: Option<BodyCursor<F>>,
     /// The origin's response, if the origin continues the stored body.
-    pub(crate) continued: Option<ContinuedBody>,
+    pub continued: Option<ContinuedBody>,
 }
 
 /// Checks the availability of a stored response, without contacting an origin.
-pub(crate) async fn look(
-    means: &Arc<FetchContext>,
-    asked: &Arc<RequestHead>,
+pub async fn look<F: Fetcher>(
+    fetcher: &Arc<F>,
+    asked: &Arc<F::Asked>,
     key: &Arc<[u8]>,
     entry: &CachedEntry,
-) -> Availability {
-    let Some(plan) = plan_of(means, asked, key, entry) else {
+) -> Availability<F> {
+    let Some(plan) = plan_of(fetcher, asked, key, entry) else {
         return if matches!(entry.body, EntryBody::Whole(_)) { Availability::There(None) } else { Availability::Gone };
     };
     if plan.wanted.is_empty() {
@@ -77,7 +77,7 @@ pub(crate) async fn look(
     }
     let chunks = plan.body.chunks.clone();
     // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
-    let is_alone = asked.terms().is_only_if_cached(&means.cache.http);
+    let is_alone = asked.terms().is_only_if_cached(&fetcher.cache().http);
     match are_there(&chunks, &plan.wanted).await {
         Ok(true) => Availability::There(Some(plan)),
         Ok(false) if is_alone || !chunks.can_go_on() => Availability::Gone,
@@ -87,28 +87,28 @@ pub(crate) async fn look(
 }
 
 /// Returns the availability of a part that a flight has brought or is bringing.
-pub(crate) async fn look_at_part(means: &Arc<FetchContext>, asked: &Arc<RequestHead>, kept: &KeptPart) -> Availability {
+pub async fn look_at_part<F: Fetcher>(fetcher: &Arc<F>, asked: &Arc<F::Asked>, kept: &KeptPart<F>) -> Availability<F> {
     let EntryBody::Chunks { len, .. } = kept.entry.body else { return Availability::There(None) };
-    let Some(body) = &kept.body else { return look(means, asked, &kept.key, &kept.entry).await };
-    let wanted = wanted(&asked.method, &asked.fields, &kept.entry, len);
-    let plan = BodyPlan { body: Arc::clone(body), means: Arc::clone(means), asked: Arc::clone(asked), wanted };
+    let Some(body) = &kept.body else { return look(fetcher, asked, &kept.key, &kept.entry).await };
+    let wanted = wanted(asked.method(), asked.fields(), &kept.entry, len);
+    let plan = BodyPlan { body: Arc::clone(body), fetcher: Arc::clone(fetcher), asked: Arc::clone(asked), wanted };
     Availability::There((!plan.wanted.is_empty()).then_some(plan))
 }
 
 /// Returns a client of a stored body whose availability is unknown. `None` if the request needs no body from the store.
-pub(crate) fn attach(
-    means: &Arc<FetchContext>,
-    asked: &Arc<RequestHead>,
+pub fn attach<F: Fetcher>(
+    fetcher: &Arc<F>,
+    asked: &Arc<F::Asked>,
     key: &Arc<[u8]>,
     entry: &CachedEntry,
-) -> Option<BodyCursor> {
-    let plan = plan_of(means, asked, key, entry)?;
+) -> Option<BodyCursor<F>> {
+    let plan = plan_of(fetcher, asked, key, entry)?;
     (!plan.wanted.is_empty()).then(|| plan.attach())
 }
 
 /// Checks the availability of a stored response for a hypothetical request.
-pub(crate) async fn extent(
-    cache: &Arc<Cache>,
+pub async fn extent(
+    cache: &Arc<ResponseCache>,
     primary: &Arc<[u8]>,
     found: &FoundResponse,
     terms: RequestTerms<'_>,
@@ -125,27 +125,27 @@ pub(crate) async fn extent(
     }
 }
 
-fn plan_of(
-    means: &Arc<FetchContext>,
-    asked: &Arc<RequestHead>,
+fn plan_of<F: Fetcher>(
+    fetcher: &Arc<F>,
+    asked: &Arc<F::Asked>,
     key: &Arc<[u8]>,
     entry: &CachedEntry,
-) -> Option<BodyPlan> {
+) -> Option<BodyPlan<F>> {
     let EntryBody::Chunks { len, .. } = entry.body else { return None };
-    let body = LongBody::of_stored(means, asked, key, entry)?;
-    let wanted = wanted(&asked.method, &asked.fields, entry, len);
-    Some(BodyPlan { body, means: Arc::clone(means), asked: Arc::clone(asked), wanted })
+    let body = LongBody::of_stored(fetcher, asked, key, entry)?;
+    let wanted = wanted(asked.method(), asked.fields(), entry, len);
+    Some(BodyPlan { body, fetcher: Arc::clone(fetcher), asked: Arc::clone(asked), wanted })
 }
 
-impl BodyPlan {
-    fn attach(self) -> BodyCursor {
-        self.body.attach(&self.means, &self.asked, self.wanted)
+impl<F: Fetcher> BodyPlan<F> {
+    fn attach(self) -> BodyCursor<F> {
+        self.body.attach(&self.fetcher, &self.asked, self.wanted)
     }
 }
 
-impl Availability {
+impl<F: Fetcher> Availability<F> {
     /// Returns the available extent.
-    pub(crate) fn extent(&self) -> AvailableExtent {
+    pub fn extent(&self) -> AvailableExtent {
         match self {
             Self::There(_) => AvailableExtent::Whole,
             Self::Lacking(_) => AvailableExtent::Lacking,
@@ -155,7 +155,7 @@ impl Availability {
 
     /// Reads the first bytes, or waits until the origin has promised the missing ones. Returns `None` if the response
     /// must come from another source.
-    pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
+    pub async fn ready(self) -> Option<ReadyAnswer<F>> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
             Self::There(Some(plan)) | Self::Lacking(plan) => {

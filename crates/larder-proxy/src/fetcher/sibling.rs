@@ -16,13 +16,14 @@ use std::{
 };
 
 use http::{Method, header, response};
+use larder_cache::http::fetcher::RequestEdits;
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestHead,
     body::continuation::MissingRange,
     cache::{chunks::ChunkedBody, mark::OriginMark},
     errors::Failure,
-    flight::source::FetchContext,
+    fetcher::OriginFetcher,
     origin::{
         body::OriginBody,
         http1::InterimTaker,
@@ -31,7 +32,7 @@ use crate::{
     siblings::{PEER_FIELD, PeerProof, PeerWords, SiblingNode, SiblingOutcome},
 };
 
-impl FetchContext {
+impl OriginFetcher {
     /// Requests the resource from the sibling that owns this piece of it, if another node owns it and the response can
     /// be shared. Returns `None` if the origin must be contacted.
     pub(super) async fn ask_sibling(
@@ -97,7 +98,7 @@ impl FetchContext {
     }
 
     /// Returns whether the nodes divide a stored body for this request.
-    pub(crate) fn divides(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
+    pub(super) fn divides_stored(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
         chunks.is_divisible && chunks.body_len().is_some_and(|len| self.may_divide(asked, len))
     }
 

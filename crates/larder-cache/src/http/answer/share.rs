@@ -7,46 +7,33 @@ use std::sync::Arc;
 
 use larder_device::pinned;
 
-use crate::{
-    cache::lookup,
-    errors::Failure,
-    flight::{fetch::Fetch, reader::FlightReader, shared::Flight, stage::FetchStage, table::JoinedFlight},
-    request::{
-        admitted::AdmittedRequest,
-        exchange::ClientExchange,
-        plan::FetchPlan,
-        reading::{FlightReading, UnusedReason},
-        served::ServedResponse,
-        steps::Onward,
-    },
+use super::{
+    plan::FetchPlan,
+    query::{Answer, CacheQuery},
+    reading::{FlightReading, UnusedReason},
+};
+use crate::http::{
+    fetch::{reader::FlightReader, shared::Flight, stage::FetchStage, table::JoinedFlight, task::Fetch},
+    fetcher::{ClientRequest as _, FetchEvent, Fetcher},
+    groups::PageAsker,
+    lookup,
 };
 
-impl ClientExchange {
-    /// Answers by a flight.
+impl<F: Fetcher> CacheQuery<'_, F> {
+    /// Answers by a flight, as planned.
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.
-    pub(super) async fn fetch(&mut self) -> Result<Onward, Failure> {
-        let plan = self.plan.take().expect("the cache has planned the fetch");
-        self.admitted().fly(plan).await.map(Onward::Served)
-    }
-}
-
-impl AdmittedRequest {
-    /// Answers by a flight.
-    ///
-    /// # Errors
-    /// The origin is unreachable, and no stale response may be served.
-    pub(crate) async fn fly(&self, mut sharing: Box<FetchPlan>) -> Result<ServedResponse, Failure> {
-        let Self { worker, asked } = self;
+    pub async fn fetch(self, mut sharing: Box<FetchPlan<F>>) -> Result<Answer<F>, F::Failure> {
+        let asked = self.asked;
         let told =
-            sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
+            sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(asked.fields()));
         // A request with more selecting fields than the stored request had may get a response made for it alone, so no
         // other client may share it.
         let mut alone = !told
-        || worker.cache.shared.uncollapsible.contains(&sharing.primary)
+        || self.cache().shared.uncollapsible.contains(&sharing.primary)
         // A flight with other credentials could bring a response that this client may not read.
-        || (asked.before.checks_authorization && sharing.permission.is_none());
+        || (asked.checks_access() && sharing.permission.is_none());
         // Each outcome below changes the plan, so repeating makes progress. The limit stops an origin whose `Vary`
         // changes with every response.
         for _ in 0..ATTEMPT_COUNT_MAX {
@@ -62,7 +49,7 @@ impl AdmittedRequest {
                     sharing.before = None;
                     // Another waiting request may have fetched this variant meanwhile.
                     if let Some(found) =
-                        Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
+                        Box::pin(lookup::find_variant(self.cache(), &sharing.primary, &marker, asked.fields())).await
                         && (FlightReading { by: self, sharing: &sharing })
                             .may_read(&found.entry.head, Some(found.entry.body_len()))
                         && let Some(served) = Box::pin(self.if_fresh(&found)).await
@@ -84,7 +71,7 @@ impl AdmittedRequest {
     /// 5861 3).
     ///
     /// The result is stored, or removes the stored response, like that of any flight.
-    pub(crate) fn refresh(&self, sharing: &FetchPlan) {
+    pub(super) fn refresh(self, sharing: &FetchPlan<F>) {
         let reader = self.board(sharing, false);
         if reader.is_first() {
             // A body that nobody reads would not be finished.
@@ -93,19 +80,20 @@ impl AdmittedRequest {
     }
 }
 
-async fn keep(mut reader: FlightReader) {
+async fn keep<F: Fetcher>(mut reader: FlightReader<F>) {
     if let FetchStage::Open(open) = reader.stage().await {
         open.body.keep();
     }
 }
 
-impl AdmittedRequest {
+impl<F: Fetcher> CacheQuery<'_, F> {
     /// Joins a flight, or begins one.
-    fn board(&self, sharing: &FetchPlan, alone: bool) -> FlightReader {
-        let Self { worker, asked } = self;
+    fn board(self, sharing: &FetchPlan<F>, alone: bool) -> FlightReader<F> {
+        let Self { http, asked } = self;
         let is_reload = sharing.is_reload;
         let key = self.flight_key(sharing);
-        let shared = &worker.cache.shared;
+        let cache = self.cache();
+        let shared = &cache.shared;
         let begin = || Flight::new(shared.begin(&sharing.primary), is_reload);
         let own = || JoinedFlight {
             reader: FlightReader::first(Arc::new(begin())),
@@ -114,13 +102,14 @@ impl AdmittedRequest {
             shard: None,
         };
         // A flight that began before an invalidation may bring the old response, so later requests do not join it.
-        let is_current = |flight: &Flight| shared.is_current(&flight.work, || flight.head());
+        let is_current = |flight: &Flight<F>| shared.is_current(&flight.work, || flight.head());
         // A flight outside the table cannot be joined. Its response is for this client only.
-        let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
+        let joined = if alone { own() } else { http.flights.join(&key, is_reload, is_current, begin) };
         let JoinedFlight { reader, is_first, after, shard } = joined;
         if is_first {
+            let asker = PageAsker { client: asked.client(), now: self.now() };
             let fetch = Fetch {
-                flights: Arc::clone(&worker.flights),
+                http: Arc::clone(http),
                 asked: Arc::clone(asked),
                 flight: Arc::clone(reader.flight()),
                 primary: Arc::clone(&sharing.primary),
@@ -128,28 +117,27 @@ impl AdmittedRequest {
                 before: sharing.before.clone(),
                 stale_if_error: sharing.may_serve_on_error,
                 marker: sharing.marker.clone(),
-                group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
+                group: cache.groups.of_referred(asker, asked.fields()),
                 after,
             };
             // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
             tokio::spawn(pinned(move || fetch.run()));
         } else {
-            worker.metrics.collapsed_requests.add(1);
+            http.fetcher.note(FetchEvent::Joined);
         }
         reader
     }
 
     /// Returns the key under which requests share a flight: the key of the stored response, or of the variant as far as
     /// it is known.
-    fn flight_key(&self, sharing: &FetchPlan) -> Arc<[u8]> {
-        let Self { worker, asked } = self;
+    fn flight_key(self, sharing: &FetchPlan<F>) -> Arc<[u8]> {
         if let Some(found) = &sharing.before {
             return Arc::clone(&found.key);
         }
-        let settings = &worker.cache.http;
+        let settings = &self.cache().http;
         let variant = sharing.marker.as_ref().and_then(|marker| {
             let rule = marker.rules.rules().first()?;
-            marker.variant_key(&sharing.primary, rule, &asked.fields, settings)
+            marker.variant_key(&sharing.primary, rule, self.asked.fields(), settings)
         });
         variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
     }

@@ -17,6 +17,7 @@ use http::{
     },
     response,
 };
+use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
@@ -26,11 +27,11 @@ use larder_http::{
 };
 
 use crate::{
-    asked::{RequestEdits, RequestHead},
+    asked::RequestHead,
     body::continuation::{ContinuationAnswer, MissingRange},
     clock,
     errors::Failure,
-    flight::source::FetchContext,
+    fetcher::OriginFetcher,
     origin::{
         body::OriginBody,
         pool::{ReplayableRequest, RetryRule},
@@ -57,12 +58,12 @@ struct RedirectPath {
     url: Uri,
 }
 
-impl FetchContext {
+impl OriginFetcher {
     /// Sends a GET or HEAD to an origin and follows redirects. The fields of the result include the rules' overrides.
     ///
     /// # Errors
     /// An origin is unreachable or forbidden, or a response is malformed.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask_any(
         &self,
         asked: &RequestHead,
         edits: &RequestEdits,
@@ -245,7 +246,7 @@ fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
 fn request_for(
     asked: &RequestHead,
     hop: &RedirectHop,
-    means: &FetchContext,
+    fetcher: &OriginFetcher,
     edits: &RequestEdits,
 ) -> Request<RequestBody> {
     let is_about_it = edits.only_at == Some(mark_of(&hop.url));
@@ -254,7 +255,7 @@ fn request_for(
         added: if is_about_it || edits.only_at.is_none() { edits.added.clone() } else { Vec::new() },
         only_at: None,
     };
-    let mut request = means.outgoing(asked, &there);
+    let mut request = fetcher.outgoing(asked, &there);
     let fields = request.headers_mut();
     if !is_about_it {
         // These validators belong to the requested URL. At another URL, the same tag can mean another response.

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use larder_http::{StoredHead, span::Span};
 
-use crate::{
+use crate::http::{
     body::{long_body::LongBody, open_body::OpenBody},
-    cache::entry::{CachedEntry, ResourceMarker},
-    errors::Failure,
-    origin::body::OriginBody,
+    entry::{CachedEntry, ResourceMarker},
+    fetcher::Fetcher,
 };
 
 /// The requests that may use a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audience {
+pub enum Audience {
     /// Every request that the response matches.
     Shared,
     /// The request that started the fetch, and no other.
@@ -22,27 +21,40 @@ pub(crate) enum Audience {
 }
 
 /// The stage of a fetch.
-#[derive(Clone)]
-pub(crate) enum FetchStage {
+pub enum FetchStage<F: Fetcher> {
     /// The head has not arrived yet.
     Waiting,
     /// The head has arrived. Every request that matches it may read the body.
-    Open(Arc<OpenHead>),
+    Open(Arc<OpenHead<F>>),
     /// The origin confirmed the stored response, which has a new head.
     Confirmed(Arc<ConfirmedEntry>),
     /// The response is stored completely, or a part is stored and the remainder can be fetched.
-    Part(Arc<KeptPart>),
+    Part(Arc<KeptPart<F>>),
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
-    /// The response is for the first requester alone, see `Flight::take_private`.
+    /// The response is for the first requester alone. [`Flight`](super::shared::Flight) has it.
     Private,
     /// The fetch failed.
-    Failed(Failure),
+    Failed(F::Failure),
 }
 
-impl FetchStage {
+impl<F: Fetcher> Clone for FetchStage<F> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Waiting => Self::Waiting,
+            Self::Open(open) => Self::Open(Arc::clone(open)),
+            Self::Confirmed(confirmed) => Self::Confirmed(Arc::clone(confirmed)),
+            Self::Part(kept) => Self::Part(Arc::clone(kept)),
+            Self::OriginFailing => Self::OriginFailing,
+            Self::Private => Self::Private,
+            Self::Failed(failure) => Self::Failed(failure.clone()),
+        }
+    }
+}
+
+impl<F: Fetcher> FetchStage<F> {
     /// Returns the requests that may use what the stage offers.
-    pub(crate) fn audience(&self) -> Audience {
+    pub fn audience(&self) -> Audience {
         match self {
             Self::Open(open) => open.audience,
             Self::Confirmed(confirmed) => confirmed.audience,
@@ -54,67 +66,83 @@ impl FetchStage {
 }
 
 /// A stored response that the origin has confirmed.
-pub(crate) struct ConfirmedEntry {
+pub struct ConfirmedEntry {
     /// The entry with its new head.
-    pub(crate) entry: Arc<CachedEntry>,
+    pub entry: Arc<CachedEntry>,
     /// The key under which it was stored.
-    pub(crate) key: Arc<[u8]>,
+    pub key: Arc<[u8]>,
     /// The marker of its variants, if the confirmation changed what it varies on.
-    pub(crate) marker: Option<Arc<ResourceMarker>>,
+    pub marker: Option<Arc<ResourceMarker>>,
     /// Fields of the confirmation that are for the first requester alone.
-    pub(crate) own: HeaderMap,
-    pub(crate) audience: Audience,
+    pub own: HeaderMap,
+    /// The requests that may use the response.
+    pub audience: Audience,
 }
 
 /// The head of a response whose body is being read.
-pub(crate) struct OpenHead {
+pub struct OpenHead<F: Fetcher> {
     /// The head in the form to store, without the body's place.
-    pub(crate) head: Arc<StoredHead>,
+    pub head: Arc<StoredHead>,
     /// Additional fields for the first requester alone.
-    pub(crate) own: HeaderMap,
+    pub own: HeaderMap,
     /// Length of the whole body, if the origin stated it.
-    pub(crate) total_len: Option<u64>,
-    pub(crate) audience: Audience,
+    pub total_len: Option<u64>,
+    /// The requests that may use the response.
+    pub audience: Audience,
     /// Why a storable response will not be stored, if that is already known.
-    pub(crate) unstored: Option<larder_http::Reason>,
+    pub unstored: Option<larder_http::Reason>,
     /// Whether the store has admitted the response before its body arrived.
-    pub(crate) is_admitted: bool,
+    pub is_admitted: bool,
     /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<ResourceMarker>>,
-    pub(crate) body: OpenBody,
+    pub marker: Option<Arc<ResourceMarker>>,
+    /// The body.
+    pub body: OpenBody<F>,
 }
 
 /// A response for one requester alone.
-pub(crate) struct PrivateResponse {
-    pub(crate) status: StatusCode,
-    pub(crate) fields: HeaderMap,
-    pub(crate) body: OriginBody,
-    pub(crate) reason: larder_http::Reason,
+pub struct PrivateResponse<F: Fetcher> {
+    /// The status.
+    pub status: StatusCode,
+    /// The fields.
+    pub fields: HeaderMap,
+    /// The body, as it arrives.
+    pub body: F::Body,
+    /// The reason for which no other requester may use it.
+    pub reason: larder_http::Reason,
     /// Whether the response answers exactly the range or condition that the first requester sent.
-    pub(crate) is_exact: bool,
+    pub is_exact: bool,
 }
 
 /// The source of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartSource {
+pub enum PartSource {
     /// The cache: the part was stored before.
     Cache,
     /// The origin or another node, which has just sent the part in a response with this status.
-    Arrived { status: StatusCode, is_stored: bool },
+    Arrived {
+        /// The status of the response.
+        status: StatusCode,
+        /// Whether the part is stored here.
+        is_stored: bool,
+    },
 }
 
 /// A part of a response, which is stored as a rule.
-pub(crate) struct KeptPart {
-    pub(crate) entry: Arc<CachedEntry>,
-    pub(crate) key: Arc<[u8]>,
+pub struct KeptPart<F: Fetcher> {
+    /// The entry of the response.
+    pub entry: Arc<CachedEntry>,
+    /// The key under which it is stored.
+    pub key: Arc<[u8]>,
     /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<ResourceMarker>>,
+    pub marker: Option<Arc<ResourceMarker>>,
     /// Fields that arrived with it and are for the first requester alone.
-    pub(crate) own: HeaderMap,
-    pub(crate) audience: Audience,
+    pub own: HeaderMap,
+    /// The requests that may use the part.
+    pub audience: Audience,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
-    pub(crate) alone: Option<Span>,
-    pub(crate) source: PartSource,
+    pub alone: Option<Span>,
+    /// The source of the part.
+    pub source: PartSource,
     /// The body, while a part of it arrives.
-    pub(crate) body: Option<Arc<LongBody>>,
+    pub body: Option<Arc<LongBody<F>>>,
 }

@@ -1,28 +1,25 @@
 //! Asks the origin whether a client may read a response that was fetched with another client's credentials.
 //!
-//! Owns: the request to the origin, and the decision which responses its answer covers. `serve` answers the client's
-//! request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a request
-//! for the same URL by the client's own method and with its own credentials, and that answer describes the same
-//! response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost: one request each
-//! time; for a GET one for the first octet, so that an origin that knows ranges sends little.
+//! Owns: the request to the origin, and the decision which responses its answer covers. The cache answers
+//! the client's request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has
+//! answered a request for the same URL by the client's own method and with its own credentials, and that answer
+//! describes the same response. A permission to HEAD is none to GET: origins and gateways have rules by method. Cost:
+//! one request each time; for a GET one for the first octet, so that an origin that knows ranges sends little.
 
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{AUTHORIZATION, CONTENT_LENGTH, RANGE},
     response,
 };
-use larder_http::{
-    Ruling, StoredHead, partial, redirects,
-    route::{Route, UnstoredRoute},
-    validate,
-};
+use larder_cache::http::fetcher::{AccessAnswer, RequestEdits};
+use larder_http::{Ruling, StoredHead, partial, redirects, validate};
 
 use crate::{
-    asked::RequestEdits,
+    asked::RequestHead,
     cache::lookup::FoundResponse,
     errors::Failure,
+    fetcher::OriginFetcher,
     origin::pool::{ReplayableRequest, RetryRule},
-    request::admitted::AdmittedRequest,
 };
 
 /// An origin's response to a request with a client's own credentials: it covers the responses that it describes.
@@ -35,49 +32,16 @@ pub(crate) struct Permission {
     names_digest: bool,
 }
 
-/// An origin's decision about a client.
-pub(crate) enum AccessAnswer {
-    /// The client may read what the permission covers.
-    Granted(Permission),
-    /// The origin has another response for this client than the stored one.
-    Differs,
-    Refused,
-}
-
-/// Returns whether the origin must grant access before this route is executed.
-///
-/// It need not if the response was fetched without credentials, or if the origin itself answers this request.
-pub(crate) fn is_asked_about(route: &Route<&FoundResponse>) -> bool {
-    match route {
-        Route::Stored { response, .. } | Route::Meanwhile { response, .. } => is_protected(response),
-        Route::Unstored(UnstoredRoute::Fly { .. } | UnstoredRoute::PassHead { .. }) => true,
-        Route::Unstored(UnstoredRoute::Pass { stands_in, .. }) => stands_in.is_some(),
-        Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline) => false,
-    }
-}
-
-/// Returns the stored response to serve if the origin is unreachable and cannot grant access. Only a response that was
-/// fetched without credentials may be served then.
-pub(crate) fn stand_in<'a>(route: &Route<&'a FoundResponse>) -> Option<&'a FoundResponse> {
-    let stand_in = match *route {
-        Route::Unstored(UnstoredRoute::Pass { stands_in, .. }) => stands_in,
-        Route::Unstored(UnstoredRoute::PassHead { updates, stands_in, .. }) => stands_in.then_some(updates),
-        Route::Unstored(UnstoredRoute::Fly { validates, stands_in, .. }) => validates.filter(|_| stands_in),
-        Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline)
-        | Route::Stored { .. }
-        | Route::Meanwhile { .. } => None,
-    };
-    stand_in.filter(|found| !is_protected(found))
-}
-
-impl AdmittedRequest {
+impl OriginFetcher {
     /// Asks the origin about a client, and compares its response with the stored one.
     ///
     /// # Errors
     /// The origin is unreachable.
-    pub(super) async fn ask_permission(&self, found: Option<&FoundResponse>) -> Result<AccessAnswer, Failure> {
-        let Self { worker, asked } = self;
-        self.check_may_ask()?;
+    pub(super) async fn ask_access(
+        &self,
+        asked: &RequestHead,
+        found: Option<&FoundResponse>,
+    ) -> Result<AccessAnswer<Permission>, Failure> {
         let method = if asked.method == Method::HEAD { Method::HEAD } else { Method::GET };
         let added = if method == Method::GET { vec![(RANGE, FIRST_OCTET)] } else { Vec::new() };
         let edits = RequestEdits { whole: true, added, only_at: None };
@@ -88,12 +52,12 @@ impl AdmittedRequest {
             repeat: RetryRule::Safe,
             client: asked.asking_client(),
             make: || {
-                let mut request = asked.outgoing(&worker.shared.marks, &edits);
+                let mut request = asked.outgoing(&self.marks, &edits);
                 method.clone_into(request.method_mut());
                 request
             },
         };
-        let (head, body) = worker.origins.ask(outgoing).await?;
+        let (head, body) = self.origins.ask(outgoing).await?;
         // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next
         // request. No other body is waited for.
         let is_short = body.remaining().is_some_and(|len| len <= READ_OUT_BYTES_MAX);
@@ -109,7 +73,7 @@ impl AdmittedRequest {
         let leads_to = target.as_ref().map(redirects::mark_of);
         let names_digest = asked.before.digest.is_some();
         let permission = Permission { status: head.status, fields: head.headers, leads_to, names_digest };
-        let Some(found) = found.filter(|found| is_protected(found)) else {
+        let Some(found) = found else {
             return Ok(AccessAnswer::Granted(permission));
         };
         if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
@@ -142,11 +106,6 @@ impl Permission {
             None => validate::is_described(head, body_len, (self.status, &self.fields), self.names_digest),
         }
     }
-}
-
-/// Returns whether a stored response was fetched with credentials.
-fn is_protected(found: &FoundResponse) -> bool {
-    found.entry.head.freshness().checks_authorization
 }
 
 /// The range in a request that asks for permission to read a body.

@@ -4,44 +4,46 @@
 
 use std::{future::poll_fn, sync::Arc};
 
-use crate::flight::{shared::Flight, stage::FetchStage};
+use super::{shared::Flight, stage::FetchStage};
+use crate::http::fetcher::Fetcher;
 
 /// A request that waits for a flight.
-pub(crate) struct FlightReader {
-    flight: Arc<Flight>,
+pub struct FlightReader<F: Fetcher> {
+    flight: Arc<Flight<F>>,
     index: usize,
     first: bool,
 }
 
-impl FlightReader {
+impl<F: Fetcher> FlightReader<F> {
     /// Creates the reader for the request that started the flight.
-    pub(crate) fn first(flight: Arc<Flight>) -> Self {
+    pub fn first(flight: Arc<Flight<F>>) -> Self {
         let index = flight.add_reader().expect("a new flight is open");
         Self { flight, index, first: true }
     }
 
     /// Creates another reader, or returns `None` if it is too late to join.
-    pub(crate) fn join(flight: &Arc<Flight>) -> Option<Self> {
+    pub fn join(flight: &Arc<Flight<F>>) -> Option<Self> {
         let index = flight.add_reader()?;
         Some(Self { flight: Arc::clone(flight), index, first: false })
     }
 
     /// Returns whether the flight was started for this reader.
-    pub(crate) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.first
     }
 
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
+    /// Returns the flight.
+    pub fn flight(&self) -> &Arc<Flight<F>> {
         &self.flight
     }
 
     /// Waits until the fetch has a result to report.
-    pub(crate) async fn stage(&mut self) -> FetchStage {
+    pub async fn stage(&mut self) -> FetchStage<F> {
         poll_fn(|context| self.flight.poll_stage(self.index, context)).await
     }
 }
 
-impl Drop for FlightReader {
+impl<F: Fetcher> Drop for FlightReader<F> {
     fn drop(&mut self) {
         self.flight.remove_reader(self.index);
     }

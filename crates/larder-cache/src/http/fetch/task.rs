@@ -14,60 +14,56 @@ use larder_http::{
     validate,
 };
 
-use crate::{
-    asked::{RequestEdits, RequestHead},
-    cache::{
-        Cache,
-        confirmation::{self, Confirmation},
-        entry::{EntryBody, ResourceMarker},
-        groups,
-        lookup::{self, FoundResponse, LookupResult},
-        storing::{self, StorePlace},
-    },
-    clock,
-    errors::Failure,
-    flight::{
-        flights::Flights,
-        reader::FlightReader,
-        shared::Flight,
-        source::FetchContext,
-        stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
-        table::ShardIndex,
-    },
-    metrics::FileCheck,
-    origin::body::OriginBody,
+use super::{
+    reader::FlightReader,
+    shared::Flight,
+    stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
+    table::ShardIndex,
+};
+use crate::http::{
+    ResponseCache,
+    confirmation::{self, Confirmation},
+    entry::{EntryBody, ResourceMarker},
+    fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, Refusal, RequestEdits},
+    groups::{self, PageAsker},
+    http_cache::HttpCache,
+    lookup::{self, FoundResponse, LookupResult},
+    storing::{self, StorePlace},
 };
 
 /// A fetch.
-pub(crate) struct Fetch {
-    pub(crate) flights: Arc<Flights>,
-    pub(crate) asked: Arc<RequestHead>,
-    pub(crate) flight: Arc<Flight>,
+pub struct Fetch<F: Fetcher> {
+    /// The cache.
+    pub http: Arc<HttpCache<F>>,
+    /// The request that starts it.
+    pub asked: Arc<F::Asked>,
+    /// The flight that it brings.
+    pub flight: Arc<Flight<F>>,
     /// The resource's key.
-    pub(crate) primary: Arc<[u8]>,
+    pub primary: Arc<[u8]>,
     /// The flight's shard of the table. `None` if it is not in the table.
-    pub(crate) shard: Option<ShardIndex>,
+    pub shard: Option<ShardIndex>,
     /// The stored response that the origin is asked to confirm.
-    pub(crate) before: Option<FoundResponse>,
+    pub before: Option<FoundResponse>,
     /// Whether the stored response may be served in place of an error.
-    pub(crate) stale_if_error: bool,
+    pub stale_if_error: bool,
     /// The marker of the resource's variants, if it is known.
-    pub(crate) marker: Option<Arc<ResourceMarker>>,
+    pub marker: Option<Arc<ResourceMarker>>,
     /// The page group of requests with the same Referer, or 0.
-    pub(crate) group: u32,
+    pub group: u32,
     /// The fetch whose response head must arrive before this fetch begins.
-    pub(crate) after: Option<Arc<Flight>>,
+    pub after: Option<Arc<Flight<F>>>,
 }
 
-impl Fetch {
+impl<F: Fetcher> Fetch<F> {
     /// Returns the cache.
-    pub(super) fn cache(&self) -> &Arc<Cache> {
-        &self.flights.means.cache
+    pub(super) fn cache(&self) -> &Arc<ResponseCache> {
+        self.http.fetcher.cache()
     }
 
     /// Runs the fetch to its end.
-    pub(crate) async fn run(self) {
-        self.flights.means.metrics.flights.add(1);
+    pub async fn run(self) {
+        self.http.fetcher.note(FetchEvent::Begun);
         // Dropping the guard wakes all readers, however the fetch ends.
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
@@ -78,11 +74,11 @@ impl Fetch {
     }
 
     /// Waits for the origin's response to another fetch, then continues with the response that is stored by then.
-    async fn follow(&mut self, after: &Arc<Flight>) {
+    async fn follow(&mut self, after: &Arc<Flight<F>>) {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
         }
-        let found = lookup::find(self.cache(), &self.primary, &self.asked.fields).await;
+        let found = lookup::find(self.cache(), &self.primary, self.asked.fields()).await;
         match found {
             LookupResult::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
                 self.marker.clone_from(&found.marker);
@@ -124,16 +120,16 @@ impl Fetch {
     }
 
     /// Returns a response that another flight stored after this flight's lookup and before its entry into the table.
-    async fn stored_meanwhile(&self) -> Option<KeptPart> {
+    async fn stored_meanwhile(&self) -> Option<KeptPart<F>> {
         let cache = self.cache();
         let store = self.cache().shared.store.as_ref()?;
         if self.before.is_some() || self.shard.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
         // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.
-        let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
+        let looking = Box::pin(lookup::find(cache, &self.primary, self.asked.fields()));
         let LookupResult::Found(found) = looking.await else { return None };
-        let decision = cache.judge(&self.asked.terms(), &found.entry.head, clock::now());
+        let decision = cache.judge(&self.asked.terms(), &found.entry.head, self.http.fetcher.now());
         // A body in chunks is excluded: it is read later, when the fetch can no longer replace a failing store.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
@@ -157,7 +153,7 @@ impl Fetch {
     /// 5.2.2.7).
     fn audience_of_updated(&self, head: &StoredHead) -> Audience {
         let settings = &self.cache().http;
-        if let Storability::Refuse { .. } = storable::decide_updated(&self.asked.fields, head, settings) {
+        if let Storability::Refuse { .. } = storable::decide_updated(self.asked.fields(), head, settings) {
             self.note_audience(Audience::FirstAsker);
             return Audience::FirstAsker;
         }
@@ -169,12 +165,12 @@ impl Fetch {
 
     /// Returns whether other requests find this fetch in the table.
     pub(super) fn is_in_table(&self) -> bool {
-        self.shard.is_some_and(|shard| self.flights.table.has(shard, &self.flight))
+        self.shard.is_some_and(|shard| self.http.flights.has(shard, &self.flight))
     }
 
     /// Returns the client's own conditions if nothing is stored, so that the origin can respond with a 304.
     fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
-        let fields = &self.asked.fields;
+        let fields = self.asked.fields();
         let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
         if self.before.is_some() || names.iter().any(|name| fields.get_all(name).iter().count() > 1) {
             return Vec::new();
@@ -206,7 +202,8 @@ impl Fetch {
             if let Some(stored_type) = found.entry.head.fields().get(header::CONTENT_TYPE) {
                 answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
             }
-            self.asked.put_confirmed_ruling(&self.cache().shared.rules, stored_status, &mut answer.head.headers);
+            let fields = &mut answer.head.headers;
+            self.http.fetcher.put_confirmed_ruling(&self.asked, stored_status, fields);
         }
         if found.entry.head.freshness().is_verified {
             put_verified(&mut answer.head.headers);
@@ -218,7 +215,7 @@ impl Fetch {
         let head = head.after_purges(self.flight.work.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
-        let place = StorePlace::renewed(&self.primary, found, &head, &self.asked.fields, settings);
+        let place = StorePlace::renewed(&self.primary, found, &head, self.asked.fields(), settings);
         let place = place.map(|place| StorePlace { group, ..place });
         let entry = Arc::new(found.entry.with_head(head.clone()));
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
@@ -227,14 +224,14 @@ impl Fetch {
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
         let storing = confirmation::confirm(
             self.cache(),
-            &self.asked.fields,
+            self.asked.fields(),
             found,
             Confirmation { place, head, work: self.flight.work.clone() },
         );
         // If the response moves to another key, it is stored first, because readers look for it there.
         if stays {
             // Clients do not wait for this commit, but a stop of the proxy does.
-            let late = self.flights.means.unfinished.begin_late_commit();
+            let late = self.http.fetcher.begin_late_commit();
             self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
             storing.await;
             drop(late);
@@ -246,15 +243,15 @@ impl Fetch {
     }
 
     /// Sends the request, and checks the framing of the response.
-    async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer, Failure> {
-        let request_time = clock::now();
-        let (head, body) = self.flights.means.ask(&self.asked, edits).await?;
-        let response_time = clock::now();
+    async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer<F::Body>, F::Failure> {
+        let request_time = self.http.fetcher.now();
+        let (head, body) = self.http.fetcher.ask(&self.asked, edits).await?;
+        let response_time = self.http.fetcher.now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
 
     /// Accepts a response: shares and stores it, or gives it to the first requester alone.
-    async fn accept(&self, answer: OriginAnswer) {
+    async fn accept(&self, answer: OriginAnswer<F::Body>) {
         let status = answer.head.status;
         // An error must neither replace a stale response that may be served instead, nor be shared.
         if self.stale_if_error && is_origin_error(status) {
@@ -291,7 +288,8 @@ impl Fetch {
             && !matches!(reason, Reason::Authorization | Reason::RequestNoStore | Reason::PageForFile);
         let settings = &self.cache().http;
         let head = &found.entry.head;
-        let is_stale = head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(clock::now());
+        let is_stale =
+            head.freshness().lifetime_millis(settings) <= head.freshness().age_millis(self.http.fetcher.now());
         if is_gone(status) || is_replaced || is_stale {
             drop(storing::remove(self.cache(), &found.key).await);
         }
@@ -310,7 +308,7 @@ impl Fetch {
     /// replaced if the request has fields of [`larder_http::telling`] that others lack.
     pub(super) async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
-        if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
+        if found.entry.head.selecting().cover_what_is_told(self.asked.fields()) {
             drop(storing::remove(self.cache(), &found.key).await);
         }
     }
@@ -319,7 +317,8 @@ impl Fetch {
     /// will refer to it.
     pub(super) fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
-            self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
+            let asker = PageAsker { client: self.asked.client(), now: self.http.fetcher.now() };
+            self.cache().groups.of_document(asker, &self.primary, self.group)
         } else {
             self.group
         }
@@ -333,8 +332,8 @@ impl Fetch {
         response_time: Timestamp,
     ) -> Exchange<'a> {
         Exchange {
-            method: &self.asked.method,
-            request_fields: &self.asked.fields,
+            method: self.asked.method(),
+            request_fields: self.asked.fields(),
             status: answered.status,
             response_fields: &answered.headers,
             request_time,
@@ -345,11 +344,11 @@ impl Fetch {
     /// Returns the longest body that is stored for a response with these fields, in bytes.
     pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
         let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
-        ruled.unwrap_or(self.flights.entry_bytes_max)
+        ruled.unwrap_or(self.http.entry_bytes_max)
     }
 
     /// Returns the place at which to store a response, or the reason not to store it.
-    fn place(&self, answer: &OriginAnswer) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
+    fn place(&self, answer: &OriginAnswer<F::Body>) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let rule = match storable::decide(&exchange, settings) {
@@ -363,44 +362,31 @@ impl Fetch {
         // displace them.
         let of_users = self.marker.iter().flat_map(|marker| marker.rules.rules()).find(|rule| rule.is_of_users());
         let rule = of_users.filter(|_| rule.is_empty()).cloned().unwrap_or(rule);
-        let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
-        let selecting = rule.select(&self.asked.fields, settings);
-        let place = place.map(|place| place.in_language_of(&answer.head.headers, &self.asked.fields));
+        let place = StorePlace::new(&self.primary, &rule, self.asked.fields(), self.marker.as_ref(), settings);
+        let selecting = rule.select(self.asked.fields(), settings);
+        let place = place.map(|place| place.in_language_of(&answer.head.headers, self.asked.fields()));
         place.zip(selecting).ok_or(Reason::VaryStar)
     }
 }
 
 /// An origin's response, as received.
-pub(super) struct OriginAnswer {
+pub(super) struct OriginAnswer<B> {
     pub(super) head: response::Parts,
-    pub(super) body: OriginBody,
+    pub(super) body: B,
     pub(super) request_time: Timestamp,
     pub(super) response_time: Timestamp,
 }
 
 /// Ensures that a fetch leaves the table and wakes its readers, however it ends.
-struct LandingGuard(Fetch);
+struct LandingGuard<F: Fetcher>(Fetch<F>);
 
-impl Drop for LandingGuard {
+impl<F: Fetcher> Drop for LandingGuard<F> {
     fn drop(&mut self) {
         let fetch = &self.0;
-        fetch.flight.abandon_if_unfinished(&fetch.asked.origin);
+        fetch.flight.abandon_if_unfinished(|| F::refuse(&fetch.asked, Refusal::Aborted));
         if let Some(shard) = fetch.shard {
-            fetch.flights.table.remove(shard, &fetch.flight);
+            fetch.http.flights.remove(shard, &fetch.flight);
         }
-    }
-}
-
-/// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing is
-/// found.
-pub(crate) fn count_file(means: &FetchContext, primary: &Arc<[u8]>, head: &StoredHead) {
-    let Some(ruling) = Ruling::of(head.fields()) else { return };
-    if head.selecting().iter().next().is_some() {
-        means.listings.note(primary, head.selecting());
-    }
-    if ruling.immutable && head.status() == StatusCode::OK {
-        let check = if ruling.is_verified { FileCheck::Verified } else { FileCheck::Unverified };
-        means.metrics.files[check as usize].add(1);
     }
 }
 
@@ -423,7 +409,7 @@ pub(super) fn is_gone(status: StatusCode) -> bool {
 }
 
 /// Returns whether a stale response may be served in place of this status (RFC 5861 4).
-pub(crate) fn is_origin_error(status: StatusCode) -> bool {
+pub fn is_origin_error(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::INTERNAL_SERVER_ERROR

@@ -15,33 +15,26 @@ use larder_http::{
     reuse::Age,
 };
 
-use crate::{
-    asked::RequestHead,
+use super::{
+    hit::{self, BodyPortion},
+    pass::{PassedResponse, with_origin_status},
+    plan::FetchPlan,
+    query::{Answer, AnswerBody, AnswerKind, CacheQuery},
+};
+use crate::http::{
     body::{continuation::ContinuedBody, open_body::OpenBody},
-    cache::entry::ResourceMarker,
-    client::response_body::ResponseBody,
-    clock,
-    errors::Failure,
-    flight::{
+    entry::ResourceMarker,
+    fetch::{
         part::is_all_wanted,
         presence::{self, ReadyAnswer},
         reader::FlightReader,
         stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, OpenHead, PartSource, PrivateResponse},
     },
-    marks::outgoing_fields,
-    outcome::{MissReason, Outcome},
-    request::{
-        admitted::AdmittedRequest,
-        hit::{self, BodyPortion, HitRequest},
-        pass::{self, PassedResponse},
-        plan::FetchPlan,
-        serve::age_of,
-        served::ServedResponse,
-    },
+    fetcher::{ClientRequest as _, Fetcher},
 };
 
 /// The answer from a flight, or the reason why this request cannot use it.
-pub(super) type FlightAnswer = Result<Result<ServedResponse, Failure>, UnusedReason>;
+pub(super) type FlightAnswer<F> = Result<Result<Answer<F>, <F as Fetcher>::Failure>, UnusedReason>;
 
 /// The reason why a request cannot use a flight.
 pub(super) enum UnusedReason {
@@ -69,15 +62,27 @@ struct OfferedResponse<'a> {
 }
 
 /// A request that waits for a flight.
-#[derive(Clone, Copy)]
-pub(super) struct FlightReading<'a> {
-    pub(super) by: &'a AdmittedRequest,
-    pub(super) sharing: &'a FetchPlan,
+pub(super) struct FlightReading<'a, F: Fetcher> {
+    pub(super) by: CacheQuery<'a, F>,
+    pub(super) sharing: &'a FetchPlan<F>,
 }
 
-impl FlightReading<'_> {
+impl<F: Fetcher> Clone for FlightReading<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fetcher> Copy for FlightReading<'_, F> {}
+
+impl<F: Fetcher> FlightReading<'_, F> {
     /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
-    pub(super) async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightAnswer {
+    pub(super) async fn take(
+        self,
+        reader: FlightReader<F>,
+        stage: FetchStage<F>,
+        ended_before: bool,
+    ) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
         if stage.audience() == Audience::FirstAsker && !reader.is_first() {
             // A 304 that answered only the first requester's condition says nothing about this request.
@@ -105,9 +110,9 @@ impl FlightReading<'_> {
 
     /// Returns whether the client may read a response that was fetched for another request.
     pub(super) fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
-        !self.by.asked.before.checks_authorization
+        !self.by.asked.checks_access()
             || !head.freshness().checks_authorization
-            || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
+            || self.sharing.permission.as_ref().is_some_and(|permission| F::permits(permission, head, body_len))
     }
 
     /// Decides how this request may use the response that a flight offers.
@@ -116,13 +121,13 @@ impl FlightReading<'_> {
     /// The client may not read it, or it is another variant.
     fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
         let asked = &self.by.asked;
-        let cache = &self.by.worker.cache;
+        let cache = self.by.cache();
         let OfferedResponse { head, body_len, marker, is_own } = *offered;
         require(is_own || self.may_read(head, body_len), UnusedReason::NotForUs)?;
-        if !head.matches(&asked.fields, &cache.http) {
+        if !head.matches(asked.fields(), &cache.http) {
             return Err(marker.cloned().map_or(UnusedReason::NotForUs, UnusedReason::OtherVariant));
         }
-        let decision = cache.judge(&asked.terms(), head, clock::now());
+        let decision = cache.judge(&asked.terms(), head, self.by.now());
         require(is_own || !decision.is_by_other_rule(), UnusedReason::NotForUs)?;
         Ok(decision)
     }
@@ -135,7 +140,7 @@ impl FlightReading<'_> {
     }
 
     /// Answers from the stored response that the origin has confirmed.
-    async fn take_confirmed(self, found: &ConfirmedEntry, is_first: bool) -> FlightAnswer {
+    async fn take_confirmed(self, found: &ConfirmedEntry, is_first: bool) -> FlightAnswer<F> {
         let head = &found.entry.head;
         let body_len = Some(found.entry.body_len());
         // The origin itself has judged the first reader's credentials. The other readers are judged here.
@@ -146,7 +151,7 @@ impl FlightReading<'_> {
     }
 
     /// Checks that a reader other than the first may use a response that is arriving, or is being stored.
-    fn check_open(self, open: &OpenHead, ended_before: bool) -> Result<(), UnusedReason> {
+    fn check_open(self, open: &OpenHead<F>, ended_before: bool) -> Result<(), UnusedReason> {
         let head = &open.head;
         let marker = open.marker.as_ref();
         let offered = OfferedResponse { head, body_len: open.total_len, marker, is_own: false };
@@ -159,18 +164,17 @@ impl FlightReading<'_> {
     }
 
     /// Answers from a response that is arriving, or has arrived and is being stored.
-    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightAnswer {
+    async fn take_open(self, reader: FlightReader<F>, open: &OpenHead<F>, ended_before: bool) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
-        let AdmittedRequest { worker, asked } = by;
         let first = reader.is_first();
         if !first {
             self.check_open(open, ended_before)?;
         }
-        let age = age_of(&worker.cache, &open.head);
-        let (status, outcome) = match (ended_before, &sharing.before) {
-            (true, _) => (CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory), Outcome::MemoryHit),
-            (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
-            (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
+        let age = by.age_of(&open.head);
+        let (status, kind) = match (ended_before, &sharing.before) {
+            (true, _) => (CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory), AnswerKind::MemoryHit),
+            (false, Some(_)) => (arriving(sharing, open, !first), AnswerKind::RefreshModified),
+            (false, None) => (arriving(sharing, open, !first), AnswerKind::Miss),
         };
         // A response that comes straight from the origin has an Age only if it arrived with one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
@@ -178,36 +182,36 @@ impl FlightReading<'_> {
             return Ok(by.pass(sharing.forward).await);
         };
         let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
-        let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
-        let origin = (!ended_before).then(|| asked.origin.host.clone());
-        Ok(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
+        let kind = if conditional { AnswerKind::ConditionalHit } else { kind };
+        let is_from_origin = !ended_before;
+        Ok(Ok(Answer { response, kind, status, is_from_origin }))
     }
 
     /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
     /// client's own request.
-    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightAnswer {
+    async fn take_part(self, kept: &KeptPart<F>, is_first: bool) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
-        let AdmittedRequest { worker, asked } = by;
+        let asked = by.asked;
         let entry = &kept.entry;
         let marker = kept.marker.as_ref();
         let from_origin = kept.source != PartSource::Cache;
         let body_len = Some(entry.body_len());
         let is_own = is_first && from_origin;
         let decision = self.judge(&OfferedResponse { head: &entry.head, body_len, marker, is_own })?;
-        let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
+        let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked.fields(), &there, entry.body_len()));
         let is_new = sharing.is_reload && from_origin;
         let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
         require(is_first || may_share, UnusedReason::NotForUs)?;
-        let Age { age_secs, ttl_secs } = age_of(&worker.cache, &entry.head);
-        let (status, outcome) = match kept.source {
+        let Age { age_secs, ttl_secs } = by.age_of(&entry.head);
+        let (status, kind) = match kept.source {
             PartSource::Arrived { status, is_stored } => {
                 let status = status_of(sharing, status, !is_first);
-                (if is_stored { stored(status) } else { status }, Outcome::Miss)
+                (if is_stored { stored(status) } else { status }, AnswerKind::Miss)
             }
-            PartSource::Cache => (CacheStatus::hit(ttl_secs), Outcome::MemoryHit),
+            PartSource::Cache => (CacheStatus::hit(ttl_secs), AnswerKind::MemoryHit),
         };
-        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
-        let ready = presence::look_at_part(&worker.flights.means, asked, kept).await.ready().await;
+        let wanted = by.hit(age_secs, status);
+        let ready = presence::look_at_part(&by.http.fetcher, asked, kept).await.ready().await;
         let Some(mut answered) = ready.and_then(|ready| hit::answer(&wanted, entry, ready.body)) else {
             return Ok(by.pass(sharing.forward).await);
         };
@@ -218,24 +222,24 @@ impl FlightReading<'_> {
         if is_first {
             hit::add(fields, &kept.own);
         }
-        let origin = from_origin.then(|| asked.origin.host.clone());
-        Ok(Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) }))
+        let is_from_origin = from_origin;
+        Ok(Ok(Answer { response: answered.response, kind, status, is_from_origin }))
     }
 
     /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
     async fn open_response(
         self,
-        reader: FlightReader,
-        open: &OpenHead,
+        reader: FlightReader<F>,
+        open: &OpenHead<F>,
         age_secs: Option<u64>,
         cache_status: CacheStatus,
-    ) -> Option<Response<ResponseBody>> {
-        let marks = &self.by.worker.shared.marks;
-        let request_fields = &self.by.asked.fields;
+    ) -> Option<Response<AnswerBody<F>>> {
+        let marks = self.by.marks();
+        let request_fields = self.by.asked.fields();
         match conditional::evaluate(request_fields, &open.head) {
             Precondition::Pass => {
-                let mut fields = outgoing_fields(open.head.fields(), marks);
-                hit::set_times(marks, &mut fields, age_secs, cache_status);
+                let mut fields = marks.outgoing_fields(open.head.fields());
+                marks.put_times(&mut fields, age_secs, cache_status);
                 if reader.is_first() {
                     hit::add(&mut fields, &open.own);
                 }
@@ -249,71 +253,69 @@ impl FlightReading<'_> {
     }
 
     /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
-    async fn arriving_response(self, open: &OpenHead, mut fields: HeaderMap) -> Option<Response<ResponseBody>> {
-        let RequestHead { method, fields: request_fields, .. } = &*self.by.asked;
+    async fn arriving_response(self, open: &OpenHead<F>, mut fields: HeaderMap) -> Option<Response<AnswerBody<F>>> {
+        let asked = self.by.asked;
         let (status, portion) = match open.total_len {
-            Some(total_len) => hit::portion(method, request_fields, &open.head, total_len, &mut fields),
+            Some(total_len) => hit::portion(asked.method(), asked.fields(), &open.head, total_len, &mut fields),
             None => (open.head.status(), BodyPortion::Span(0..u64::MAX)),
         };
         let spans = portion.spans();
         if spans.is_empty() {
-            return Some(hit::respond(status, fields, ResponseBody::empty()));
+            return Some(hit::respond(status, fields, AnswerBody::Empty));
         }
         let body = match &open.body {
             OpenBody::Whole(bytes) => return Some(hit::respond(status, fields, hit::whole_body(bytes, portion))),
             OpenBody::Arriving(body) => body,
         };
-        let means = &self.by.worker.flights.means;
+        let fetcher = &self.by.http.fetcher;
         let is_whole = spans.first().is_some_and(|span| *span == (0..open.total_len.unwrap_or(u64::MAX)));
         let cursor = if is_whole && !body.is_complete() {
             // The head was announced to this request, whatever has become of the body since.
-            body.attach_waiting(means, &self.by.asked, spans)
+            body.attach_waiting(fetcher, asked, spans)
         } else {
-            let mut cursor = body.attach(means, &self.by.asked, spans);
+            let mut cursor = body.attach(fetcher, asked, spans);
             cursor.ready().await.ok()?;
             cursor
         };
-        Some(hit::respond(status, fields, hit::response_body(portion, cursor)))
+        Some(hit::respond(status, fields, hit::cursor_body(portion, cursor)))
     }
 
     /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
-    async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<ServedResponse, Failure>> {
+    async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<Answer<F>, F::Failure>> {
         let Self { by, sharing } = self;
-        let AdmittedRequest { worker, asked } = by;
+        let asked = by.asked;
         let entry = &found.entry;
-        let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
+        let presence = Box::pin(presence::look(&by.http.fetcher, asked, &found.key, entry)).await;
         let ReadyAnswer { body, continued } = presence.ready().await?;
         let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
-        let age_secs = age_of(&worker.cache, &entry.head).age_secs;
-        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
+        let age_secs = by.age_of(&entry.head).age_secs;
+        let wanted = by.hit(age_secs, status);
         Some(match hit::answer(&wanted, entry, body) {
             Some(mut answered) => {
                 if is_first {
                     hit::add(answered.response.headers_mut(), &found.own);
                 }
-                let origin = Some(asked.origin.host.clone());
-                let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
-                Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) })
+                let kind = if continued.is_some() { AnswerKind::Miss } else { AnswerKind::RefreshUnmodified };
+                Ok(Answer { response: answered.response, kind, status, is_from_origin: true })
             }
             None => by.pass(sharing.forward).await,
         })
     }
 
     /// Answers from a response that is for this requester alone.
-    async fn private(self, response: PrivateResponse) -> Result<ServedResponse, Failure> {
+    async fn private(self, response: PrivateResponse<F>) -> Result<Answer<F>, F::Failure> {
         let Self { by, sharing } = self;
-        let AdmittedRequest { asked, .. } = by;
+        let asked = by.asked;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
         let cache_status = status_of(sharing, status, false).because(reason);
-        let is_partial = asked.fields.contains_key(header::RANGE);
+        let is_partial = asked.fields().contains_key(header::RANGE);
         if is_partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             // The fetch requested more than the client wants, in order to store it. Only the client's part is needed
             // now.
             drop(body);
             by.pass(cache_status).await
         } else if let Some(response) = self.unmodified(status, &fields, cache_status) {
-            let origin = Some(asked.origin.host.clone());
-            Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
+            Ok(Answer { response, kind: AnswerKind::Miss, status: cache_status, is_from_origin: true })
         } else {
             Ok(by.respond(PassedResponse { status, fields, body }, cache_status))
         }
@@ -325,19 +327,20 @@ impl FlightReading<'_> {
         status: StatusCode,
         fields: &HeaderMap,
         cache_status: CacheStatus,
-    ) -> Option<Response<ResponseBody>> {
-        let AdmittedRequest { worker, asked } = self.by;
-        let is_conditional =
-            asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
+    ) -> Option<Response<AnswerBody<F>>> {
+        let by = self.by;
+        let request_fields = by.asked.fields();
+        let is_conditional = request_fields.contains_key(header::IF_NONE_MATCH)
+            || request_fields.contains_key(header::IF_MODIFIED_SINCE);
         let head = is_conditional.then(|| {
-            let now = clock::now();
+            let now = by.now();
             let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
             let body = BodyPlace::Whole { len: 0 };
-            let targets = &worker.cache.http.targets;
+            let targets = &by.cache().http.targets;
             StoredHead::new(received, body, SelectingFields::default(), targets)
         })?;
-        let is_met = conditional::evaluate(&asked.fields, &head) == Precondition::NotModified;
-        is_met.then(|| hit::not_modified((&worker.shared.marks, &asked.fields), &head, None, cache_status))
+        let is_met = conditional::evaluate(request_fields, &head) == Precondition::NotModified;
+        is_met.then(|| hit::not_modified((by.marks(), request_fields), &head, None, cache_status))
     }
 }
 
@@ -346,8 +349,8 @@ fn require(holds: bool, reason: UnusedReason) -> Result<(), UnusedReason> {
     if holds { Ok(()) } else { Err(reason) }
 }
 
-fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
-    let mut cache_status = pass::with_origin_status(sharing.forward, origin);
+fn status_of<F: Fetcher>(sharing: &FetchPlan<F>, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
+    let mut cache_status = with_origin_status(sharing.forward, origin);
     if let RequestHandling::Forwarded { collapsed, .. } = &mut cache_status.handling {
         *collapsed = is_collapsed;
     }
@@ -355,7 +358,7 @@ fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> Cac
 }
 
 /// Returns the Cache-Status of an arriving response, which says that it is being stored, or why not.
-fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
+fn arriving<F: Fetcher>(sharing: &FetchPlan<F>, open: &OpenHead<F>, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
         None if open.is_admitted => stored(status),
@@ -366,7 +369,7 @@ fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheSt
 
 /// Returns the Cache-Status of a partly stored response that this response continues.
 pub(super) fn completed(continued: ContinuedBody) -> CacheStatus {
-    let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
+    let status = with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
     if continued.is_stored { stored(status) } else { status }
 }
 

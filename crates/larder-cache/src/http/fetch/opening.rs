@@ -1,46 +1,39 @@
 //! Opens a storable response to its readers, and decides how much of it this node fetches and stores.
 //!
-//! Owns: the decisions that depend on the response's head. `crate::body` moves the body. Invariant: once readers may be
-//! served, everything that depends on the head is final.
+//! Owns: the decisions that depend on the response's head. `body` moves the body. Invariant: once readers may
+//! be served, everything that depends on the head is final.
 //!
-//! Of a long body that is divided among the nodes of a fleet (`siblings::pieces`), only the first chunk is taken from
+//! Of a long body that is divided among the nodes of a fleet ([`Fetcher::divides`]), only the first chunk is taken from
 //! this response, which is then dropped. The readers request the remainder like gaps of a stored body, from the owner
 //! of each piece.
 
 use std::{iter, ops::Range, pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING};
+use http::{HeaderMap, Method, StatusCode};
 use larder_device::pinned;
 use larder_http::{
     BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, framing::CompletedBody, reuse,
 };
 
-use crate::{
+use super::{
+    part::SharedPart,
+    stage::{Audience, FetchStage, OpenHead},
+    task::{Fetch, OriginAnswer, is_gone, put_verified},
+};
+use crate::http::{
     body::{
-        fill::{BodyCheck, BodyChecks, FillPlan},
+        fill::{BodyChecks, FillPlan},
         long_body::{ArrivingPart, BegunBody, LongBody},
         open_body::OpenBody,
         receiving::ReceivedRun,
         storage::LandedBody,
     },
-    cache::{
-        chunks::{BodyKeys, is_divisible},
-        committed_body::CommittedBody,
-        entry::{CHUNK_BYTES, random},
-        storing::{self, StoreAdmission, StorePlace},
-    },
-    digest::NamedDigest,
-    errors::Failure,
-    flight::{
-        copying,
-        fetch::{Fetch, OriginAnswer, count_file, is_gone, put_verified},
-        part::SharedPart,
-        stage::{Audience, FetchStage, OpenHead},
-    },
-    listings,
-    origin::body::OriginBody,
-    overload::Shortage,
+    chunks::{BodyKeys, is_divisible},
+    committed_body::CommittedBody,
+    entry::{CHUNK_BYTES, random},
+    fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _},
+    storing::{self, StoreAdmission, StorePlace},
 };
 
 /// A response that is shared as a whole.
@@ -62,16 +55,19 @@ struct DividedHead {
     len: u64,
 }
 
-impl Fetch {
+impl<F: Fetcher> Fetch<F> {
     /// Shares a response with the readers, and stores it at `place`.
-    pub(super) async fn open(&self, answer: OriginAnswer, mut place: StorePlace, selecting: SelectingFields) {
+    pub(super) async fn open(&self, answer: OriginAnswer<F::Body>, mut place: StorePlace, selecting: SelectingFields) {
         let status = answer.head.status;
         let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
-        let place_of_fetch = if has_arrived { None } else { self.flights.means.places.take_for_fetch().await };
-        if place_of_fetch.is_none() && !has_arrived {
-            return self.flight.set_stage(FetchStage::Failed(Failure::Overloaded(Shortage::Memory)));
-        }
+        let _place_of_fetch = match has_arrived {
+            true => None,
+            false => match self.http.fetcher.take_place().await {
+                Ok(place) => Some(place),
+                Err(failure) => return self.flight.set_stage(FetchStage::Failed(failure)),
+            },
+        };
         if self.before.is_some() {
             Box::pin(self.forget_elsewhere(&place)).await;
         }
@@ -83,17 +79,8 @@ impl Fetch {
         place.group = self.group_of(&answer.head.headers);
         let OriginAnswer { mut head, body, request_time, response_time } = answer;
         let settings = &cache.http;
-        let may_have_digest = status == StatusCode::OK && !head.headers.contains_key(CONTENT_ENCODING);
-        let digest = match &self.asked.before.digest {
-            // An encoded body has another digest.
-            _ if !may_have_digest => None,
-            Some(named) => Some(named.clone()),
-            None if Ruling::of(&head.headers).is_some_and(|ruling| ruling.immutable) => {
-                Box::pin(listings::known_digest(&self.flights.means, &self.asked)).await
-            }
-            None => None,
-        };
-        if digest.is_some() {
+        let checks = self.http.fetcher.checks(&self.asked, status, &head.headers).await;
+        if checks.named.is_some() {
             put_verified(&mut head.headers);
         }
         let total_len = body.remaining();
@@ -107,36 +94,33 @@ impl Fetch {
         self.note_audience(audience);
         // This is decided before the head is shared, because Cache-Status must say whether the response is stored.
         let behind = total_len.is_some_and(|len| len > CHUNK_BYTES) && cache.shared.patience.is_behind();
-        let may_divide = shareable && !behind && digest.is_none();
+        let may_divide = shareable && !behind && checks.named.is_none();
         let divided_len = total_len.filter(|len| may_divide && self.is_divided(&head, *len));
+        let mut copy = None;
         if !behind {
-            place.admission = match (body.is_from_sibling, divided_len) {
-                // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
-                (true, None) => copying::admission(&self.flights.means, &place, &head, total_len),
-                (true, Some(_)) => copying::admission(&self.flights.means, &place, &head, Some(CHUNK_BYTES)),
-                (false, _) => storing::admission(cache, &place, &head, total_len),
-            };
+            let arriving_len = divided_len.map(|_| CHUNK_BYTES).or(total_len);
+            copy = self.http.fetcher.admit_copy(&body, &place, &head, arriving_len);
+            place.admission = copy.unwrap_or_else(|| storing::admission(cache, &place, &head, total_len));
         }
-        if let Some(len) = divided_len.filter(|_| body.is_from_sibling || place.admission != StoreAdmission::Refused) {
+        if let Some(len) = divided_len.filter(|_| copy.is_some() || place.admission != StoreAdmission::Refused) {
             // Boxed, because it takes kilobytes that no other response needs.
             return Box::pin(self.open_divided(DividedHead { head, own, len }, body, place)).await;
         }
-        let checks = self.checks_of(&head, digest);
         let whole = WholeResponse { head: Arc::new(head), own, total_len, audience, behind };
         // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
         pinned(|| self.share_whole(whole, (body, checks), place)).await;
     }
 
     /// Shares a response while it arrives, and stores it at `place`.
-    async fn share_whole(&self, whole: WholeResponse, (mut body, checks): (OriginBody, BodyChecks), place: StorePlace) {
-        if let Some(arrived) = Some(&mut body).filter(|_| !checks.are_any()).and_then(OriginBody::take_arrived) {
+    async fn share_whole(&self, whole: WholeResponse, (mut body, checks): (F::Body, BodyChecks), place: StorePlace) {
+        if let Some(arrived) = Some(&mut body).filter(|_| !checks.are_any()).and_then(F::Body::take_arrived) {
             return self.share_arrived(whole, arrived, place).await;
         }
         let WholeResponse { head, own, total_len, audience, behind } = whole;
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;
         let unstored = behind.then_some(Reason::StoreBehind);
-        let is_usual = head.status() == StatusCode::OK && self.asked.question.is_none();
+        let is_usual = head.status() == StatusCode::OK && self.asked.has_parts();
         let part = ArrivingPart {
             len: total_len,
             span: 0..total_len.unwrap_or(u64::MAX),
@@ -166,32 +150,21 @@ impl Fetch {
         let body = OpenBody::Whole(bytes.clone());
         let open = OpenHead { head: Arc::clone(&head), own, total_len, audience, unstored, is_admitted, marker, body };
         // Clients do not wait for this commit, but a stop of the proxy does.
-        let late = self.flights.means.unfinished.begin_late_commit();
+        let late = self.http.fetcher.begin_late_commit();
         self.flight.set_stage(FetchStage::Open(Arc::new(open)));
         if is_stored {
             let body = CommittedBody::Whole(completed, vec![bytes]);
             // Pinned where it is made: awaited as a value, its kilobytes would be copied once more.
             pin!(storing::commit(cache, &place, &head, body, &self.flight.work)).await;
-            count_file(&self.flights.means, &place.primary, &head);
+            self.http.fetcher.note(FetchEvent::Stored { primary: &place.primary, head: &head });
         } else {
             self.forget_unkept().await;
         }
         drop(late);
     }
 
-    /// Returns the checks that the body of a response must pass, whose digest is `named` if one is known.
-    fn checks_of(&self, head: &StoredHead, named: Option<NamedDigest>) -> BodyChecks {
-        if let Some(question) = &self.asked.question {
-            return BodyChecks { content: Some(Box::new(question.check())), ..BodyChecks::default() };
-        }
-        let is_whole = head.status() == StatusCode::OK;
-        let repr = NamedDigest::of_representation(head.fields()).filter(|_| is_whole);
-        let check = |named: NamedDigest| -> Box<dyn BodyCheck> { Box::new(named.check()) };
-        BodyChecks { named: named.map(check), repr: repr.map(check), content: None }
-    }
-
     /// Begins the body of a response, which is stored at `place`.
-    pub(super) fn begin_body(&self, place: StorePlace, head: &Arc<StoredHead>, part: ArrivingPart) -> BegunBody {
+    pub(super) fn begin_body(&self, place: StorePlace, head: &Arc<StoredHead>, part: ArrivingPart) -> BegunBody<F> {
         let fields = head.fields();
         let keys = BodyKeys {
             primary: Arc::clone(&place.primary),
@@ -208,22 +181,22 @@ impl Fetch {
             is_part: !part.is_whole,
             may_announce: self.before.is_none(),
         };
-        LongBody::begin(&self.flights.means, &self.asked, keys, plan, part)
+        LongBody::begin(&self.http.fetcher, &self.asked, keys, plan, part)
     }
 
     /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of that.
-    pub(super) fn share_body(&self, stage: FetchStage, body: &Arc<LongBody>, span: Range<u64>) {
+    pub(super) fn share_body(&self, stage: FetchStage<F>, body: &Arc<LongBody<F>>, span: Range<u64>) {
         if span.is_empty() {
             return self.flight.set_stage(stage);
         }
         let spans = iter::once(span).collect();
-        let guard = body.attach(&self.flights.means, &self.asked, spans);
+        let guard = body.attach(&self.http.fetcher, &self.asked, spans);
         self.flight.set_stage_with(stage, guard);
     }
 
     /// Receives a body and stores it. If it could have been stored but was not, a stored response is removed whose
     /// validation brought it.
-    pub(super) async fn land_body(&self, begun: BegunBody, received: OriginBody, checks: BodyChecks) {
+    pub(super) async fn land_body(&self, begun: BegunBody<F>, received: F::Body, checks: BodyChecks) {
         let BegunBody { body, run, control, span } = begun;
         body.receive(ReceivedRun { id: run, control, body: received, span }, checks).await;
         if body.land(|| self.is_in_table()).await == LandedBody::Unkept {
@@ -235,16 +208,16 @@ impl Fetch {
     pub(super) fn is_divided(&self, head: &StoredHead, len: u64) -> bool {
         let asked = &self.asked;
         // A digest can only be checked on the whole body.
-        let is_plain = asked.method == Method::GET && asked.question.is_none() && asked.before.digest.is_none();
-        let is_whole_here = asked.line.is_down()
+        let is_plain = *asked.method() == Method::GET && asked.has_parts() && !asked.names_digest();
+        let is_whole_here = asked.terms().line.is_down()
             || self.cache().shared.store.is_none()
             || Ruling::of(head.fields()).and_then(|ruling| ruling.finishes_abandoned) == Some(true);
         let is_usable = head.status() == StatusCode::OK && is_divisible(head.fields());
-        is_plain && !is_whole_here && is_usable && self.flights.means.may_divide(asked, len)
+        is_plain && !is_whole_here && is_usable && self.http.fetcher.divides(asked, len)
     }
 
     /// Shares a body that is divided, of which this response brings the first chunk.
-    async fn open_divided(&self, divided: DividedHead, received: OriginBody, place: StorePlace) {
+    async fn open_divided(&self, divided: DividedHead, received: F::Body, place: StorePlace) {
         let DividedHead { head, own, len } = divided;
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
         let status = head.status();

@@ -11,50 +11,52 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::flight::{reader::FlightReader, shared::Flight};
+use super::{reader::FlightReader, shared::Flight};
+use crate::http::fetcher::Fetcher;
 
 /// The flights in progress.
-pub(crate) struct FlightTable {
+pub struct FlightTable<F: Fetcher> {
     hasher: RandomState,
-    shards: Box<[Shard]>,
+    shards: Box<[Shard<F>]>,
 }
 
 /// The flights of one shard, in no order. There are so many shards that nearly all have one flight or none.
-type Shard = Mutex<Vec<TableEntry>>;
+type Shard<F> = Mutex<Vec<TableEntry<F>>>;
 
-struct TableEntry {
+struct TableEntry<F: Fetcher> {
     key: Arc<[u8]>,
-    flight: Arc<Flight>,
+    flight: Arc<Flight<F>>,
 }
 
 /// A flight that was joined or begun.
-pub(crate) struct JoinedFlight {
-    pub(crate) reader: FlightReader,
+pub struct JoinedFlight<F: Fetcher> {
+    /// The reader for the request that joined or began it.
+    pub reader: FlightReader<F>,
     /// Whether the flight is new and must be started.
-    pub(crate) is_first: bool,
+    pub is_first: bool,
     /// The earlier flight that this reload waits for. Later requests share this flight, so the origin gets one request
     /// at a time, however many clients reload the resource.
-    pub(crate) after: Option<Arc<Flight>>,
+    pub after: Option<Arc<Flight<F>>>,
     /// The flight's shard. `None` if it is not in the table.
-    pub(crate) shard: Option<ShardIndex>,
+    pub shard: Option<ShardIndex>,
 }
 
 /// The index of a key's shard, so that the key is hashed once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShardIndex(usize);
+pub struct ShardIndex(usize);
 
-impl FlightTable {
+impl<F: Fetcher> FlightTable<F> {
     /// Joins the flight for a key if `is_current` accepts it. Otherwise replaces it with a new one from `begin`.
     ///
     /// A reload joins only a flight whose request has not been sent yet.
-    pub(crate) fn join(
+    pub fn join(
         &self,
         key: &Arc<[u8]>,
         is_reload: bool,
-        is_current: impl Fn(&Flight) -> bool,
-        begin: impl FnOnce() -> Flight,
-    ) -> JoinedFlight {
-        let index = ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT);
+        is_current: impl Fn(&Flight<F>) -> bool,
+        begin: impl FnOnce() -> Flight<F>,
+    ) -> JoinedFlight<F> {
+        let index = self.index_of(key);
         let shard = Some(index);
         let mut flights = self.shard(index);
         let at = flights.iter().position(|entry| entry.key == *key);
@@ -71,25 +73,34 @@ impl FlightTable {
         JoinedFlight { reader: FlightReader::first(flight), is_first: true, after, shard }
     }
 
+    /// Returns whether there is a flight for a key.
+    pub fn is_flying(&self, key: &Arc<[u8]>) -> bool {
+        self.shard(self.index_of(key)).iter().any(|entry| entry.key == *key)
+    }
+
+    fn index_of(&self, key: &Arc<[u8]>) -> ShardIndex {
+        ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT)
+    }
+
     /// Returns whether this flight is the one in the table for its key.
-    pub(crate) fn has(&self, shard: ShardIndex, flight: &Arc<Flight>) -> bool {
+    pub(super) fn has(&self, shard: ShardIndex, flight: &Arc<Flight<F>>) -> bool {
         self.shard(shard).iter().any(|entry| Arc::ptr_eq(&entry.flight, flight))
     }
 
     /// Removes a flight from the table, unless another has replaced it.
-    pub(crate) fn remove(&self, shard: ShardIndex, flight: &Arc<Flight>) {
+    pub(super) fn remove(&self, shard: ShardIndex, flight: &Arc<Flight<F>>) {
         let mut flights = self.shard(shard);
         if let Some(at) = flights.iter().position(|entry| Arc::ptr_eq(&entry.flight, flight)) {
             flights.swap_remove(at);
         }
     }
 
-    fn shard(&self, index: ShardIndex) -> MutexGuard<'_, Vec<TableEntry>> {
+    fn shard(&self, index: ShardIndex) -> MutexGuard<'_, Vec<TableEntry<F>>> {
         self.shards[index.0].lock().ignore_poison()
     }
 }
 
-impl Default for FlightTable {
+impl<F: Fetcher> Default for FlightTable<F> {
     fn default() -> Self {
         Self { hasher: RandomState::default(), shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect() }
     }

@@ -1,0 +1,68 @@
+//! The fields that the cache adds to the responses that it sends.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use larder_http::{CacheStatus, fields::strip_hop_by_hop, ruling};
+
+use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
+
+/// The names with which the cache marks responses.
+pub struct ResponseMarks {
+    /// The member of Via in responses, if one is added.
+    pub via: Option<HeaderValue>,
+    /// Whether a member of Cache-Status is added.
+    pub add_cache_status: bool,
+    /// The name of the cache in Cache-Status, in the syntax of that field.
+    pub cache_name: String,
+}
+
+impl ResponseMarks {
+    /// Returns a stored response's fields in the form to send, with room for Age and Cache-Status.
+    pub fn outgoing_fields(&self, stored: &HeaderMap) -> HeaderMap {
+        let mut fields = HeaderMap::with_capacity(stored.len() + ADDED_FIELD_COUNT);
+        for (name, value) in stored {
+            if is_sent(name) {
+                fields.append(name.clone(), value.clone());
+            }
+        }
+        self.put_via(&mut fields);
+        fields
+    }
+
+    /// Prepares an origin's fields for a client.
+    pub fn forwarded_fields(&self, mut fields: HeaderMap, status: CacheStatus) -> HeaderMap {
+        strip_hop_by_hop(&mut fields);
+        fields.remove(ruling::FIELD);
+        self.put_via(&mut fields);
+        self.put_status(&mut fields, status);
+        fields
+    }
+
+    /// Sets Age, and appends the member of Cache-Status.
+    #[inline]
+    pub(super) fn put_times(&self, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
+        if let Some(age_secs) = age_secs {
+            fields.insert(header::AGE, HeaderValue::from(age_secs));
+        }
+        self.put_status(fields, status);
+    }
+
+    #[inline]
+    pub(super) fn put_via(&self, fields: &mut HeaderMap) {
+        if let Some(via) = &self.via {
+            fields.append(header::VIA, via.clone());
+        }
+    }
+
+    #[inline]
+    fn put_status(&self, fields: &mut HeaderMap, status: CacheStatus) {
+        if self.add_cache_status {
+            fields.append(&CACHE_STATUS, status.to_value(&self.cache_name));
+        }
+    }
+}
+
+/// Returns whether a stored field is sent as it is.
+#[inline]
+pub fn is_sent(name: &HeaderName) -> bool {
+    *name != header::CONTENT_LENGTH && *name != ruling::FIELD
+}

@@ -1,0 +1,13 @@
+//! Fetches that several requests share: one request to an origin for each key, whose response is shared and stored.
+//!
+//! Owns: everything from the request to the commit. [`Fetcher`](super::fetcher::Fetcher) has the way to the origin, and
+//! [`larder_http`] decides what may be shared and stored.
+
+mod opening;
+pub mod part;
+pub mod presence;
+pub mod reader;
+pub mod shared;
+pub mod stage;
+pub mod table;
+pub mod task;

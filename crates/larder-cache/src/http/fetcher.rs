@@ -1,0 +1,282 @@
+//! What the cache needs of its user: the facts about each request, and a way to the origin.
+
+use std::{
+    future::Future,
+    net::IpAddr,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE},
+    response,
+};
+use http_body::Frame;
+use larder_http::{
+    StoredHead, Timestamp,
+    framing::{CompletedBody, IncompleteBody},
+    route::RequestTerms,
+};
+
+use super::{
+    ResponseCache,
+    answer::marks::ResponseMarks,
+    body::{
+        continuation::{ContinuationAnswer, MissingRange},
+        error::BodyError,
+        fill::BodyChecks,
+        table::BodyTable,
+    },
+    chunks::ChunkedBody,
+    lookup::FoundResponse,
+    storing::{StoreAdmission, StorePlace},
+};
+use crate::object::CursorTerms;
+
+/// A client's request.
+pub trait ClientRequest: Send + Sync + 'static {
+    /// Returns the terms on which it takes a stored response.
+    fn terms(&self) -> RequestTerms<'_>;
+
+    /// Returns its method.
+    fn method(&self) -> &Method;
+
+    /// Returns its fields.
+    fn fields(&self) -> &HeaderMap;
+
+    /// Returns the key of the requested resource, if it can have one.
+    fn key(&self) -> Option<&Arc<[u8]>>;
+
+    /// Returns the address of the client.
+    fn client(&self) -> IpAddr;
+
+    /// Returns whether the request itself names a digest that the body must have.
+    fn names_digest(&self) -> bool;
+
+    /// Returns whether a rule keeps the response out of the cache.
+    fn is_never_stored(&self) -> bool;
+
+    /// Returns whether the origin must permit each client to receive responses that were fetched with the credentials
+    /// of others.
+    fn checks_access(&self) -> bool;
+
+    /// Returns whether parts of the response can be requested. They cannot if the request is not a plain GET or HEAD
+    /// at its origin.
+    fn has_parts(&self) -> bool;
+}
+
+/// Requests responses from origins.
+pub trait Fetcher: Send + Sync + Sized + 'static {
+    /// A client's request.
+    type Asked: ClientRequest;
+    /// The body of an origin's response.
+    type Body: IncomingBody;
+    /// The reason for which there is no response. Each request that waits for it gets a copy.
+    type Failure: Clone + Send + Sync + 'static;
+    /// The origin's permission for a client to receive responses that were fetched with the credentials of others.
+    type Permission: Send + Sync + 'static;
+    /// Memory for a body that arrives.
+    type Place: Send;
+    /// Keeps the process from ending while it exists.
+    type LateCommit: Send + 'static;
+
+    /// Returns the cache.
+    fn cache(&self) -> &Arc<ResponseCache>;
+
+    /// Returns the bodies in use.
+    fn bodies(&self) -> &BodyTable<Self>;
+
+    /// Returns the fields that are added to responses.
+    fn marks(&self) -> &ResponseMarks;
+
+    /// Returns the present time.
+    fn now(&self) -> Timestamp;
+
+    /// Sends a GET or HEAD to the origin. The fields of the result include the operator's rulings.
+    ///
+    /// # Errors
+    /// The origin is unreachable or forbidden, or its response is malformed.
+    fn ask(
+        &self,
+        asked: &Self::Asked,
+        edits: &RequestEdits,
+    ) -> impl Future<Output = Result<(response::Parts, Self::Body), Self::Failure>> + Send;
+
+    /// Requests the missing bytes of a body from `start` on.
+    fn ask_rest(
+        &self,
+        asked: &Self::Asked,
+        missing: &MissingRange<'_>,
+        start: u64,
+    ) -> impl Future<Output = ContinuationAnswer<Self::Body>> + Send;
+
+    /// Asks the origin about a client, and compares its response with the stored one.
+    ///
+    /// # Errors
+    /// The origin is unreachable.
+    fn ask_permission(
+        &self,
+        asked: &Self::Asked,
+        found: Option<&FoundResponse>,
+    ) -> impl Future<Output = Result<AccessAnswer<Self::Permission>, Self::Failure>> + Send;
+
+    /// Returns whether a permission covers a response with this head and, if known, this body length.
+    fn permits(permission: &Self::Permission, head: &StoredHead, body_len: Option<u64>) -> bool;
+
+    /// Returns the failure of a request that the cache refuses.
+    fn refuse(asked: &Self::Asked, refusal: Refusal) -> Self::Failure;
+
+    /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
+    fn is_origin_failure(failure: &Self::Failure) -> bool;
+
+    /// Returns whether a digest of the requested body is known. The request is for a part of it.
+    fn knows_digest(&self, asked: &Self::Asked, key: &[u8]) -> impl Future<Output = bool> + Send;
+
+    /// Waits briefly for the memory that a body takes while it arrives.
+    ///
+    /// # Errors
+    /// There is too little.
+    fn take_place(&self) -> impl Future<Output = Result<Self::Place, Self::Failure>> + Send;
+
+    /// Puts the operator's ruling on a stored response with this status into the fields of the 304 that confirmed it.
+    fn put_confirmed_ruling(&self, asked: &Self::Asked, stored: StatusCode, fields: &mut HeaderMap);
+
+    /// Returns the checks that the body of a response must pass.
+    fn checks(
+        &self,
+        asked: &Self::Asked,
+        status: StatusCode,
+        fields: &HeaderMap,
+    ) -> impl Future<Output = BodyChecks> + Send;
+
+    /// Returns what a client with this request may do with a body.
+    fn terms(&self, asked: &Self::Asked, chunks: &ChunkedBody) -> CursorTerms;
+
+    /// Returns whether several nodes divide a body of `len` bytes whose response answers this request.
+    fn divides(&self, asked: &Self::Asked, len: u64) -> bool;
+
+    /// Returns whether a fetch can begin for a request that has its answer already. If not, a stale response is served
+    /// only while another request's fetch validates it.
+    fn can_refresh(&self) -> bool;
+
+    /// Returns whether another node may answer, which sends pieces of bodies.
+    fn asks_nodes(&self, asked: &Self::Asked) -> bool;
+
+    /// Returns the length of the pieces of a body that several nodes divide.
+    fn piece_len(&self, asked: &Self::Asked, chunks: &ChunkedBody) -> Option<u64>;
+
+    /// Decides whether a response of another node, of which `len` bytes arrive, is stored here too. `None` if no other
+    /// node has sent it.
+    fn admit_copy(
+        &self,
+        body: &Self::Body,
+        place: &StorePlace,
+        head: &StoredHead,
+        len: Option<u64>,
+    ) -> Option<StoreAdmission>;
+
+    /// Returns whether a part of `len` bytes that this response brings is stored here. Another node may store it.
+    fn keeps(&self, body: &Self::Body, primary: &[u8], len: u64) -> bool;
+
+    /// Keeps the process from ending before a commit for which no client waits.
+    fn begin_late_commit(&self) -> Self::LateCommit;
+
+    /// Takes note of an event.
+    fn note(&self, event: FetchEvent<'_, Self::Asked>);
+}
+
+/// An origin's decision about a client.
+pub enum AccessAnswer<P> {
+    /// The client may read what the permission covers.
+    Granted(P),
+    /// The origin has another response for this client than the stored one.
+    Differs,
+    /// The client may read neither.
+    Refused,
+}
+
+/// The reasons for which the cache has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request demands a stored response, and none answers it.
+    OnlyIfCached,
+    /// No stored response answers the request, and the origin cannot be contacted.
+    Offline,
+    /// The fetch was aborted.
+    Aborted,
+}
+
+/// The changes to a request on its way to the origin.
+#[derive(Clone, Default)]
+pub struct RequestEdits {
+    /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
+    pub whole: bool,
+    /// Preconditions or a range that the cache itself adds.
+    pub added: Vec<(HeaderName, HeaderValue)>,
+    /// The mark of the only URL to which the edits apply, if redirects led there (see
+    /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
+    pub only_at: Option<u64>,
+}
+
+impl RequestEdits {
+    /// Returns whether a field of the client is removed. A request for a whole response is neither for a part of it nor
+    /// conditional. It has no body, which has no meaning with GET and HEAD (RFC 9110 9.3.1).
+    pub fn remove(&self, name: &HeaderName) -> bool {
+        self.whole
+            && matches!(
+                *name,
+                IF_MATCH | IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE | CONTENT_LENGTH
+            )
+    }
+}
+
+/// Something that happened to a fetch or a body.
+#[derive(Clone, Copy, Debug)]
+pub enum FetchEvent<'a, A> {
+    /// A fetch began that other requests can share.
+    Begun,
+    /// A request joined the fetch of another one.
+    Joined,
+    /// The response is stored, unless the store refuses it.
+    Stored {
+        /// The resource's key.
+        primary: &'a Arc<[u8]>,
+        /// The head.
+        head: &'a StoredHead,
+    },
+    /// The response is not stored, because store or origin are too slow.
+    GivenUp,
+    /// The body does not have the digest that is named for it.
+    Mismatched {
+        /// The request of the client that came last.
+        asked: &'a A,
+        /// The place that names the digest.
+        named_by: &'a str,
+    },
+}
+
+/// The body of an origin's response as it arrives.
+pub trait IncomingBody: Send + 'static {
+    /// Returns the next bytes, or the trailers after them. `None` is the end of a complete body.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+    /// Returns the proof that the body is complete, once its end was reported.
+    ///
+    /// # Errors
+    /// The body is not complete.
+    fn end(&self) -> Result<CompletedBody, IncompleteBody>;
+
+    /// Returns whether a body that ends without this proof is passed on as a whole one. It is not stored then.
+    fn may_end_quietly(&self) -> bool;
+
+    /// Returns the number of bytes still to come, if it is known.
+    fn remaining(&self) -> Option<u64>;
+
+    /// Returns whether the whole body arrived with its head.
+    fn has_arrived(&self) -> bool;
+
+    /// Takes the whole body if it arrived with its head.
+    fn take_arrived(&mut self) -> Option<(Bytes, CompletedBody)>;
+}

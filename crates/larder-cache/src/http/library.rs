@@ -1,0 +1,132 @@
+//! The responses of a [`Cache`]: the same state that the proxy has, over the memory and the store of a library's cache.
+//!
+//! Invariant: [`Cache::clear`] removes responses, too, and [`Cache::sync`] and [`Cache::close`] wait until those are
+//! stored whose clients have them. Purges are not recorded: a removal removes the response from the store.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire},
+    },
+    time::Duration,
+};
+
+use larder_http::{Rules, Settings, Timestamp};
+use tokio::sync::Notify;
+
+use super::{
+    CacheShared, ResponseCache,
+    groups::PageGroups,
+    mark::{KeyMarks, OriginMark},
+    patience::StorePatience,
+    pins::Pins,
+    purges::{PurgeMode, PurgeScope, Purges},
+    survivors::{CacheSurvivors, SurvivorParts},
+};
+use crate::{Cache, MemoryCache, cache::CacheParts};
+
+/// The state of a cache's responses.
+pub(crate) struct LibraryResponses {
+    survivors: Arc<CacheSurvivors>,
+    commits: Arc<LateCommits>,
+}
+
+/// The responses that are still being stored although their clients have them.
+#[derive(Default)]
+struct LateCommits {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+/// Lets [`Cache::sync`] and [`Cache::close`] wait until it is dropped.
+pub struct LateCommit(Arc<LateCommits>);
+
+impl Cache {
+    /// Returns the cache of HTTP responses in the memory and the store of this cache. All calls return caches of the
+    /// same responses. They need the time and the tasks of a tokio runtime.
+    ///
+    /// The cache should not be used for values, too: both kinds have the whole memory.
+    pub fn responses(&self, settings: Settings) -> Arc<ResponseCache> {
+        let responses = self.parts().responses.get_or_init(|| LibraryResponses::new(self.parts()));
+        let shared = CacheShared {
+            patience: StorePatience::new(STORE_PATIENCE),
+            rules: Rules::default(),
+            key_marks: Arc::new(OwnServers),
+            entry_bytes_max: self.value_bytes_max(),
+            survivors: Arc::clone(&responses.survivors),
+        };
+        Arc::new(ResponseCache {
+            shared: Arc::new(shared),
+            events: Arc::new(|event| tracing::debug!(?event, "the store of a cache did not do all")),
+            http: Arc::new(settings),
+            groups: Arc::new(PageGroups::new(Duration::ZERO)),
+            stall: CLIENT_STALL,
+        })
+    }
+
+    /// Makes [`Cache::sync`] and [`Cache::close`] wait for a response that is being stored. `None` if there are no
+    /// responses.
+    pub fn begin_late_commit(&self) -> Option<LateCommit> {
+        let commits = &self.parts().responses.get()?.commits;
+        commits.count.fetch_add(1, AcqRel);
+        Some(LateCommit(Arc::clone(commits)))
+    }
+}
+
+impl LibraryResponses {
+    fn new(parts: &CacheParts) -> Self {
+        let survivors = CacheSurvivors::new(SurvivorParts {
+            hot: Arc::new(MemoryCache::new(parts.memory.capacity_bytes())),
+            store: Some(parts.store.clone()),
+            tier: None,
+            pins: Pins::open(None, None, None),
+            purges: Purges::open(None, None, &[]),
+            // The pieces that the program keeps are counted, too, so a limit would stop the bodies that it reads.
+            body_bytes: u64::MAX,
+            are_exchanges_many: Box::new(|| false),
+        });
+        Self { survivors: Arc::new(survivors), commits: Arc::default() }
+    }
+
+    /// Makes all responses invalid, with those that are being fetched. The store's own are removed after that.
+    pub(crate) fn forget_all(&self, now: Timestamp) {
+        // Nothing is written, so this cannot fail.
+        drop(self.survivors.purges.purge(vec![PurgeScope::All], PurgeMode::Hard, now));
+        self.survivors.hot.clear();
+    }
+
+    /// Waits until the responses are stored whose clients have them.
+    pub(crate) async fn stored(&self) {
+        loop {
+            let mut ended = pin!(self.commits.ended.notified());
+            // Registered first, so that no end is missed meanwhile.
+            ended.as_mut().enable();
+            if self.commits.count.load(Acquire) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for LateCommit {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, AcqRel);
+        self.0.ended.notify_waiters();
+    }
+}
+
+/// The URL's own server responds, always.
+struct OwnServers;
+
+impl KeyMarks for OwnServers {
+    fn marks_of(&self, _: &str, _: &str, _: &str) -> Vec<OriginMark<'_>> {
+        vec![OriginMark::NONE]
+    }
+}
+
+/// Longest wait for the store. Then requests go to the origin for a while.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which a client that makes no progress delays a body no longer.
+const CLIENT_STALL: Duration = Duration::from_mins(1);
