@@ -147,7 +147,8 @@ impl ClientExchange {
 
     /// Parses the head of a request for `target`. `known_key` is its key, if that is known.
     ///
-    /// The head is in its last place at once. On its way through futures and results it would be copied again and again.
+    /// The head is in its last place at once. On its way through futures and results it would be copied again and
+    /// again.
     ///
     /// # Errors
     /// The request cannot be forwarded, because it is malformed or loops.
