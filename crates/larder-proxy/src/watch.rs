@@ -34,7 +34,7 @@ pub(crate) struct WorkerDeadlines {
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
-    /// Where the next search for a connection to close begins.
+    /// The start of the next search for a connection to close.
     search_from: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionDeadline {
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// It is no client's, or carries other bytes than HTTP.
+    /// No client's connection, or one that carries other bytes than HTTP.
     Other,
     /// Waiting for a request.
     Idle,
