@@ -333,11 +333,11 @@ pub struct Limits {
     pub control_count_max: u32,
     /// Most open client connections, over all workers. Default 16384.
     pub connection_count_max: usize,
-    /// Most open connections of one client address, over all workers, or of one /64 of IPv6. Those of trusted proxies and
-    /// of load balancers do not count. Default none: no limit.
+    /// Most open connections of one client address, over all workers, or of one /64 of IPv6. Those of trusted proxies
+    /// and of load balancers do not count. Default none: no limit.
     pub client_connection_count_max: Option<usize>,
-    /// Most concurrent requests of one client address, over all workers, or of one /64 of IPv6. Hits from memory and open
-    /// tunnels do not count. Default none: no limit.
+    /// Most concurrent requests of one client address, over all workers, or of one /64 of IPv6. Hits from memory and
+    /// open tunnels do not count. Default none: no limit.
     pub client_request_count_max: Option<usize>,
     /// Most requests that may wait for a response, over all workers. Requests beyond it get 503. Hits from memory do
     /// not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when origins are slow. Default:

@@ -1,8 +1,9 @@
 //! A client as its requests see it: the facts about its connection, the connection's phase, and the reasons to close
 //! it.
 //!
-//! Owns: the changes of its phase and its deadline, which are in `watch`. `connection` drives the connection. Invariant: every phase of a connection has a
-//! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
+//! Owns: the changes of its phase and its deadline, which are in `watch`. `connection` drives the connection.
+//! Invariant: every phase of a connection has a deadline, except the wait for an origin, which has its own deadlines.
+//! Cost: no timers and no allocation per request.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -51,7 +51,7 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// What the exchange was given, until the client has its response.
+    /// The room of the exchange, until the client has its response.
     room: Option<ExchangeRoom>,
 }
 
