@@ -62,7 +62,9 @@ impl Http1Task {
                     hand_over(&client.worker, client.listener, Some(client.peer), socket);
                 }
             }
-            Err(error) => tracing::debug!(%error, peer = %self.client.peer, "client connection ended"),
+            Err(error) => {
+                tracing::debug!(%error, peer = %self.client.peer, "a client's connection ended with an error")
+            }
         })
     }
 
