@@ -154,7 +154,7 @@ impl SiblingNode {
             tracing::warn!(
                 node = &*self.name,
                 why,
-                "a node of the fleet is excluded until it responds: requests for its URLs go to origins"
+                "a node of the fleet is excluded: its URLs belong to the other nodes until it responds"
             );
         }
     }
