@@ -38,7 +38,7 @@ pub(crate) struct OriginBody {
     /// `None` once the body has ended.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
-    /// Whether another node of the fleet sends it.
+    /// Whether the body comes from another node of the fleet.
     pub(crate) is_from_sibling: bool,
 }
 

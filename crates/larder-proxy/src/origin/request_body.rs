@@ -75,11 +75,11 @@ pub(crate) struct BodyFate {
 /// Why a client's body did not arrive whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// The client broke off.
+    /// The client ended its connection or stream within the body.
     BrokenOff,
-    /// The client sent it too slowly.
+    /// The client sent the body too slowly.
     TooSlow,
-    /// The origin responded without reading it.
+    /// The origin responded without reading the body.
     NotWanted,
 }
 

@@ -329,7 +329,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.limits.stall = duration(v)?),
     row!("limits.body_rate", "", Rate, "", Toml("500"), Reload, "\"1KiB\"",
         "Minimum bytes per second of a request body until the origin starts to respond; slower ones get 408. \
-         Higher drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
+         A higher rate drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
          off. Does not apply to tunnels, WebSocket, or requests without a body."
         => site |p, v| p.limits.body_rate = bytes(v)?),
     row!("limits.body_grace", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
