@@ -68,7 +68,7 @@ impl Http1Task {
         })
     }
 
-    /// Lets the present request be answered. The connection is handed over after it.
+    /// Prepares to hand the connection over, once the present request has its response.
     fn leave(&mut self, order: WatchOrder) -> Poll<()> {
         if self.connection.is_answering() {
             // Pipelined requests are lost, as whenever a connection closes. The client repeats them.

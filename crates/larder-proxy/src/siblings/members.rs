@@ -215,7 +215,7 @@ impl Siblings {
         Ok(())
     }
 
-    /// Replaces the nodes by those with these addresses, if they are others than before.
+    /// Replaces the nodes by those with these addresses, if any address is new or gone.
     fn take_addresses(&self, addresses: Vec<SocketAddr>) {
         let nodes = nodes_of(addresses);
         let before = self.members();
