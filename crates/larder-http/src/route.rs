@@ -159,23 +159,23 @@ pub struct JudgedResponse<S> {
 /// The way in which a request is answered. A route that needs the stored response contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<S> {
-    /// The stored response answers it.
+    /// The stored response answers the request.
     Stored {
         /// The stored response.
         response: S,
         /// The age of the stored response.
         age: Age,
-        /// The reason for which it may be served.
+        /// The reason why the stored response may be served.
         reason: Reason,
     },
-    /// The stored response answers it, and is validated in the background (RFC 5861 3).
+    /// The stored response answers the request, and is validated in the background (RFC 5861 3).
     Meanwhile {
         /// The stored response.
         response: S,
         /// The age of the stored response.
         age: Age,
     },
-    /// The stored response does not answer it, or there is none.
+    /// The stored response does not answer the request, or none is stored.
     Unstored(UnstoredRoute<S>),
 }
 

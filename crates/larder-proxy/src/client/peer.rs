@@ -154,7 +154,7 @@ impl Client {
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
-            tracing::debug!(peer = %self.peer, "client cancelled too many requests, closing its connection");
+            tracing::debug!(peer = %self.peer, "closing a client's connection: it cancelled too many requests");
             self.watched.expire();
         }
     }
@@ -306,7 +306,7 @@ impl Client {
             (false, false) => {}
         }
         let Some(flood) = flood else { return count };
-        tracing::debug!(peer = %self.peer, flood, "closing a client's connection");
+        tracing::debug!(peer = %self.peer, flood, "closing a client's connection: it floods the proxy with frames");
         self.fatal_fault.get_or_init(|| flood);
         0
     }

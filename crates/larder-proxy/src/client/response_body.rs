@@ -331,7 +331,7 @@ impl EncodedBody {
 }
 
 fn not_encoded(error: std::io::Error) -> BodyError {
-    tracing::warn!(%error, "a body cannot be encoded");
+    tracing::warn!(%error, "cannot compress a response body: the response is cut off");
     BodyError::NotEncoded
 }
 

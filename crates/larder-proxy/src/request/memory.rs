@@ -47,7 +47,7 @@ use crate::{
 /// The result of a look into memory for a request.
 enum MemoryState {
     Answer(MemoryAnswer),
-    /// Nothing that answers it, under this key.
+    /// No response in memory answers the request. Holds the key that was looked up.
     Missing(Vec<u8>),
     /// Memory alone cannot answer a request of this form.
     Unsuited,

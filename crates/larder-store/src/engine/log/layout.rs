@@ -146,7 +146,7 @@ pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
     /// Sectors that the record touches.
     pub(crate) sectors: u64,
-    /// The unit that holds it, for [`LogState::is_pending`].
+    /// The unit that holds the record, for [`LogState::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
 }
