@@ -273,7 +273,8 @@ impl ResponseModel {
         if said.is_hit && !is_fresh {
             return Err(format!("law 12: key {key}: response {number} is a hit although it is not fresh"));
         }
-        if (said.is_hit || said.is_collapsed) && !sent.is_complete {
+        // A response that is read while it arrives need not be complete yet.
+        if said.is_hit && !sent.is_complete {
             return Err(format!("law 3: key {key}: response {number} is stored although it was never complete"));
         }
         Ok(())
@@ -282,8 +283,11 @@ impl ResponseModel {
     /// Judges law 12 of any response: what it says of asking the origin has happened.
     pub(super) fn judge_said(&self, call: &Call, said: Said) -> Result<(), String> {
         let count = self.calls[call.number as usize].ask_count;
-        let is_asked = !said.is_hit && !said.is_collapsed;
-        match is_asked == (count > 0) && (is_asked || !said.is_stored) {
+        // A stale response that stands in for a failing origin is a hit, too.
+        let stands_in = said.is_hit && matches!(call.answer.end, AnswerEnd::Fails | AnswerEnd::Refuses);
+        let is_asked = !said.is_hit && !said.is_collapsed || stands_in && count > 0;
+        // The response of another request's fetch may be stored, too.
+        match is_asked == (count > 0) && (!said.is_hit || !said.is_stored) {
             true => Ok(()),
             false => Err(format!("law 12: key {}: the origin was asked {count} times: {said:?}", call.key)),
         }

@@ -8,7 +8,7 @@ use super::super::{
 use super::{
     Answer, AnswerEnd, Client, ClientReads, ResponseAct, Shape,
     model::{Call, ResponseModel, Said},
-    origin::{CALL, FOR, LANGUAGE, Origin, SENT, ScriptedBody, number_in, value},
+    origin::{CALL, FOR, LANGUAGE, Origin, SENT, number_in, value},
 };
 use crate::content;
 use http::{
@@ -41,7 +41,7 @@ pub(super) struct ResponseProps {
     pub(super) stands: Arc<AtomicBool>,
 }
 
-type Reply = Response<CacheBody<ScriptedBody>>;
+type Reply = Response<CacheBody>;
 
 impl ResponseProps {
     /// Returns what an act does.
