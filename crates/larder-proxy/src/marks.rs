@@ -1,14 +1,9 @@
 //! The names with which this proxy marks forwarded messages.
 
-use http::{Response, Version, header};
-use larder_cache::http::answer::{
-    PlainResponse,
-    marks::{ResponseMarks, is_sent},
-};
+use http::{Version, header};
+use larder_cache::http::answer::marks::{ResponseMarks, is_sent};
 use larder_http::{CacheStatus, StoredHead, decimal::push_u64, fields::via::Pseudonym};
-use larder_wire::{push_field, push_fields, push_status_line};
-
-use crate::client::{encoded::scratch, response_body::ResponseBody};
+use larder_wire::{push_field, push_status_line};
 
 /// The fields that are added to messages.
 pub(crate) struct ResponseMarkers {
@@ -23,18 +18,6 @@ pub(crate) struct ResponseMarkers {
 }
 
 impl ResponseMarkers {
-    /// Returns a plain response whose body carries the lines of its head.
-    pub(crate) fn in_lines(&self, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
-        let mut lines = scratch();
-        self.push_head_lines(plain.head(), &mut lines);
-        push_fields(&mut lines, &plain.own);
-        self.push_times(plain.age_secs, status, &mut lines);
-        let code = plain.head().status();
-        let mut response = Response::new(ResponseBody::full(plain.body).with_lines(lines));
-        *response.status_mut() = code;
-        response
-    }
-
     /// Appends the lines of Age, and of Cache-Status.
     pub(crate) fn push_times(&self, age_secs: Option<u64>, status: CacheStatus, lines: &mut Vec<u8>) {
         if let Some(age_secs) = age_secs {

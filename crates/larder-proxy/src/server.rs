@@ -42,6 +42,7 @@ pub(crate) mod leaving;
 mod memory_yield;
 pub(crate) mod opening;
 pub(crate) mod reload;
+mod ring;
 mod sessions;
 mod sockets;
 mod threads;

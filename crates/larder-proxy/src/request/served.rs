@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use larder_cache::http::answer::{Answer, AnswerResponse};
+use larder_cache::http::answer::{Answer, AnswerResponse, PlainResponse};
+use larder_http::CacheStatus;
+use larder_wire::push_fields;
 
 use crate::{
-    client::response_body::ResponseBody,
+    client::{encoded::scratch, response_body::ResponseBody},
     fetcher::OriginFetcher,
+    marks::ResponseMarkers,
     outcome::{MissReason, Outcome},
     request::admitted::AdmittedRequest,
 };
@@ -28,11 +31,23 @@ impl ServedResponse {
         let Answer { response, kind, status, is_from_origin } = answer;
         let origin = is_from_origin.then(|| Arc::clone(&by.asked.origin.host));
         let response = match response {
-            AnswerResponse::Plain(plain) => by.worker.shared.marks.in_lines(plain, status),
+            AnswerResponse::Plain(plain) => in_lines(&by.worker.shared.marks, plain, status),
             AnswerResponse::Made(response) => response.map(ResponseBody::from),
         };
         Self { response, outcome: Outcome::from(kind), origin, why: MissReason::of(status) }
     }
+}
+
+/// Returns a plain response whose body carries the lines of its head.
+fn in_lines(marks: &ResponseMarkers, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
+    let mut lines = scratch();
+    marks.push_head_lines(plain.head(), &mut lines);
+    push_fields(&mut lines, &plain.own);
+    marks.push_times(plain.age_secs, status, &mut lines);
+    let code = plain.head().status();
+    let mut response = Response::new(ResponseBody::full(plain.body).with_lines(lines));
+    *response.status_mut() = code;
+    response
 }
 
 /// Creates a response from these parts.

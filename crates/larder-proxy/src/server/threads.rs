@@ -7,16 +7,12 @@
 use std::{
     io,
     net::{IpAddr, TcpListener as StdListener},
-    os::fd::{AsFd as _, AsRawFd, RawFd},
     sync::Arc,
-    task::Poll,
     time::Duration,
 };
 
 use ipnet::IpNet;
-use larder_device::ThreadDriver;
 use tokio::{
-    io::{Interest, unix::AsyncFd},
     net::{TcpListener, TcpStream, UnixStream},
     sync::{
         mpsc::{self, UnboundedReceiver},
@@ -45,6 +41,7 @@ use crate::{
         StopOrder, governor,
         leaving::ListeningSocket,
         opening::{NewConfiguration, NewListener, WorkerMessage},
+        ring,
         sockets::WorkerSockets,
     },
     shared::ProxyState,
@@ -87,7 +84,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     // A separate task, because waking the root future costs a system call, but waking a task does not.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
-        tokio::spawn(drive(watch_ring(driver)?));
+        tokio::spawn(ring::drive(ring::watch(driver)?));
     }
     accepting.spawn(serve_inside(Arc::clone(&thread), arriving));
     if let Some(listener) = admin {
@@ -470,39 +467,6 @@ async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver
 async fn emptied(thread: &WorkerThread) {
     while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
         thread.unfinished.ended().await;
-    }
-}
-
-#[expect(deprecated, reason = "its successor is unsafe to call; the descriptor lives as long as the driver it is in")]
-fn watch_ring(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>> {
-    AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
-}
-
-/// Drives this thread's ring of the store: submits queued operations and delivers completed ones.
-async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
-    std::future::poll_fn(|context| {
-        loop {
-            descriptor.get_mut().0.turn(context.waker());
-            match descriptor.poll_read_ready(context) {
-                // The descriptor is edge-triggered, so only the edge is consumed and the counter is never read.
-                Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
-                Poll::Ready(Err(error)) => {
-                    tracing::error!(%error, "the store's ring cannot be polled any more");
-                    return Poll::Ready(());
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await;
-}
-
-/// The ring's event descriptor, in the form that the runtime needs.
-struct RingDescriptor(ThreadDriver);
-
-impl AsRawFd for RingDescriptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
     }
 }
 

@@ -129,7 +129,7 @@ fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
     show(files, &authority)?;
     if hosts.is_empty() {
         tell!(
-            "larder: warning: this CA can sign for any host. Whoever steals its key can read all HTTPS traffic of the \
+            "larder: warning: this CA can sign for any host. A thief of its key can read all HTTPS traffic of the \
              clients that trust it. To limit it to the hosts that you cache, run larder ca rotate --host HOST"
         );
     }
