@@ -47,9 +47,9 @@ pub struct BenchResult {
     pub users: usize,
     /// The machine, in words.
     pub machine: String,
-    /// By phase.
+    /// The figures of each phase of the run.
     pub phases: Vec<PhaseFigures>,
-    /// By second.
+    /// The figures of each second of the run.
     pub seconds: Vec<SecondFigures>,
     /// The kernel's counts, once a second.
     pub kernel: Vec<KernelCounts>,

@@ -37,9 +37,9 @@ pub(crate) struct ObjectNature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectVersion {
     pub(crate) number: u64,
-    /// Unix time of the modification that made it.
+    /// Unix time of the modification that created this version.
     pub(crate) since_s: u64,
-    /// Unix time of the next.
+    /// Unix time of the modification that replaces this version.
     pub(crate) until_s: u64,
 }
 

@@ -33,11 +33,11 @@ pub struct KernelCounts {
     pub process_written_bytes: u64,
     /// Reads of the disk by all programs.
     pub disk_reads: u64,
-    /// Bytes of these reads.
+    /// Bytes read from the disk by all programs.
     pub disk_read_bytes: u64,
     /// Writes of the disk by all programs.
     pub disk_writes: u64,
-    /// Bytes of these writes.
+    /// Bytes written to the disk by all programs.
     pub disk_written_bytes: u64,
     /// Disk space that the proxy's store takes, according to the file system; 0 if unknown.
     pub store_bytes: u64,

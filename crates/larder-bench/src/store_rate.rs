@@ -58,7 +58,7 @@ impl StoreJob {
 pub struct StoreRate {
     /// Requests per second.
     pub per_second: f64,
-    /// Share of them that were hits.
+    /// Share of the requests that were hits.
     pub hit_ratio: f64,
     /// Reads of the device for each request.
     pub reads_per_request: f64,

@@ -95,7 +95,7 @@ pub struct CacheStats {
     pub store_failures: u64,
     /// Values in memory.
     pub memory_values: u64,
-    /// Bytes that they take.
+    /// Bytes of memory that these values take.
     pub memory_bytes: u64,
     /// The store below.
     pub store: Stats,

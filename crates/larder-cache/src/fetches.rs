@@ -71,7 +71,7 @@ struct RunningFetch {
 pub(crate) struct StoringValue {
     pub(crate) value: Value,
     pub(crate) storing: Storing,
-    /// Bytes of it that are not stored yet.
+    /// Bytes of the value that are not stored yet.
     len_bytes: u64,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct StoringValue {
 pub(crate) enum FetchRole {
     /// The caller begins the fetch, and waits for it, too.
     Leader(FetchLead, FetchWait),
-    /// Another caller has begun it.
+    /// Another caller has begun the fetch, and this one waits for it.
     Follower(FetchWait),
 }
 

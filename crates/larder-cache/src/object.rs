@@ -212,7 +212,7 @@ pub enum ReadEnd {
 pub enum StoreEnd {
     /// The store has the bytes, and they can be read.
     Done,
-    /// The store did not take it.
+    /// The store refused the bytes, for lack of room or because it failed.
     Refused,
     /// The driver does not keep this chunk, because another node of the fleet does. The chunk is not offered again.
     Skipped,

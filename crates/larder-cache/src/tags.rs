@@ -81,7 +81,7 @@ pub(crate) struct BegunWrite {
 /// Whether removed tags are being forgotten, and when they will be next.
 struct ForgettingState {
     is_running: bool,
-    /// Number of tags at which it begins.
+    /// Number of removed tags at which forgetting begins.
     due_at: usize,
 }
 

@@ -15,7 +15,7 @@ pub const CACHE_NAME: &str = "Larder";
 /// Why a request went to the origin (RFC 9211 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
-    /// The cache was configured not to handle it.
+    /// The cache was configured not to handle this request.
     Bypass,
     /// The request's method is always forwarded.
     Method,
@@ -77,9 +77,9 @@ pub enum Tier {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// The handling.
+    /// Whether the request was a hit or was forwarded, with the details.
     pub handling: RequestHandling,
-    /// The rule that decided it.
+    /// The rule that decided how the request was handled.
     pub detail: Option<Reason>,
     /// The storage that a hit came from. It is the member's detail if `detail` is not set.
     pub tier: Option<Tier>,

@@ -1,9 +1,9 @@
 //! Finds the fields of a response that the caching rules read, in one pass over its head.
 //!
-//! Owns: the places of these fields, and the directives for this cache. Invariant: a fact is what a search for the field
-//! would find, so that every rule reads the same response. Cost: one pass, in which a field that no rule reads takes a
-//! few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are parsed
-//! only for rules that need them.
+//! Owns: the places of these fields, and the directives for this cache. Invariant: a fact is what a search for the
+//! field would find, so that every rule reads the same response. Cost: one pass, in which a field that no rule reads
+//! takes a few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are
+//! parsed only for rules that need them.
 
 use http::{
     HeaderMap, HeaderValue,
@@ -11,7 +11,7 @@ use http::{
 };
 
 use crate::{
-    Timestamp, VaryRule,
+    Timestamp,
     cache_control::ResponseDirectives,
     date::parse_http_date,
     decimal::parse_seconds,
@@ -21,7 +21,7 @@ use crate::{
     targeted::{self, TargetList},
 };
 
-/// What the fields of a response say to this cache.
+/// The facts for this cache in the fields of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Facts<'a> {
     /// The directives for this cache, as changed by an operator's rule.
@@ -35,7 +35,7 @@ pub(crate) struct Facts<'a> {
     /// Whether there is a Set-Cookie.
     pub(crate) sets_cookie: bool,
     /// Whether there is a Vary, or a rule of the operator that may change it.
-    varies: bool,
+    pub(crate) varies: bool,
     /// Sum of the lengths of all names and values, in bytes.
     pub(crate) size_bytes: usize,
 }
@@ -113,11 +113,6 @@ impl<'a> Facts<'a> {
     /// Returns whether there is a well-formed entity tag.
     pub(crate) fn has_entity_tag(&self) -> bool {
         self.entity_tag.value().is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some())
-    }
-
-    /// Returns the fields on which the response with these facts varies.
-    pub(crate) fn vary_rule(&self, fields: &HeaderMap) -> VaryRule {
-        if self.varies { VaryRule::from_fields(fields) } else { VaryRule::Fields(Box::default()) }
     }
 }
 

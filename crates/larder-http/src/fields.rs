@@ -8,6 +8,7 @@ mod detach;
 mod hop_by_hop;
 mod max_forwards;
 mod media_type;
+mod names;
 mod own;
 mod upgrade;
 
@@ -18,5 +19,6 @@ pub use hop_by_hop::{is_hop_by_hop, strip_hop_by_hop, strip_named};
 pub use host::{HostError, accepted_authority, check_host, effective_authority};
 pub use max_forwards::count_down;
 pub use media_type::media_type;
+pub use names::NameLengths;
 pub use own::strip_own;
 pub use upgrade::asks_to_switch;

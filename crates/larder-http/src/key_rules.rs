@@ -21,7 +21,7 @@ pub struct KeyRule {
     /// Primary keys of the URL prefixes that the rule applies to.
     prefixes: Vec<Vec<u8>>,
     stripped: Vec<StrippedArgument>,
-    /// The prefix that replaces all of them in keys.
+    /// The prefix that replaces all of `prefixes` in keys.
     stands: Option<Vec<u8>>,
     /// Whether a container registry's blob has the same key in every repository, because its digest identifies it.
     joins_blobs: bool,

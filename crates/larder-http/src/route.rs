@@ -6,12 +6,13 @@
 //! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
 //! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
 
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::{
     CacheStatus, Reason, Reuse, Rules, Settings, StoredHead, Timestamp,
     cache_control::RequestDirectives,
     cache_status::Forward,
+    fields::NameLengths,
     range::{self, ByteRange, RangeRequest},
     reuse::{self, Age, StaleAllowed},
     rules::{RuleAgreement, RuledRequest},
@@ -42,6 +43,8 @@ pub struct RequestTerms<'a> {
     pub method: &'a Method,
     /// The request's fields.
     pub fields: &'a HeaderMap,
+    /// The lengths of the names in `fields`.
+    pub names: NameLengths,
     /// The directives for caches in `fields`.
     pub directives: RequestDirectives,
     /// The state of the uplink to the request's origin.
@@ -57,7 +60,13 @@ impl<'a> RequestTerms<'a> {
     pub fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
         let RuledRequest { method, fields, .. } = ruled;
         let directives = RequestDirectives::from_fields(fields);
-        Self { method, fields, directives, line, ruled, session_rules: None }
+        Self { method, fields, names: NameLengths::ANY, directives, line, ruled, session_rules: None }
+    }
+
+    /// Returns whether the request has a field.
+    #[inline]
+    pub fn has(&self, name: &HeaderName) -> bool {
+        self.names.may_have(name) && self.fields.contains_key(name)
     }
 
     /// Decides how a stored response may answer the request at `now`.
@@ -150,23 +159,23 @@ pub struct JudgedResponse<S> {
 /// The way in which a request is answered. A route that needs the stored response contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<S> {
-    /// The stored response answers it.
+    /// The stored response answers the request.
     Stored {
         /// The stored response.
         response: S,
         /// The age of the stored response.
         age: Age,
-        /// The reason for which it may be served.
+        /// The reason why the stored response may be served.
         reason: Reason,
     },
-    /// The stored response answers it, and is validated in the background (RFC 5861 3).
+    /// The stored response answers the request, and is validated in the background (RFC 5861 3).
     Meanwhile {
         /// The stored response.
         response: S,
         /// The age of the stored response.
         age: Age,
     },
-    /// The stored response does not answer it, or there is none.
+    /// The stored response does not answer the request, or none is stored.
     Unstored(UnstoredRoute<S>),
 }
 
@@ -389,7 +398,7 @@ impl RouteFacts<'_> {
 
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
     fn wants_origin_itself(&self, is_stored: bool) -> bool {
-        let has = |name| self.terms.fields.contains_key(name);
+        let has = |name| self.terms.has(&name);
         let is_partial = || has(header::RANGE);
         let is_conditional = || has(header::IF_NONE_MATCH) || has(header::IF_MODIFIED_SINCE);
         if self.asks_for_itself() || self.terms.directives.no_store {

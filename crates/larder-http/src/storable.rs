@@ -126,7 +126,7 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     if let Some(reason) = refusal(exchange, &facts, settings) {
         return Storability::Refuse { reason };
     }
-    let mut rule = facts.vary_rule(exchange.response_fields).with_told(exchange.request_fields);
+    let mut rule = VaryRule::of(&facts, exchange.response_fields).with_told(exchange.request_fields);
     if settings.targets.is_private() && exchange.request_fields.contains_key(AUTHORIZATION) {
         rule = rule.and(&VaryRule::from_names(vec![AUTHORIZATION]));
     }

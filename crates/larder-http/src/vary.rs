@@ -18,6 +18,7 @@ use http::{
 use crate::{
     Settings,
     cache_control::quoted_string_length,
+    facts::Facts,
     list,
     ruling::Ruling,
     steps,
@@ -79,6 +80,12 @@ impl VaryRule {
             names.extend(ruling.varies);
         }
         Self::from_names(names)
+    }
+
+    /// Returns the rule of a response's Vary field like [`VaryRule::from_fields`], without a search if the facts about
+    /// the response say that it does not vary.
+    pub(crate) fn of(facts: &Facts<'_>, response_fields: &HeaderMap) -> Self {
+        if facts.varies { Self::from_fields(response_fields) } else { Self::Fields(Box::default()) }
     }
 
     /// Returns the rule for storing a response: its own Vary, and the request fields of [`crate::telling`].

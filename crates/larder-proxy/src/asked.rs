@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
     uri::{PathAndQuery, Scheme},
 };
@@ -14,7 +14,7 @@ use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Rules, Ruling,
     cache_control::RequestDirectives,
-    fields::{has_token, is_hop_by_hop, via},
+    fields::{NameLengths, has_token, is_hop_by_hop, via},
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
     ruling,
@@ -36,6 +36,8 @@ use crate::{
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
+    /// The lengths of the names of its fields.
+    pub(crate) names: NameLengths,
     /// The directives for caches in its fields.
     pub(crate) directives: RequestDirectives,
     pub(crate) version: Version,
@@ -65,6 +67,9 @@ pub(crate) struct RequestHead {
     pub(crate) scheme: Scheme,
     /// Whether another node of the fleet sent the request, so that no further node is asked.
     pub(crate) is_by_sibling: bool,
+    /// Whether a plain response is sent as lines: its client speaks HTTP/1.1, and nothing else reads or changes its
+    /// fields.
+    pub(crate) takes_lines: bool,
     /// The rules that apply before there is a response.
     pub(crate) before: RequestRules,
     /// The rules of its client's session, which apply after those of the configuration.
@@ -105,11 +110,17 @@ impl RequestHead {
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
+    /// Returns whether the request has a field.
+    pub(crate) fn has(&self, name: &HeaderName) -> bool {
+        self.names.may_have(name) && self.fields.contains_key(name)
+    }
+
     /// Returns the parts by which stored responses are judged.
     pub(crate) fn terms(&self) -> RequestTerms<'_> {
         RequestTerms {
             method: &self.method,
             fields: &self.fields,
+            names: self.names,
             directives: self.directives,
             line: self.line,
             ruled: self.ruled(),

@@ -3,7 +3,6 @@
 //! Owns: the options, their defaults and their limits. Files and arguments are read elsewhere.
 
 mod build_cache;
-mod delay;
 mod fleet;
 mod intercept;
 mod listener;
@@ -14,6 +13,7 @@ mod origin_url;
 mod origins;
 mod parent;
 mod policy;
+mod rate_limit;
 mod shared_log;
 mod sites;
 
@@ -22,7 +22,6 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 
 pub use build_cache::{BuildCache, LocalWriters};
-pub use delay::{Delay, RateSharing};
 pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, NodeTls};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
@@ -34,6 +33,7 @@ pub use origin_url::{InvalidOriginUrl, OriginUrl};
 pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use policy::{CacheSettings, SiteLimits, SitePolicy};
+pub use rate_limit::{RateLimit, RateSharing};
 pub use shared_log::{InvalidSharedLog, LogSystem, SharedLog};
 pub use sites::Site;
 
@@ -83,7 +83,7 @@ pub struct ProxyConfig {
     /// The place among other proxies.
     pub fleet: Fleet,
     /// Rate limits for responses to clients. Default none.
-    pub delays: Vec<Delay>,
+    pub rate_limits: Vec<RateLimit>,
     /// Limits on connections, heads and the whole process. Those that a site can override are in [`Self::policy`].
     pub limits: Limits,
     /// Memory limit of the whole process, in bytes. The memory cache shrinks when other parts grow. Default none: each
@@ -174,7 +174,7 @@ impl Default for ProxyConfig {
             lists: HostLists::default(),
             clients: Vec::new(),
             fleet: Fleet::default(),
-            delays: Vec::new(),
+            rate_limits: Vec::new(),
             limits: Limits::default(),
             memory_bytes: None,
             memory_yields: None,
@@ -296,7 +296,7 @@ impl ProxyConfig {
         let fault = fault
             .or_else(|| self.fleet.fault())
             .or_else(|| self.parents.fault())
-            .or_else(|| self.delays.iter().find_map(Delay::fault));
+            .or_else(|| self.rate_limits.iter().find_map(RateLimit::fault));
         if let Some(fault) = fault.or_else(|| self.policy.fault()) {
             return refuse(fault);
         }
@@ -333,11 +333,11 @@ pub struct Limits {
     pub control_count_max: u32,
     /// Most open client connections, over all workers. Default 16384.
     pub connection_count_max: usize,
-    /// Most open connections of one client address, over all workers, or of one /64 of IPv6. Those of trusted proxies and
-    /// of load balancers do not count. Default none: no limit.
+    /// Most open connections of one client address, over all workers, or of one /64 of IPv6. Those of trusted proxies
+    /// and of load balancers do not count. Default none: no limit.
     pub client_connection_count_max: Option<usize>,
-    /// Most concurrent requests of one client address, over all workers, or of one /64 of IPv6. Hits from memory and open
-    /// tunnels do not count. Default none: no limit.
+    /// Most concurrent requests of one client address, over all workers, or of one /64 of IPv6. Hits from memory and
+    /// open tunnels do not count. Default none: no limit.
     pub client_request_count_max: Option<usize>,
     /// Most requests that may wait for a response, over all workers. Requests beyond it get 503. Hits from memory do
     /// not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when origins are slow. Default:

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{Delay, RateSharing, normal_host},
+    config::{RateLimit, RateSharing, normal_host},
     pace::{Bucket, Pace},
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct DelayTable {
 }
 
 struct DelayRow {
-    delay: Delay,
+    limit: RateLimit,
     pace: Pace,
     buckets: Mutex<DelayBuckets>,
 }
@@ -69,12 +69,12 @@ pub(crate) struct PacedStream<S> {
 }
 
 impl DelayTable {
-    pub(crate) fn new(delays: &[Delay]) -> Self {
-        let row = |delay: &Delay| {
-            let pace = Pace::new(delay.rate, delay.burst_bytes.unwrap_or(delay.rate.get()));
-            Arc::new(DelayRow { delay: delay.clone(), pace, buckets: Mutex::default() })
+    pub(crate) fn new(limits: &[RateLimit]) -> Self {
+        let row = |limit: &RateLimit| {
+            let pace = Pace::new(limit.rate, limit.burst_bytes.unwrap_or(limit.rate.get()));
+            Arc::new(DelayRow { limit: limit.clone(), pace, buckets: Mutex::default() })
         };
-        Self { rows: delays.iter().map(row).collect() }
+        Self { rows: limits.iter().map(row).collect() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,32 +86,32 @@ impl DelayTable {
         let client = client.to_canonical();
         let turns: Vec<_> = self
             .of_host(host)
-            .filter_map(|row| share_of(&row.delay, client).map(|share| (Arc::clone(row), share)))
+            .filter_map(|row| share_of(&row.limit, client).map(|share| (Arc::clone(row), share)))
             .collect();
-        let rate = turns.iter().map(|(row, _)| row.delay.rate.get()).min()?;
+        let rate = turns.iter().map(|(row, _)| row.limit.rate.get()).min()?;
         let piece_bytes_max = usize::try_from(rate / PIECES_A_SECOND).unwrap_or(usize::MAX);
         let piece_bytes_max = piece_bytes_max.clamp(PIECE_BYTES.0, PIECE_BYTES.1);
         Some(Pacer { turns, piece_bytes_max, granted: 0, timer: None })
     }
 
     /// Returns the rules that apply to this host.
-    pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &Delay> {
-        self.of_host(host).map(|row| &row.delay)
+    pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &RateLimit> {
+        self.of_host(host).map(|row| &row.limit)
     }
 
     fn of_host(&self, host: &str) -> impl Iterator<Item = &Arc<DelayRow>> {
         let host = normal_host(host);
-        self.rows.iter().filter(move |row| row.delay.is_for_host(&host))
+        self.rows.iter().filter(move |row| row.limit.is_for_host(&host))
     }
 }
 
 /// Returns the bucket that a client's bytes are deducted from, or `None` if the rule does not apply to the client.
-fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
-    let network = delay.clients.iter().position(|network| network.contains(&client));
-    if network.is_none() && !delay.clients.is_empty() {
+fn share_of(limit: &RateLimit, client: IpAddr) -> Option<RateShare> {
+    let network = limit.clients.iter().position(|network| network.contains(&client));
+    if network.is_none() && !limit.clients.is_empty() {
         return None;
     }
-    Some(match (delay.shared, network) {
+    Some(match (limit.shared, network) {
         (RateSharing::Together, _) => RateShare::All,
         (RateSharing::Network, network) => RateShare::Network(network?),
         (RateSharing::Client, _) => RateShare::Client(match client {
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use std::num::NonZeroU64;
 
-    fn delay(clients: &[&str], shared: RateSharing) -> Delay {
-        Delay {
+    fn delay(clients: &[&str], shared: RateSharing) -> RateLimit {
+        RateLimit {
             name: "d".to_owned(),
             clients: clients.iter().map(|network| network.parse().unwrap()).collect(),
             hosts: vec!["*.example".parse().unwrap()],

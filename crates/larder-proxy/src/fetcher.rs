@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header::CONTENT_ENCODING, response};
 use http_body::Frame;
 use larder_cache::{
     http::{
@@ -52,12 +52,13 @@ use crate::{
     clock,
     digest::{DigestCheck, NamedDigest},
     errors::Failure,
-    exchange_budget::{ExchangeBudget, ExchangePlace, PlaceUse},
+    exchange_budget::{ExchangeBudget, ExchangePlace},
     git::AnswerCheck,
     listings::{self, ListingTable},
     marks::ResponseMarkers,
     metrics::{FileCheck, WorkerMetrics},
     origin::{body::OriginBody, origins::OriginRouter},
+    overload::Shortage,
     siblings::Siblings,
     unfinished::{LateCommit, UnfinishedWork},
 };
@@ -99,6 +100,14 @@ impl ClientRequest for RequestHead {
 
     fn client(&self) -> IpAddr {
         self.client
+    }
+
+    fn has(&self, name: &HeaderName) -> bool {
+        self.has(name)
+    }
+
+    fn takes_plain(&self) -> bool {
+        self.takes_lines
     }
 
     fn is_never_stored(&self) -> bool {

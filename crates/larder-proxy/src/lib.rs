@@ -86,11 +86,11 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetName,
+    AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Direct, DirectFallback, Fleet, FleetName,
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
-    NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateSharing, SharedLog, Site,
-    SiteLimits, SitePolicy, TargetRules, TierBucket, TierConfig, TlsIdentity,
+    NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateLimit, RateSharing,
+    SharedLog, Site, SiteLimits, SitePolicy, TargetRules, TierBucket, TierConfig, TlsIdentity,
 };
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};

@@ -46,7 +46,7 @@ struct GroupFiles {
 pub struct MemoryLevel {
     /// The name for people: `the machine`, or a file with a limit.
     pub name: String,
-    /// All of it, in bytes.
+    /// The memory of the machine, or the limit of the group, in bytes.
     pub total_bytes: u64,
     /// The part that can be taken without swapping, in bytes.
     pub available_bytes: u64,

@@ -1,9 +1,14 @@
 //! The names with which this proxy marks forwarded messages.
 
-use http::{Version, header};
-use larder_cache::http::answer::marks::{ResponseMarks, is_sent};
-use larder_http::{StoredHead, fields::via::Pseudonym};
-use larder_wire::{push_field, push_status_line};
+use http::{Response, Version, header};
+use larder_cache::http::answer::{
+    PlainResponse,
+    marks::{ResponseMarks, is_sent},
+};
+use larder_http::{CacheStatus, StoredHead, decimal::push_u64, fields::via::Pseudonym};
+use larder_wire::{push_field, push_fields, push_status_line};
+
+use crate::client::{encoded::scratch, response_body::ResponseBody};
 
 /// The fields that are added to messages.
 pub(crate) struct ResponseMarkers {
@@ -18,19 +23,43 @@ pub(crate) struct ResponseMarkers {
 }
 
 impl ResponseMarkers {
-    /// Returns the status line and the field lines of a stored head to send over HTTP/1.1. Age, Cache-Status, and the
+    /// Returns a plain response whose body carries the lines of its head.
+    pub(crate) fn in_lines(&self, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
+        let mut lines = scratch();
+        self.push_head_lines(plain.head(), &mut lines);
+        push_fields(&mut lines, &plain.own);
+        self.push_times(plain.age_secs, status, &mut lines);
+        let code = plain.head().status();
+        let mut response = Response::new(ResponseBody::full(plain.body).with_lines(lines));
+        *response.status_mut() = code;
+        response
+    }
+
+    /// Appends the lines of Age, and of Cache-Status.
+    pub(crate) fn push_times(&self, age_secs: Option<u64>, status: CacheStatus, lines: &mut Vec<u8>) {
+        if let Some(age_secs) = age_secs {
+            lines.extend_from_slice(b"age: ");
+            push_u64(lines, age_secs);
+            lines.extend_from_slice(b"\r\n");
+        }
+        if self.response.add_cache_status {
+            lines.extend_from_slice(b"cache-status: ");
+            status.push(lines, &self.response.cache_name);
+            lines.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Appends the status line and the field lines of a stored head to send over HTTP/1.1. Age, Cache-Status, and the
     /// fields that frame the body, are added for each response.
-    pub(crate) fn head_lines(&self, head: &StoredHead) -> Vec<u8> {
-        let mut lines = Vec::new();
-        push_status_line(&mut lines, Version::HTTP_11, head.status());
+    pub(crate) fn push_head_lines(&self, head: &StoredHead, lines: &mut Vec<u8>) {
+        push_status_line(lines, Version::HTTP_11, head.status());
         for (name, value) in head.fields() {
             if is_sent(name) && *name != header::AGE && *name != header::TRANSFER_ENCODING {
-                push_field(&mut lines, name, value);
+                push_field(lines, name, value);
             }
         }
         if let Some(via) = &self.response.via {
-            push_field(&mut lines, &header::VIA, via);
+            push_field(lines, &header::VIA, via);
         }
-        lines
     }
 }

@@ -1,8 +1,8 @@
-//! What clients are refused for lack of: the reasons, and what each client address has.
+//! Reasons to refuse a client for lack of room, and the counts by client address.
 //!
 //! Owns: the counts by address. `request::exchange` refuses requests and `server::threads` connections, each in one
-//! place, before anything is taken. Invariant: a count ends with what it counts. Cost: without a limit by address, none;
-//! with one, a short lock for each connection, or for each request that memory does not answer at once.
+//! place, before anything is taken. Invariant: a count ends with what it counts. Cost: without a limit by address,
+//! none; with one, a short lock for each connection, or for each request that memory does not answer at once.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use larder_device::IgnorePoison;
 
 use crate::exchange_budget::ExchangePlace;
 
-/// What is lacking for a client's connection or request.
+/// A reason to refuse a client's connection or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Too many connections are open.
@@ -49,7 +49,7 @@ impl Shortage {
     }
 }
 
-/// What each client address has at present.
+/// The present number of something by client address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressCounts(Mutex<HashMap<IpAddr, usize>>);
 
@@ -60,7 +60,7 @@ pub(crate) struct AddressCount {
     counts: Arc<AddressCounts>,
 }
 
-/// What an exchange was given, until its client has the response.
+/// The room of an exchange, until its client has the response.
 pub(crate) struct ExchangeRoom {
     pub(crate) place: ExchangePlace,
     /// Set if requests are limited by address.
@@ -68,8 +68,8 @@ pub(crate) struct ExchangeRoom {
 }
 
 impl AddressCounts {
-    /// Counts one more for a client, or returns `None` if it has `count_max`. The addresses of one network of IPv6 count
-    /// as one client, because a host can use all of them.
+    /// Counts one more for a client, or returns `None` if it has `count_max`. The addresses of one network of IPv6
+    /// count as one client, because a host can use all of them.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr, count_max: usize) -> Option<AddressCount> {
         let address = client_network(client);
         let mut counts = self.0.lock().ignore_poison();

@@ -147,7 +147,7 @@ pub struct VolumeFigures {
     pub policy: String,
     /// The volume's size in bytes.
     pub size_bytes: u64,
-    /// Entries in it.
+    /// Entries in the volume.
     pub entries: u64,
     /// Most entries that the volume can hold.
     pub entries_max: u64,

@@ -1,10 +1,10 @@
 //! Coarse deadlines for connections: one list per worker, scanned once a second.
 //!
 //! Owns: the worker's tick count and the list of watched connections. The owner of a connection arms and disarms its
-//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. So does the one
-//! that is missed least when there is no room for another. Cost: arming is two plain stores. There are no timers, so a
-//! request that meets its deadlines costs nothing more. (The HTTP library's own timer for heads costs 0.6 us per
-//! request.)
+//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. So does
+//! the one that is missed least when there is no room for another. Cost: arming is two plain stores. There are no
+//! timers, so a request that meets its deadlines costs nothing more. (The HTTP library's own timer for heads costs 0.6
+//! us per request.)
 
 use larder_device::IgnorePoison;
 use std::{
@@ -34,7 +34,7 @@ pub(crate) struct WorkerDeadlines {
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
-    /// Where the next search for a connection to close begins.
+    /// The start of the next search for a connection to close.
     search_from: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionDeadline {
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// It is no client's, or carries other bytes than HTTP.
+    /// No client's connection, or one that carries other bytes than HTTP.
     Other,
     /// Waiting for a request.
     Idle,
@@ -111,8 +111,9 @@ impl WorkerDeadlines {
         }
     }
 
-    /// Closes a client's connection, because there is no room for another: the one that has waited longest for a request.
-    /// If there is none, one whose client has long taken nothing of its response. Returns whether there was one.
+    /// Closes a client's connection, because there is no room for another: the one that has waited longest for a
+    /// request. If there is none, one whose client has long taken nothing of its response. Returns whether there was
+    /// one.
     ///
     /// Looks at some of the connections only, in turn, so that a flood of new ones costs little each.
     pub(crate) fn close_stillest(&self) -> bool {

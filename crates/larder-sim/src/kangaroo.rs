@@ -141,12 +141,12 @@ impl Kangaroo {
         false
     }
 
-    /// Returns the number of objects that it holds.
+    /// Returns the number of stored objects.
     pub fn len(&self) -> u64 {
         (self.in_log.len() + self.in_sets.len()) as u64
     }
 
-    /// Returns whether it holds nothing.
+    /// Returns whether no object is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

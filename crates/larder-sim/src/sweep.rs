@@ -24,7 +24,7 @@ pub use steps::Steps;
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
 /// The eviction that needs to know future requests.
 const BELADY: &str = "belady";
-/// Maximum number of requests kept for it.
+/// Maximum number of requests kept in memory for Belady's algorithm.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
 /// Ratio of rates above which they are drawn on a logarithmic axis.
 const FAR: f64 = 5.0;

@@ -1,11 +1,10 @@
 //! Measures the reads that a page of eleven objects takes, by the size of the store, the number of pages fetched at
 //! once and the time that a page takes: while the store is open, after a stop, and after a kill.
 //!
-//! `cargo run --release -p larder-store --example groups [POLICY...]`; `docs/internals/measurements.md` has results. The
-//! first policy is `log`. Pages begin in turn, so that as many as stated are being fetched
-//! at any time, and the objects of a page arrive at equal intervals. Objects have 500 to 10,000 bytes. The device is
-//! memory, and the clock is set by hand. Before a page is read, nothing of it is in memory; an object that was brought
-//! along is not read again.
+//! `cargo run --release -p larder-store --example groups [POLICY...]`; `docs/internals/measurements.md` has results.
+//! Pages begin in turn, so that as many as stated are being fetched at any time, and the objects of a page arrive at
+//! equal intervals. Objects have 500 to 10,000 bytes. The device is memory, and the clock is set by hand. Before a page
+//! is read, nothing of it is in memory; an object that was brought along is not read again.
 
 use bytes::Bytes;
 use futures_executor::block_on;

@@ -33,7 +33,7 @@ macro_rules! stats {
             pub device: &'static str,
             /// Number of volumes.
             pub volumes: u64,
-            /// Volumes that are excluded because they fail.
+            /// Volumes that are excluded because their disk or engine failed.
             pub volumes_out: u64,
             /// Removals and invalidations that could not be written yet.
             pub removals_waiting: u64,

@@ -16,7 +16,7 @@ pub struct TuningField {
     pub name: &'static str,
     /// The policies that use it, its meaning, and the effect of a larger or smaller value.
     pub about: &'static str,
-    /// The values it accepts.
+    /// The values that the constant accepts.
     pub kind: TuningKind,
 }
 

@@ -5,6 +5,7 @@ use http::{HeaderMap, Method, response};
 use larder_cache::http::fetcher::{ClientRequest, RequestEdits};
 use larder_http::{
     cache_control::RequestDirectives,
+    fields::NameLengths,
     key::path_of,
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
@@ -79,6 +80,7 @@ impl ClientRequest for AskedResource {
         RequestTerms {
             method: &self.method,
             fields,
+            names: NameLengths::ANY,
             directives: self.directives,
             line: UplinkState::Up,
             ruled,

@@ -164,13 +164,25 @@ impl HttpCache {
                 }
             };
             match (answer, failure) {
-                (Ok(answer), _) => return Ok(response_of(answer, asked)),
+                (Ok(answer), _) => return Ok(self.response_of(answer, asked)),
                 (Err(AskFailure::OnlyIfCached), _) => return Ok(self.unsatisfiable()),
                 (Err(AskFailure::NoResponse), Some(error)) => return Err(error),
                 // The fetch of another request has failed. Each such round ends one request with its own error.
                 (Err(AskFailure::NoResponse), None) => {}
             }
         }
+    }
+
+    /// Returns the response to a request, with the length of its body.
+    fn response_of(&self, answer: Answer<OriginFetcher>, asked: &AskedResource) -> Response<CacheBody> {
+        let marks = &self.parts.responses.fetcher.marks;
+        let mut response = answer.response.made(marks, answer.status).map(CacheBody::from);
+        let has_body = *asked.method() != Method::HEAD
+            && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if let Some(len) = response.body().size_hint().exact().filter(|_| has_body) {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
+        }
+        response
     }
 
     /// Returns the 504 for a request that accepts only a stored response (RFC 9111 5.2.1.7).
@@ -211,17 +223,6 @@ impl HttpCache {
             }
         }
     }
-}
-
-/// Returns the response to a request, with the length of its body.
-fn response_of(answer: Answer<OriginFetcher>, asked: &AskedResource) -> Response<CacheBody> {
-    let mut response = answer.response.map(CacheBody::from);
-    let has_body = *asked.method() != Method::HEAD
-        && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if let Some(len) = response.body().size_hint().exact().filter(|_| has_body) {
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
-    }
-    response
 }
 
 impl fmt::Debug for HttpCache {

@@ -16,7 +16,10 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, HeaderName, TE, TRANSFER_ENCODING},
 };
 use httparse::Status;
-use larder_http::{fields::has_token, steps};
+use larder_http::{
+    fields::{NameLengths, has_token},
+    steps,
+};
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::{
@@ -38,8 +41,8 @@ pub struct RequestHead {
     pub fields: HeaderMap,
     /// The framing of the body.
     pub body: BodyDecoder,
-    /// The lengths of the names of `fields`, a bit for each.
-    name_lens: u64,
+    /// The lengths of the names of `fields`.
+    names: NameLengths,
 }
 
 /// A head that is refused.
@@ -56,7 +59,7 @@ impl RequestHead {
     ///
     /// Clients of HTTP/1.0 may ask a proxy with Proxy-Connection (RFC 9112 C.2.2).
     pub fn persists(&self) -> bool {
-        if self.may_have(&CONNECTION) && has_token(&self.fields, &CONNECTION, "close") {
+        if self.names.may_have(&CONNECTION) && has_token(&self.fields, &CONNECTION, "close") {
             return false;
         }
         let asks_proxy = || {
@@ -68,12 +71,7 @@ impl RequestHead {
 
     /// Returns whether the client takes trailers (RFC 9110 6.5.1).
     pub fn takes_trailers(&self) -> bool {
-        self.may_have(&TE) && has_token(&self.fields, &TE, "trailers")
-    }
-
-    /// Returns whether the head may have a field, without a search: whether it has a name of the same length.
-    fn may_have(&self, name: &HeaderName) -> bool {
-        self.name_lens & length_bit(name.as_str().len()) != 0
+        self.names.may_have(&TE) && has_token(&self.fields, &TE, "trailers")
     }
 
     fn unknown() -> Self {
@@ -84,14 +82,9 @@ impl RequestHead {
             version: Version::HTTP_11,
             fields: HeaderMap::new(),
             body: BodyDecoder::empty(),
-            name_lens: 0,
+            names: NameLengths::default(),
         }
     }
-}
-
-/// Returns the bit of a name's length. All long names have the same.
-const fn length_bit(len: usize) -> u64 {
-    1 << if len < 63 { len } else { 63 }
 }
 
 /// Returns the length of the empty lines before a request, which are skipped (RFC 9112 2.2).
@@ -186,7 +179,7 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
         Ok(Status::Partial) => return of_line.and(Err(WireFault::Malformed("the end of its head is ambiguous"))),
         Err(error) => return of_line.and(Err(fault_of_fields(error, &octets[start..]))),
     };
-    head.name_lens = fields.iter().fold(0, |lens, field| lens | length_bit(field.name.len()));
+    head.names = fields.iter().map(|field| field.name.len()).collect();
     head.fields = read_fields(&copy, octets, fields)?;
     of_line?;
     head.body = framing(head, limits)?;
@@ -231,7 +224,7 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
 fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFault> {
     let fault = |why| Err(WireFault::Malformed(why));
     let mut length = None;
-    let has_framing = head.may_have(&CONTENT_LENGTH) || head.may_have(&TRANSFER_ENCODING);
+    let has_framing = head.names.may_have(&CONTENT_LENGTH) || head.names.may_have(&TRANSFER_ENCODING);
     if !has_framing {
         return Ok(BodyDecoder::empty());
     }

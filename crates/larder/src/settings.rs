@@ -258,7 +258,7 @@ impl RunSettings {
     /// Returns a warning if browsers with the PAC script get past block lists and rate limits.
     pub(crate) fn warn_of_direct_hosts(&self) -> Option<String> {
         let proxy = &self.proxy;
-        let is_limited = proxy.lists != HostLists::default() || !proxy.delays.is_empty();
+        let is_limited = proxy.lists != HostLists::default() || !proxy.rate_limits.is_empty();
         let direct = match (proxy.pac.hosts.is_empty(), proxy.pac.except.is_empty()) {
             _ if !is_limited || !self.forwards() => return None,
             (true, true) => return None,

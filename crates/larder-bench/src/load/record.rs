@@ -102,13 +102,13 @@ impl RequestCounts {
 pub struct PhaseFigures {
     /// The phase's name.
     pub name: String,
-    /// Whether results are taken from it.
+    /// Whether the report's results include this phase.
     pub counts_as_result: bool,
     /// Start in seconds after the start of the run.
     pub begun_s: f64,
     /// Duration in seconds.
     pub lasted_s: f64,
-    /// Requests that became due in it.
+    /// Requests that became due during the phase.
     pub counts: RequestCounts,
     /// Responses that arrived during the phase, per second.
     pub per_second: f64,
@@ -129,9 +129,9 @@ pub struct SecondFigures {
     pub at_s: u64,
     /// The intended load, in requests per second; 0 in a closed loop.
     pub wanted: f64,
-    /// Requests that were due in it.
+    /// Requests that became due during this second.
     pub counts: RequestCounts,
-    /// Responses that arrived in it.
+    /// Responses that arrived during this second.
     pub answered: u64,
     /// Median response time, in microseconds.
     pub median_us: u64,
@@ -142,7 +142,7 @@ pub struct SecondFigures {
 /// When a request was due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueTime {
-    /// The phase in which it was due.
+    /// The phase in which the request was due.
     pub(super) phase: usize,
     /// The time since the start of the run.
     pub(super) at: Duration,

@@ -14,13 +14,13 @@ pub struct Phase {
     pub name: &'static str,
     /// The duration.
     pub time: Duration,
-    /// Load at its start and its end, as a share of the maximum.
+    /// Load at the start and the end of the phase, as a share of the maximum.
     pub load: (f64, f64),
     /// Share of the full rate of revisits, at its start and its end.
     pub recurrence: (f64, f64),
     /// Share of the full rate of special requests, at its start and its end.
     pub specials: (f64, f64),
-    /// Whether results are taken from it.
+    /// Whether the report's results include this phase.
     pub counts: bool,
     /// Whether the phase lasts until the cache was filled twice, provided that a size was given.
     pub fills: bool,
@@ -70,7 +70,7 @@ impl Phase {
 struct PublishedPhase {
     name: &'static str,
     minutes: f64,
-    /// Load at its start and its end, as a share of the maximum.
+    /// Load at the start and the end of the phase, as a share of the maximum.
     load: (f64, f64),
 }
 

@@ -13,7 +13,7 @@ mod query;
 mod reading;
 mod share;
 
-pub use self::query::{Answer, AnswerBody, AnswerKind, CacheQuery};
+pub use self::query::{Answer, AnswerBody, AnswerKind, AnswerResponse, CacheQuery, PlainResponse};
 
 use self::look::CacheAnswer;
 use super::fetcher::Fetcher;

@@ -134,8 +134,10 @@ impl CachedEntry {
             EntryBody::Whole(bytes) => bytes.len(),
             EntryBody::Chunks { .. } => 0,
         };
-        let map = fields.capacity() * FIELD_BYTES;
-        let parts = [size_of::<Self>() + COUNTS_BYTES, map, octets, octets + STATUS_LINE_BYTES, body_len];
+        // Heads are cloned or decoded for memory, which gives them no room for more fields.
+        let map = fields.len() * FIELD_BYTES;
+        let index = fields.capacity() * FIELD_INDEX_BYTES;
+        let parts = [size_of::<Self>() + COUNTS_BYTES, map, index, octets, octets + STATUS_LINE_BYTES, body_len];
         parts.map(allocated_bytes).iter().sum()
     }
 }
@@ -233,8 +235,10 @@ const LANGUAGE_COUNT_MAX: usize = 16;
 const ACCEPTED_SIZE_MAX: usize = 512;
 /// Memory of the two counts of a shared entry.
 const COUNTS_BYTES: usize = 16;
-/// Memory that a header map takes for each field that it has room for: the field, and its share of the index.
-const FIELD_BYTES: usize = 110;
+/// Memory of a field in a header map.
+const FIELD_BYTES: usize = 104;
+/// Memory of the map's index for each field that it has room for.
+const FIELD_INDEX_BYTES: usize = 6;
 /// Octets of a field line in addition to its name and value.
 const LINE_BYTES: usize = 4;
 /// Octets of a usual status line.

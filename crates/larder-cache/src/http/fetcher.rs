@@ -52,6 +52,17 @@ pub trait ClientRequest: Send + Sync + 'static {
     /// Returns the address of the client.
     fn client(&self) -> IpAddr;
 
+    /// Returns whether the request has a field.
+    fn has(&self, name: &HeaderName) -> bool {
+        self.fields().contains_key(name)
+    }
+
+    /// Returns whether the caller encodes the head of a whole response itself, see
+    /// [`AnswerResponse::Plain`](super::answer::AnswerResponse).
+    fn takes_plain(&self) -> bool {
+        false
+    }
+
     /// Returns whether the request itself names a digest that the body must have.
     fn names_digest(&self) -> bool;
 

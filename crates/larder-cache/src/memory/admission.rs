@@ -117,7 +117,7 @@ const SAMPLE_SHARE: u64 = 32;
 const SAMPLE_SHIFT: u32 = 40;
 /// A value that was requested once stays for as many requests as there are values in memory, divided by this.
 const STAY_SHARE: u64 = 16;
-/// Ticks in the stay of such a value.
+/// Ticks for which a value that was requested once stays in memory.
 const TICKS_OF_STAY: u64 = 16;
 /// First requests are admitted while one refused key in this many returns soon.
 const RETURN_SHARE: u32 = 8;

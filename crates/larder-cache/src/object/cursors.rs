@@ -69,7 +69,7 @@ impl Cursor {
         self.spans.iter().map(left).filter(|span| !span.is_empty())
     }
 
-    /// Returns whether it wants one part of the body.
+    /// Returns whether the client wants a single part of the body.
     pub(super) fn has_one_span(&self) -> bool {
         self.spans.len() == 1
     }
@@ -103,12 +103,12 @@ impl Cursor {
         });
     }
 
-    /// Returns whether it wants bytes and may be sent some.
+    /// Returns whether the client wants bytes and may be sent some.
     pub(super) fn is_active(&self) -> bool {
         self.is_promised && !self.is_left_behind && !self.is_at_end()
     }
 
-    /// Returns whether it has not moved for a while.
+    /// Returns whether the client has taken no bytes for a while.
     pub(super) fn is_standing(&self, now: Tick) -> bool {
         self.stands_from <= now
     }

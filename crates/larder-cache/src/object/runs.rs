@@ -21,11 +21,11 @@ pub(super) struct OriginRun {
     pub(super) next: u64,
     /// The end of the announced bytes, or of the requested ones while there is no head.
     pub(super) end: u64,
-    /// Bytes that it brought.
+    /// Bytes of the body received by this run.
     pub(super) received: u64,
-    /// While it is paused: when it is stopped, if another request can continue it.
+    /// When a paused run is stopped, if another request can continue it; `None` if it is not paused.
     pub(super) paused_until: Option<Tick>,
-    /// While nobody wants it: when it is stopped.
+    /// When a run that no client reads is stopped; `None` while one reads it.
     pub(super) unwanted_until: Option<Tick>,
 }
 

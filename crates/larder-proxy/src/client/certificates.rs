@@ -171,7 +171,7 @@ pub(crate) fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>)
     let (chain, names) = read_chain(certificate)?;
     if chain.first().is_some_and(|end| !has_alternative_names(end)) {
         let path = certificate.display();
-        tracing::warn!(%path, "a certificate has no alternative names: every request that uses it gets 421");
+        tracing::warn!(%path, "a certificate has no subjectAltName, so it covers no host and requests get 421: issue one with host names");
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| say("cannot read private key", key, &error))?;
     let provider = tls_provider::default_provider();

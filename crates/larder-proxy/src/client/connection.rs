@@ -111,7 +111,7 @@ async fn open(
     let opened = match OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await {
         Some(Ok(Some(opened))) => opened,
         Some(Err(error)) => {
-            tracing::debug!(%error, peer = %peer.address(), "client connection ended during its handshake");
+            tracing::debug!(%error, peer = %peer.address(), "a client's connection ended before its first request");
             return None;
         }
         Some(Ok(None)) | None => return None,
@@ -138,7 +138,7 @@ async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     // `readable` is unsuitable, because it completes at once for a newly accepted socket.
     let arrived = OrderWatch::new(socket.peek(&mut first), watched, ends_on).await;
     if let Some(Err(error)) = &arrived {
-        tracing::debug!(%error, "client connection ended during its handshake");
+        tracing::debug!(%error, "a client's connection ended before its first request");
     }
     matches!(arrived, Some(Ok(_)))
 }
@@ -152,7 +152,9 @@ pub(super) fn count_unmovable(worker: &Worker) -> CountGuard {
 pub(super) fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
     match socket.into_std() {
         Ok(socket) => worker.watches.hand_over(ClientConnection { listener, client, socket }),
-        Err(error) => tracing::debug!(%error, "client connection cannot be handed over"),
+        Err(error) => {
+            tracing::debug!(%error, "cannot hand a client's connection over to the next process: it is closed")
+        }
     }
 }
 
@@ -292,7 +294,7 @@ impl Future for ConnectionTask {
 impl ConnectionTask {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = ready!(self.connection.poll(context)) {
-            tracing::debug!(%error, peer = %self.client.peer, "client connection ended");
+            tracing::debug!(%error, peer = %self.client.peer, "a client's connection ended with an error");
         }
         Poll::Ready(())
     }

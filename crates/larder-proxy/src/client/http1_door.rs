@@ -62,11 +62,13 @@ impl Http1Task {
                     hand_over(&client.worker, client.listener, Some(client.peer), socket);
                 }
             }
-            Err(error) => tracing::debug!(%error, peer = %self.client.peer, "client connection ended"),
+            Err(error) => {
+                tracing::debug!(%error, peer = %self.client.peer, "a client's connection ended with an error")
+            }
         })
     }
 
-    /// Lets the present request be answered. The connection is handed over after it.
+    /// Prepares to hand the connection over, once the present request has its response.
     fn leave(&mut self, order: WatchOrder) -> Poll<()> {
         if self.connection.is_answering() {
             // Pipelined requests are lost, as whenever a connection closes. The client repeats them.

@@ -143,7 +143,7 @@ impl Interceptor {
         let help =
             format!("make the client trust the CA, or exempt the host: except = [\"{host}\"], or --except {host}");
         if count < refusals::REFUSAL_COUNT_MAX {
-            tracing::warn!(host, %client, why, help, "a client refused the certificate made for an intercepted host");
+            tracing::warn!(host, %client, why, help, "a client rejected the certificate that Larder made for a host");
         } else {
             tracing::warn!(
                 host,
@@ -151,8 +151,8 @@ impl Interceptor {
                 why,
                 help,
                 hours,
-                "a client refused the certificate made for a host: its connections to that host are tunneled for a \
-                 while"
+                "a client rejected the certificate that Larder made for a host: Larder tunnels its connections to that \
+                 host for some hours, without decrypting them"
             );
         }
     }

@@ -116,7 +116,7 @@ impl InterimSink {
     }
 
     /// Queues an interim response with these fields, if this client may receive it and its exchange is still waiting.
-    /// Returns whether it is still waiting.
+    /// Returns whether the exchange still waits.
     fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let (client, exchange, version) = match self {
             Self::Stream(reply) => {

@@ -105,7 +105,9 @@ impl PasswordList {
         if modified(&self.path) != file.modified {
             match PasswordFile::read(&self.path) {
                 Ok(newer) => *file = Arc::new(newer),
-                Err(why) => tracing::warn!(why, "passwords changed but cannot be used, keeping the previous ones"),
+                Err(why) => {
+                    tracing::warn!(why, "cannot use the changed password file: the previous passwords remain valid")
+                }
             }
         }
         Arc::clone(&file)

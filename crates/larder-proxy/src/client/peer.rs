@@ -1,8 +1,9 @@
 //! A client as its requests see it: the facts about its connection, the connection's phase, and the reasons to close
 //! it.
 //!
-//! Owns: the changes of its phase and its deadline, which are in `watch`. `connection` drives the connection. Invariant: every phase of a connection has a
-//! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
+//! Owns: the changes of its phase and its deadline, which are in `watch`. `connection` drives the connection.
+//! Invariant: every phase of a connection has a deadline, except the wait for an origin, which has its own deadlines.
+//! Cost: no timers and no allocation per request.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -153,7 +154,7 @@ impl Client {
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
-            tracing::debug!(peer = %self.peer, "client cancelled too many requests, closing its connection");
+            tracing::debug!(peer = %self.peer, "closing a client's connection: it cancelled too many requests");
             self.watched.expire();
         }
     }
@@ -305,7 +306,7 @@ impl Client {
             (false, false) => {}
         }
         let Some(flood) = flood else { return count };
-        tracing::debug!(peer = %self.peer, flood, "closing a client's connection");
+        tracing::debug!(peer = %self.peer, flood, "closing a client's connection: it floods the proxy with frames");
         self.fatal_fault.get_or_init(|| flood);
         0
     }

@@ -31,6 +31,9 @@ use crate::{
 pub(crate) struct ResponseBody {
     source: Source,
     ticket: Option<Ticket>,
+    /// The status line and the field lines of the response over HTTP/1.1, if its head has no fields. They lack those
+    /// that frame the body and say how the connection goes on.
+    lines: Vec<u8>,
 }
 
 enum Source {
@@ -155,6 +158,16 @@ impl ResponseBody {
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
+    /// Returns this body with the lines of its response's head.
+    pub(crate) fn with_lines(self, lines: Vec<u8>) -> Self {
+        Self { lines, ..self }
+    }
+
+    /// Takes the lines of the response's head. They are empty if the head has fields.
+    pub(crate) fn take_lines(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.lines)
+    }
+
     /// Limits the rate of this body by `pacer`.
     pub(crate) fn pace(&mut self, pacer: Pacer) {
         if let Source::Empty | Source::Breaking { .. } = self.source {
@@ -173,7 +186,7 @@ impl ResponseBody {
     }
 
     fn of(source: Source) -> Self {
-        Self { source, ticket: None }
+        Self { source, ticket: None, lines: Vec::new() }
     }
 
     /// Breaks off once all earlier output has been written, so that the client receives the head and the data before
@@ -318,7 +331,7 @@ impl EncodedBody {
 }
 
 fn not_encoded(error: std::io::Error) -> BodyError {
-    tracing::warn!(%error, "a body cannot be encoded");
+    tracing::warn!(%error, "cannot compress a response body: the response is cut off");
     BodyError::NotEncoded
 }
 

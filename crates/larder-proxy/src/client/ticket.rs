@@ -51,7 +51,7 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// What the exchange was given, until the client has its response.
+    /// The room of the exchange, until the client has its response.
     room: Option<ExchangeRoom>,
 }
 
@@ -105,7 +105,7 @@ impl Ticket {
 
     /// Records that the body ended with an error.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
-        tracing::debug!(%error, peer = %self.client.peer, "response broken off");
+        tracing::debug!(%error, peer = %self.client.peer, "a response was cut off");
         self.client.worker.metrics.broken_responses[error as usize].add(1);
         self.complete = false;
         self.broken = true;

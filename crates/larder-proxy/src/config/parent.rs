@@ -27,7 +27,7 @@ pub struct Parent {
 pub struct Parents {
     /// The parents, each with its weight from 1 to 100. Default none.
     pub members: Vec<(Parent, u32)>,
-    /// The rules for choosing one of them.
+    /// The rules for choosing a parent for each request.
     pub rules: GroupRules,
     /// Whether origins are contacted directly while no parent can be reached.
     pub direct: DirectFallback,
@@ -38,10 +38,10 @@ pub struct Parents {
 /// Whether origins are contacted directly while no parent can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectFallback {
-    /// No, requests fail. For networks in which the parent is the only way out, or filters requests.
+    /// Requests fail. Suits networks in which the parent is the only way out, or filters requests.
     #[default]
     Never,
-    /// Yes. But a parent that responds and refuses is not bypassed.
+    /// Origins are contacted directly while no parent responds. A parent that responds with a refusal is not bypassed.
     OnFailure,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct OriginBody {
     /// `None` once the body has ended.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
-    /// Whether another node of the fleet sends it.
+    /// Whether the body comes from another node of the fleet.
     pub(crate) is_from_sibling: bool,
 }
 
@@ -169,7 +169,7 @@ impl OriginBody {
     fn broken(&mut self, why: impl fmt::Display) -> BodyError {
         self.metrics.origin_failures.add(1);
         self.lease = None;
-        tracing::debug!(%why, "origin broke off within a response");
+        tracing::debug!(%why, "an origin's response ended before it was complete");
         BodyError::OriginBroke
     }
 

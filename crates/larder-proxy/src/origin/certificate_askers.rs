@@ -33,7 +33,7 @@ impl CertificateAskers {
         if !known.insert(origin.clone()) {
             return;
         }
-        tracing::info!(%origin, "an origin requests a client certificate: tunnels to it are no longer decrypted");
+        tracing::info!(%origin, "an origin requests a client certificate: Larder no longer decrypts tunnels to it");
         order.push_back(origin);
         if order.len() > ORIGIN_COUNT_MAX {
             order.pop_front().map(|oldest| known.remove(&oldest));

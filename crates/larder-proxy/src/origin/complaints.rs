@@ -40,8 +40,10 @@ impl ComplaintLog {
         if let Some(untold_count) = self.admit(OriginFault { origin: host.to_owned(), error }, Instant::now()) {
             let error = error.token();
             match untold_count {
-                0 => tracing::warn!(origin = host, error, why, "an origin failed"),
-                more => tracing::warn!(origin = host, error, why, more, "an origin keeps failing"),
+                0 => tracing::warn!(origin = host, error, why, "a request to an origin failed"),
+                more => {
+                    tracing::warn!(origin = host, error, why, failures = more, "requests to an origin keep failing")
+                }
             }
         }
     }
@@ -56,7 +58,7 @@ impl ComplaintLog {
                 origin,
                 waiting,
                 "limits.origin_connections" = count_max,
-                "all connections to an origin are in use: raise limits.origin_connections if it can serve more"
+                "requests wait for a connection to an origin: raise limits.origin_connections if the origin can serve more"
             );
         }
     }

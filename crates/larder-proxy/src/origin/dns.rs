@@ -108,7 +108,7 @@ impl NameLookups {
             Self::new(config, options, hosts())
         };
         configured().or_else(|error| {
-            tracing::info!(%error, "no usable resolver configuration: using the resolver on this host");
+            tracing::info!(%error, "cannot use the resolver configuration of this system: sending queries to 127.0.0.1");
             let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
             Self::new(ResolverConfig::from_name_servers(vec![local]), ResolverOpts::default(), hosts())
         })

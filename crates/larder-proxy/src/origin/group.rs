@@ -121,7 +121,12 @@ impl OriginGroup {
     pub(crate) fn note_check(&self, place: usize, well: bool) {
         let member = &self.members[place];
         if member.unwell.swap(!well, Relaxed) == well {
-            tracing::info!(origin = %member.origin, healthy = well, "the health of an origin changed");
+            let origin = &member.origin;
+            if well {
+                tracing::info!(%origin, "an origin passed its health check again: it receives requests");
+            } else {
+                tracing::warn!(%origin, "an origin failed its health check: the other origins receive its requests");
+            }
         }
     }
 }
@@ -146,7 +151,8 @@ impl OriginChoice {
         } else if member.failure_count.fetch_add(1, Relaxed) + 1 >= self.group.rules.failure_count_max {
             member.failure_count.store(0, Relaxed);
             *member.lock() = Some(Instant::now() + self.group.rules.out);
-            tracing::info!(%origin, "an origin is excluded after repeated failures");
+            let seconds = self.group.rules.out.as_secs();
+            tracing::warn!(%origin, seconds, "an origin failed repeatedly: the other origins receive its requests for a while");
         }
     }
 

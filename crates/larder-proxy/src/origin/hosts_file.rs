@@ -58,7 +58,7 @@ fn read(path: &Path) -> Arc<Hosts> {
     if let Err(error) = fs::read(path)
         .and_then(|text| hosts.read_hosts_conf(&*text).map_err(|error| std::io::Error::other(error.to_string())))
     {
-        tracing::debug!(path = %path.display(), %error, "no usable hosts file");
+        tracing::debug!(path = %path.display(), %error, "cannot read the hosts file: all host names are looked up by DNS");
     }
     Arc::new(hosts)
 }

@@ -75,11 +75,11 @@ pub(crate) struct BodyFate {
 /// Why a client's body did not arrive whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// The client broke off.
+    /// The client ended its connection or stream within the body.
     BrokenOff,
-    /// The client sent it too slowly.
+    /// The client sent the body too slowly.
     TooSlow,
-    /// The origin responded without reading it.
+    /// The origin responded without reading the body.
     NotWanted,
 }
 
@@ -335,8 +335,8 @@ impl fmt::Display for BodyFault {
 
 impl std::error::Error for BodyFault {}
 
-/// The time for which a client may still be waited for. It starts with a grace period, which waiting uses up and
-/// received bytes extend.
+/// Limits how slowly a client may send a body. The client has a grace period: each wait shortens it, and each received
+/// byte extends it.
 #[derive(Debug)]
 struct BodyPace {
     /// Least bytes per second; 0 means no limit.

@@ -61,7 +61,7 @@ fn build(extra_ca: Option<&Path>) -> Result<[Arc<ClientConfig>; 2], String> {
     let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
-        tracing::warn!(%error, "some of the system's CA certificates cannot be read");
+        tracing::warn!(%error, "cannot read one of the system's CA certificates: origins whose certificates need it are refused");
     }
     roots.add_parsable_certificates(native.certs);
     if let Some(path) = extra_ca {

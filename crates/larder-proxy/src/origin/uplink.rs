@@ -138,7 +138,8 @@ impl Uplink {
                 self.is_down.store(true, Relaxed);
                 tracing::warn!(
                     origins,
-                    "the uplink is down: several origins do not respond. Stored responses are served, even stale ones, until one of them responds"
+                    "the uplink is down: several origins do not respond. Larder serves stored responses, even stale \
+                     ones, until one of these origins responds"
                 );
             }
             SilenceVerdict::Up(origin, down_for) => {

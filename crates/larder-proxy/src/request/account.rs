@@ -34,7 +34,7 @@ pub(super) struct Account {
     pub(super) line: Option<Box<LineStart>>,
     /// The pacer of the response body. Boxed for the same reason.
     pub(super) pacer: Option<Box<Pacer>>,
-    /// What the exchange was given, if it needs more than its connection. The response takes it over.
+    /// The room of the exchange, if it needs more than its connection. The response takes it over.
     pub(super) room: Option<ExchangeRoom>,
 }
 

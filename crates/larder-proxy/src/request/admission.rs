@@ -13,7 +13,7 @@ use http::{
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
-    fields::{BodyLength, check_request, count_down, strip_named, strip_own, via},
+    fields::{BodyLength, NameLengths, check_request, count_down, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
     key,
     rules::{RuledRequest, Rules},
@@ -142,7 +142,8 @@ impl ClientExchange {
 
     /// Parses the head of a request for `target`. `known_key` is its key, if that is known.
     ///
-    /// The head is in its last place at once. On its way through futures and results it would be copied again and again.
+    /// The head is in its last place at once. On its way through futures and results it would be copied again and
+    /// again.
     ///
     /// # Errors
     /// The request cannot be forwarded, because it is malformed or loops.
@@ -197,13 +198,12 @@ impl ClientExchange {
         let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
         let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
         let expectation = expects.then(Arc::default);
-        let is_by_sibling = target.sibling().is_some();
-        // Parsed once, after the rules have removed what they ignore.
-        let directives = RequestDirectives::from_fields(&fields);
         Ok(Arc::new(RequestHead {
             method,
+            // Read once, after the rules have removed what they ignore.
+            directives: RequestDirectives::from_fields(&fields),
+            names: NameLengths::of(&fields),
             fields,
-            directives,
             version,
             origin,
             choice,
@@ -221,7 +221,8 @@ impl ClientExchange {
             scheme,
             before,
             session_rules,
-            is_by_sibling,
+            is_by_sibling: target.sibling().is_some(),
+            takes_lines: self.may_encode(request) && target.mirror().is_none(),
             question: None,
         }))
     }

@@ -100,8 +100,8 @@ pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) 
     if let Some(site) = site.and_then(|site| worker.shared.config.sites.get(site)) {
         line(&mut text, "site", &site.name);
     }
-    for delay in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
-        line(&mut text, "delay", delay);
+    for limit in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
+        line(&mut text, "limit", limit);
     }
     let of_site = worker.under_policy_of(uri, None, None);
     let keys = invalidation::primaries_of(&of_site.cache, uri)?;
@@ -112,7 +112,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) 
         tell_key(&mut text, &of_site.cache, &primary, asking, &outlook).await;
     }
     if let Some(refusal) = &outlook.refusal {
-        line(&mut text, "answer", refusal);
+        line(&mut text, "outcome", refusal);
     }
     // After all lookups, because these put in memory what they find.
     if let Some(trace) = worker.foretell(asked).await {
@@ -172,7 +172,7 @@ async fn tell_key(
     match (other, stored) {
         // Said once, after all keys.
         _ if outlook.refusal.is_some() => {}
-        (Some(answer), _) => line(text, "answer", answer),
+        (Some(answer), _) => line(text, "outcome", answer),
         (None, StoredState::Response(judged)) => tell_route(text, &judged, route),
         (None, StoredState::OtherVariants | StoredState::Nothing) => tell_refusal(text, route),
     }
@@ -203,7 +203,7 @@ async fn tell_marks(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, 
         line(
             text,
             "pinned",
-            if is_pinned { "yes: it is not evicted" } else { "as soon as it is stored and there is room" },
+            if is_pinned { "yes: never evicted" } else { "once it is stored, if pins have room for it (pin_share)" },
         );
     }
 }
@@ -212,10 +212,10 @@ async fn tell_marks(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, 
 fn tell_refusal(text: &mut String, route: Route<&FoundResponse>) {
     match route {
         Route::Unstored(UnstoredRoute::Refuse) => {
-            line(text, "answer", "504, because only a stored response may be served (only-if-cached)");
+            line(text, "outcome", "504, because only a stored response may be served (only-if-cached)");
         }
         Route::Unstored(UnstoredRoute::Offline) => {
-            line(text, "answer", "504, because the origin cannot be contacted (offline)");
+            line(text, "outcome", "504, because the origin cannot be contacted (offline)");
         }
         _ => {}
     }
@@ -239,11 +239,11 @@ fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route:
         Route::Meanwhile { .. } => "from the cache, and validated in the background",
         Route::Unstored(route) => way_to_origin(route, judged),
     };
-    line(text, "answer", format_args!("{answer} ({})", reason.token()));
+    line(text, "outcome", format_args!("{answer} ({})", reason.token()));
     if let Route::Unstored(UnstoredRoute::Fly { validates: Some(found), stands_in, .. }) = route {
         line(text, "on error", if stands_in { "the stored response" } else { "the error" });
         for (name, value) in validate::request_fields(&found.entry.head) {
-            line(text, "asks", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+            line(text, "sends", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
         }
     }
 }
@@ -264,7 +264,7 @@ fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&
             "from the origin, as the request demands"
         }
         (UnstoredRoute::Pass { .. } | UnstoredRoute::PassHead { .. }, _) => {
-            "from the origin, as if nothing were stored"
+            "from the origin; the stored response does not apply"
         }
     }
 }
@@ -300,11 +300,15 @@ fn tell_found(text: &mut String, cache: &Cache, found: &FoundResponse) {
     if let Some(ruling) = Ruling::of(head.fields()) {
         line(text, "rule", &ruling.name);
         if let Some(chain) = ruling.chain {
-            line(text, "redirects", format_args!(" were followed; the response is fresh for {} s", chain.fresh_secs));
+            line(
+                text,
+                "redirects",
+                format_args!(" were followed; the response stays fresh for {} s", chain.fresh_secs),
+            );
         }
     }
     if head.freshness().checks_authorization {
-        line(text, "clients", "get it if the origin confirms each time that they may read it");
+        line(text, "clients", "get it only after the origin has accepted their credentials, for each request");
     }
     tell_age(text, cache, head);
 }
@@ -319,7 +323,7 @@ fn tell_age(text: &mut String, cache: &Cache, head: &StoredHead) {
     };
     if let Some(moment) = freshness.purged_at() {
         let secs = clock::now().millis_since(moment).max(0) / 1000;
-        line(text, "purged", format_args!("softly, {secs} s ago: stale since then"));
+        line(text, "purged", format_args!("softly {secs} s ago, and stale since then"));
     }
     let lifetime_secs = freshness.lifetime_millis(settings) / 1000;
     line(text, "age", format_args!("{age_secs} s of {lifetime_secs} s ({source}), {ttl_secs} s left"));

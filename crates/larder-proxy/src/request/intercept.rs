@@ -94,7 +94,7 @@ impl ClientExchange {
 /// Logs and counts a tunnel that bypasses the cache although its host is listed.
 fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: &Origin, why: BypassReason) {
     let reason = why.token();
-    tracing::info!(%origin, reason, "a tunnel to a host listed for interception is not intercepted");
+    tracing::info!(%origin, reason, "a tunnel to an intercepted host is not decrypted");
     metrics.interception_bypassed[why as usize].add(1);
     if let Some(session) = session {
         session.note_bypass(&origin.to_string(), why);
@@ -147,7 +147,7 @@ impl InterceptedTunnel {
             Some(Ok(TunnelOutcome::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
-                tracing::debug!(%origin, "a tunnel is closed: it would have to contact its target while offline");
+                tracing::debug!(%origin, "closing a tunnel: its target cannot be contacted while offline");
             }
             Some(Ok(TunnelOutcome::Other(stream, why))) => {
                 note_bypass(&worker.metrics, client.session.as_deref(), &origin, why);
@@ -160,14 +160,14 @@ impl InterceptedTunnel {
                     }
                     Err(failure) => {
                         client.session.iter().for_each(|session| session.note_failure(&failure));
-                        tracing::debug!(%failure, %origin, "a tunnel ended before it reached its target");
+                        tracing::debug!(%failure, %origin, "closing a tunnel: cannot connect to its target");
                     }
                 }
             }
             Some(Ok(TunnelOutcome::Nothing)) | None => ticket.note_sent(0, true),
             Some(Err(error)) => {
                 ticket.note_sent(0, true);
-                tracing::debug!(%error, %origin, "a tunnel broke off during its handshake");
+                tracing::debug!(%error, %origin, "a tunnel ended during the client's TLS handshake");
             }
         }
     }
@@ -191,8 +191,8 @@ async fn open(
         FirstBytes::Nothing => return Ok(TunnelOutcome::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {
-        tracing::warn!(host, name, %peer, "a tunnel is closed: the host in its handshake differs from the host in \
-                                           its CONNECT");
+        tracing::warn!(host, name, %peer, "closing a tunnel: the client's TLS handshake names another host (`name`) \
+                                           than its CONNECT request (`host`)");
         // The handshake is meant to fail, because that informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);

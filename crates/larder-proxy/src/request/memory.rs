@@ -6,15 +6,12 @@
 
 use std::sync::Arc;
 
-use http::{Method, Request, StatusCode, Version};
+use http::{Method, Request, Version};
 use http_body::Body;
 use larder_cache::http::answer::hit::{self, HitRequest};
 use larder_http::{
-    CacheStatus, Precondition, RangeOutcome, Reuse,
+    CacheStatus, Reuse,
     cache_status::Tier,
-    conditional,
-    decimal::push_u64,
-    range,
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
     telling,
@@ -50,7 +47,7 @@ use crate::{
 /// The result of a look into memory for a request.
 enum MemoryState {
     Answer(MemoryAnswer),
-    /// Nothing that answers it, under this key.
+    /// No response in memory answers the request. Holds the key that was looked up.
     Missing(Vec<u8>),
     /// Memory alone cannot answer a request of this form.
     Unsuited,
@@ -203,9 +200,9 @@ impl ClientExchange {
         Some(MemoryAnswer::Served(Box::new(ServedResponse { response, outcome, origin: None, why: None })))
     }
 
-    /// Returns whether nothing adds to the fields of a response from memory, or logs them, and the client speaks
-    /// HTTP/1.1.
-    fn may_encode(&self, request: &Request<impl Sized>) -> bool {
+    /// Returns whether nothing but a mirror adds to the fields of a stored response, or logs them, and the client
+    /// speaks HTTP/1.1.
+    pub(super) fn may_encode(&self, request: &Request<impl Sized>) -> bool {
         request.version() == Version::HTTP_11
             && self.worker.shared.access_log.is_none()
             && self.target.wish.is_none()
@@ -240,22 +237,15 @@ impl ClientExchange {
 /// has another form.
 fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedHit> {
     let EntryBody::Whole(body) = &entry.body else { return None };
-    let status = entry.head.status();
-    let has_body = *wanted.method == Method::GET && status != StatusCode::NO_CONTENT;
-    if !has_body
-        || conditional::evaluate(wanted.fields, &entry.head) != Precondition::Pass
-        || range::select(wanted.method, wanted.fields, &entry.head, body.len() as u64) != RangeOutcome::Whole
-    {
+    if !hit::is_plain(wanted, &entry.head, body.len()) {
         return None;
     }
     let mut head = scratch();
-    head.extend_from_slice(entry.lines(|head| marks.head_lines(head)));
-    head.extend_from_slice(b"age: ");
-    push_u64(&mut head, wanted.age_secs);
-    if marks.response.add_cache_status {
-        head.extend_from_slice(b"\r\ncache-status: ");
-        wanted.status.push(&mut head, &marks.response.cache_name);
-    }
-    head.extend_from_slice(b"\r\n");
-    Some(EncodedHit { head, status, body: body.clone() })
+    head.extend_from_slice(entry.lines(|stored| {
+        let mut lines = Vec::new();
+        marks.push_head_lines(stored, &mut lines);
+        lines
+    }));
+    marks.push_times(Some(wanted.age_secs), wanted.status, &mut head);
+    Some(EncodedHit { head, status: entry.head.status(), body: body.clone() })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Response, StatusCode};
-use larder_cache::http::answer::Answer;
+use larder_cache::http::answer::{Answer, AnswerResponse};
 
 use crate::{
     client::response_body::ResponseBody,
@@ -27,7 +27,10 @@ impl ServedResponse {
     pub(crate) fn of(answer: Answer<OriginFetcher>, by: &AdmittedRequest) -> Self {
         let Answer { response, kind, status, is_from_origin } = answer;
         let origin = is_from_origin.then(|| Arc::clone(&by.asked.origin.host));
-        let response = response.map(ResponseBody::from);
+        let response = match response {
+            AnswerResponse::Plain(plain) => by.worker.shared.marks.in_lines(plain, status),
+            AnswerResponse::Made(response) => response.map(ResponseBody::from),
+        };
         Self { response, outcome: Outcome::from(kind), origin, why: MissReason::of(status) }
     }
 }

@@ -54,7 +54,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
     let head = &found.entry.head;
     let date = |moment: Timestamp| String::from_utf8_lossy(format_http_date(moment).as_bytes()).into_owned();
     line(text, "request", date(head.request_time()));
-    line(text, "response", format_args!("{}, received or validated", date(head.response_time())));
+    line(text, "response", format_args!("{}, when it was received or last validated", date(head.response_time())));
     let tags: Vec<&str> = tags_of(head.fields()).collect();
     line(text, "tags", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") });
     if let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry) {
@@ -73,23 +73,23 @@ async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundRespons
     if cache.shared.hot.get(&found.key).is_some() {
         let hits = found.entry.hits().get();
         let hits = if hits == 1 { "1 hit".to_owned() } else { format!("{hits} hits") };
-        line(text, "location", format_args!("memory, {hits} since it came into memory"));
+        line(text, "location", format_args!("memory, {hits} since it was loaded"));
     }
     let Some(store) = &cache.shared.store else { return };
     let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.locate(&found.key)).await;
     let mut volumes = store.volumes().map(|volume| format!("{} ({})", volume.path.display(), volume.policy.name));
     match is_on_disk {
         Ok(Some(_)) if store.volumes().count() == 1 => line(text, "location", volumes.next().unwrap_or_default()),
-        Ok(Some(_)) => line(text, "location", format_args!("one of {}", volumes.collect::<Vec<_>>().join(", "))),
-        Ok(None) => line(text, "location", "not in the store"),
+        Ok(Some(_)) => line(text, "location", format_args!("disk, one of {}", volumes.collect::<Vec<_>>().join(", "))),
+        Ok(None) => line(text, "location", "not on disk"),
         Err(_) => line(text, "location", "unknown: the store does not respond"),
     }
     let evicted = match (store.is_pinned(&found.key), storing::expires_at(cache, &found.entry.head)) {
         (true, _) => "when it is unpinned or purged".to_owned(),
-        (false, 0) => "when its space is needed".to_owned(),
+        (false, 0) => "when the store needs its space".to_owned(),
         (false, at) => {
             let at = format_http_date(Timestamp::from_secs(at.into()));
-            format!("when its space is needed; of no use after {}", String::from_utf8_lossy(at.as_bytes()))
+            format!("when the store needs its space; unusable after {}", String::from_utf8_lossy(at.as_bytes()))
         }
     };
     line(text, "evicted", evicted);

@@ -148,7 +148,7 @@ fn carry(
     tokio::spawn(async move {
         match client_side.opened().await {
             Ok(client) => copy(&metrics, client, target, &mut ticket).await,
-            Err(error) => tracing::debug!(%error, "tunnel not opened"),
+            Err(error) => tracing::debug!(%error, "cannot open a tunnel: the client's connection failed"),
         }
         drop(ticket);
         drop(presence);
@@ -169,8 +169,8 @@ pub(crate) async fn copy(
     let copying = tokio::io::copy_bidirectional(&mut client, &mut stream);
     match OrderWatch::new(copying, &watched, &[WatchOrder::Expire]).await {
         Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
-        Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
-        None => tracing::debug!("tunnel closed without progress"),
+        Some(Err(error)) => tracing::debug!(%error, "a tunnel ended with an error"),
+        None => tracing::debug!("closing a tunnel: neither side made progress"),
     }
 }
 

@@ -159,7 +159,7 @@ impl Assembly {
             admin_tokens: files.admin_tokens,
             fleet,
             siblings,
-            delays: DelayTable::new(&config.delays),
+            delays: DelayTable::new(&config.rate_limits),
             survivors,
             config,
         });

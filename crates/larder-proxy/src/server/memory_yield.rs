@@ -31,7 +31,7 @@ pub(super) struct YieldingLimit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessMemory {
     pub(super) resident: u64,
-    /// The bytes of these that are in the memory cache.
+    /// The part of `resident` that the memory cache holds.
     pub(super) cached: u64,
 }
 

@@ -29,9 +29,11 @@ impl PeerDifferences {
         if known.len() < KNOWN_COUNT_MAX && known.insert((node.into(), difference)) {
             let why = match difference {
                 PeerDifference::Clock => {
-                    "its clock differs by more than 30 s, or somebody repeats its requests: synchronize the clocks"
+                    "its clock differs by more than 30 s, or someone replays its requests: synchronize the clocks"
                 }
-                PeerDifference::Rules => "its list of nodes or its [[key]] rules differ: give all nodes the same ones",
+                PeerDifference::Rules => {
+                    "its list of nodes or its [[key]] rules differ: configure the same ones on all nodes"
+                }
             };
             tracing::warn!(node, why, "this node and another of the fleet do not share entries");
         }

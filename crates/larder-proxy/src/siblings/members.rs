@@ -141,7 +141,7 @@ impl SiblingNode {
                 return;
             }
             SiblingOutcome::Failed(why) => (self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX, why),
-            SiblingOutcome::Silent => (self.note_silence(Instant::now()), "it is silent"),
+            SiblingOutcome::Silent => (self.note_silence(Instant::now()), "it did not respond to two requests in time"),
             SiblingOutcome::Differs => {
                 // Logged by the table of differences.
                 self.rest(Instant::now() + DIFFERENCE_REST);
@@ -151,7 +151,11 @@ impl SiblingNode {
             SiblingOutcome::Unreachable(why) => (true, why),
         };
         if is_lost && !self.is_out.swap(true, Relaxed) {
-            tracing::warn!(node = &*self.name, why, "a node of the fleet is left out until it responds");
+            tracing::warn!(
+                node = &*self.name,
+                why,
+                "a node of the fleet is excluded: its URLs belong to the other nodes until it responds"
+            );
         }
     }
 
@@ -184,7 +188,7 @@ impl SiblingNode {
     pub(super) fn readmit(&self) {
         self.failure_count.store(0, Relaxed);
         self.is_out.store(false, Relaxed);
-        tracing::info!(node = &*self.name, "a node of the fleet responds again");
+        tracing::info!(node = &*self.name, "a node of the fleet responds again: it is used");
     }
 }
 
@@ -197,7 +201,7 @@ pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRout
         if let Err(failure) = &resolved
             && was_resolved
         {
-            tracing::warn!(%failure, "the name of the fleet's nodes cannot be resolved: keeping the last addresses");
+            tracing::warn!(%failure, "cannot resolve the name of the fleet (fleet.dns): the known nodes remain in use");
         }
         was_resolved = resolved.is_ok();
         tokio::time::sleep(RESOLVE_INTERVAL).await;
@@ -211,7 +215,7 @@ impl Siblings {
         Ok(())
     }
 
-    /// Replaces the nodes by those with these addresses, if they are others than before.
+    /// Replaces the nodes by those with these addresses, if any address is new or gone.
     fn take_addresses(&self, addresses: Vec<SocketAddr>) {
         let nodes = nodes_of(addresses);
         let before = self.members();
@@ -222,9 +226,9 @@ impl Siblings {
         let listed = ListedNodes { nodes: &nodes, uses_tls: self.uses_tls };
         let Some(members) = SiblingMembers::new(&listed, is_own, before.as_deref()) else { return };
         let names: Vec<&str> = members.names().collect();
-        tracing::info!(nodes = names.join(" "), "the nodes of the fleet changed");
+        tracing::info!(nodes = names.join(" "), "the list of the fleet's nodes changed");
         if members.own_place.is_none() {
-            tracing::warn!("none of them is this node, so it owns no entries");
+            tracing::warn!("this node is not in the list of the fleet's nodes, so it owns no entries: check fleet.dns");
         }
         self.set_members(members);
     }

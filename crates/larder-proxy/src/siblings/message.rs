@@ -98,7 +98,7 @@ impl PeerDifference {
 pub(crate) enum PeerProof {
     /// The response is the node's.
     Given,
-    /// The node refuses requests of this one.
+    /// The other node refuses requests of this node.
     Refused(PeerDifference),
     Missing,
 }

@@ -6,18 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_proxy::{Delay, HostPattern, RateSharing};
+use larder_proxy::{HostPattern, RateLimit, RateSharing};
 
 use crate::support::{Connection, Fixture, Reply};
 
 const RATE: u64 = 40_000;
 const BURST: u64 = 4_000;
 
-fn delay(host: &str, shared: RateSharing) -> Delay {
+fn delay(host: &str, shared: RateSharing) -> RateLimit {
     let hosts: Vec<HostPattern> = vec![host.parse().unwrap()];
     let clients = vec!["127.0.0.0/8".parse().unwrap()];
     let rate = NonZeroU64::new(RATE).unwrap();
-    Delay { name: "slow".to_owned(), clients, hosts, rate, burst_bytes: Some(BURST), shared }
+    RateLimit { name: "slow".to_owned(), clients, hosts, rate, burst_bytes: Some(BURST), shared }
 }
 
 /// Returns a body in which every position has a different content.
@@ -39,7 +39,7 @@ fn slowed(shared: RateSharing) -> Fixture {
                 .echo(),
             _ => Reply::ok(&["Cache-Control: max-age=60"], numbered(20_000)),
         },
-        |config| config.delays = vec![delay("slow.example", shared)],
+        |config| config.rate_limits = vec![delay("slow.example", shared)],
     )
 }
 

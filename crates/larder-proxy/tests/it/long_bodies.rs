@@ -214,8 +214,8 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
 #[test]
 fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
     for (fields, way) in [
-        (TAGGED, "answer   from the cache; the origin supplies the missing part of the body"),
-        (UNTAGGED, "answer   fetched again, because part of its body is missing"),
+        (TAGGED, "outcome  from the cache; the origin supplies the missing part of the body"),
+        (UNTAGGED, "outcome  fetched again, because part of its body is missing"),
     ] {
         let fixture = Fixture::with(
             move |_, _| Reply::ok(fields, body(4 * CHUNK)),
@@ -229,7 +229,7 @@ fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
         let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
         let mut explain = || admin.request("EXPLAIN", "http://site.example/long", &[]).text();
         let whole = explain();
-        assert!(whole.contains("answer   from the cache ("), "{whole}");
+        assert!(whole.contains("outcome  from the cache ("), "{whole}");
         lose(&fixture, "/long", [2]);
         let told = explain();
         assert!(told.contains(way), "{told}");

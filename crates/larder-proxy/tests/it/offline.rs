@@ -74,9 +74,9 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
         assert!(refused.text().contains("this proxy is offline") || method == "HEAD", "{}", refused.text());
     }
     let explained = operate(&fixture, "EXPLAIN http://site.example/stale").text();
-    assert!(explained.contains("answer   from the cache (offline)"), "{explained}");
+    assert!(explained.contains("outcome  from the cache (offline)"), "{explained}");
     let explained = operate(&fixture, "EXPLAIN http://site.example/missing").text();
-    assert!(explained.contains("answer   504, because the origin cannot be contacted (offline)"), "{explained}");
+    assert!(explained.contains("outcome  504, because the origin cannot be contacted (offline)"), "{explained}");
     operate(&fixture, "OFFLINE /on-even-forbidden");
     assert_eq!(fixture.get("/forbidden", &[]).text(), "no");
     assert_eq!(fixture.origin.count(), count, "no origin is contacted");

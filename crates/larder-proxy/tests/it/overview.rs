@@ -235,7 +235,7 @@ fn the_dashboard_explains_a_url_as_the_command_does() {
     };
     let url = "Operator-Url: http://site.example/a\r\n";
     let told = page(&format!("Larder-Operator: dashboard\r\n{url}")).text();
-    assert!(told.contains("stored   in memory: status 200") && told.contains("answer   from the cache"), "{told}");
+    assert!(told.contains("stored   in memory: status 200") && told.contains("outcome  from the cache"), "{told}");
     let command = format!("EXPLAIN http://site.example/a HTTP/1.1\r\nHost: {address}\r\n\r\n");
     assert_eq!(told, ask(&command, "EXPLAIN").text());
     assert_eq!(page(url).status, 403);

@@ -1,7 +1,7 @@
 //! A reqwest client with the cache, and what of reqwest the cache has to bear with.
 
 use crate::{
-    cases::{self, CaseOrigin, Reply},
+    cases::{self, CaseOrigin, Reply, Subject},
     raw_http2::{BODY, ENDS, StreamEnd, serve_frames},
     support::{cache, serve},
 };
@@ -97,12 +97,29 @@ async fn body_of_a_stream_is_stored_only_if_its_end_or_its_length_is_known() {
     }
 }
 
-async fn send(client: &ClientWithMiddleware, request: Request<Bytes>) -> Reply {
-    let request = request.try_into().map_err(|error: reqwest::Error| error.to_string())?;
-    let response = client.execute(request).await.map_err(|error| error.to_string())?;
-    let status = response.status();
-    let headers = response.headers().clone();
-    Ok((status, headers, response.bytes().await.map_err(|error| error.to_string())?))
+/// A client with a cache.
+struct ClientSubject {
+    cache: Cache,
+    client: ClientWithMiddleware,
+    base: String,
+}
+
+impl Subject for ClientSubject {
+    fn base(&self) -> String {
+        self.base.clone()
+    }
+
+    async fn clear(&self) {
+        self.cache.clear().await.unwrap();
+    }
+
+    async fn send(&self, request: Request<Bytes>) -> Reply {
+        let request = request.try_into().map_err(|error: reqwest::Error| error.to_string())?;
+        let response = self.client.execute(request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let headers = response.headers().clone();
+        Ok((status, headers, response.bytes().await.map_err(|error| error.to_string())?))
+    }
 }
 
 async fn check(kind: &str, settings: Settings) {
@@ -112,8 +129,8 @@ async fn check(kind: &str, settings: Settings) {
     let server = Arc::clone(&origin);
     let address = serve(move |request| server.answer(request.method(), request.headers())).await;
     let client = client(HttpCache::builder(cache.clone()).settings(settings).time(move || clock.now()).build());
-    let sent = async |request| send(&client, request).await;
-    let mismatches = cases::mismatches((kind, &cache), &origin, &format!("http://{address}"), sent).await;
+    let subject = ClientSubject { cache, client, base: format!("http://{address}") };
+    let mismatches = cases::mismatches(kind, &subject, &origin).await;
     assert!(mismatches.is_empty(), "{kind}:\n{}", mismatches.join("\n"));
 }
 

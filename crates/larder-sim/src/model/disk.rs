@@ -19,7 +19,7 @@ pub struct DiskWork {
     pub media_bytes: u64,
     /// Transfers that did not continue the one before, so that the head moved.
     pub moves: u64,
-    /// Those of them that a write caused.
+    /// Moves that a write caused.
     pub write_moves: u64,
     /// Time spent on all transfers.
     pub busy_ns: u64,
@@ -51,7 +51,7 @@ pub struct DiskOperation {
     pub at: u64,
     /// The number of bytes.
     pub len_bytes: u64,
-    /// Whether nobody waits for it.
+    /// Whether no request waits for this operation.
     pub is_late: bool,
 }
 

@@ -55,16 +55,15 @@ use crate::{
 use checkpoint::LogCheckpoints;
 use gate::LogGate;
 use index::{IndexShape, LogIndex, SizeClass, VolumeIndex};
-use layout::{FlushedGroups, LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
+use layout::{
+    FlushedGroups, LogState, RESERVE_SEGMENTS_MIN, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable,
+};
 use located::LocatedSets;
 use position_file::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// Free segments below which reclaim begins on any volume: one for reclaim alone, and one of each generation for
-/// entries that are written while reclaim waits for the device.
-const RESERVE_SEGMENTS_MIN: usize = 3;
 /// Number of a volume's segments per segment kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 

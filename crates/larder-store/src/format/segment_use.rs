@@ -21,7 +21,7 @@ pub(crate) struct SegmentUse {
     pub(crate) anchor: u32,
 }
 
-/// The position of a use of a segment in the order of writing. A greater position has the newer records.
+/// The position of a segment's use in time. Of two uses, the one with the greater position holds the newer records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogOrder {
     anchor: u32,

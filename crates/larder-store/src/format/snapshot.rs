@@ -75,7 +75,7 @@ pub(crate) struct SnapshotEntry {
     pub(crate) place: u64,
     /// Length of the record in sectors.
     pub(crate) sectors: u32,
-    /// The number of the write that stored it.
+    /// The number of the write that stored the entry.
     pub(crate) sequence: u32,
     /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,

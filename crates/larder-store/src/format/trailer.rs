@@ -48,7 +48,7 @@ pub(crate) struct TrailerRecord {
     /// Number of 8 KiB blocks to read from here to get the record and the following ones of its group; 0 for the record
     /// alone.
     pub(crate) run_blocks: u8,
-    /// Whether it is read along with the record before it, which is next to it. Long listings do not tell.
+    /// Whether a read of the record before it brings this one. Long listings do not tell.
     pub(crate) follows: bool,
     /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,

@@ -32,9 +32,9 @@ pub struct CheckFindings {
     pub entries: u64,
     /// Total bytes of the entries.
     pub entry_bytes: u64,
-    /// Entries of these that have expired.
+    /// Entries that have expired. `entries` includes them.
     pub expired: u64,
-    /// Entries of these that were invalidated.
+    /// Entries that were invalidated. `entries` includes them.
     pub invalidated: u64,
     /// Records of removals.
     pub removals: u64,

@@ -13,7 +13,7 @@ pub struct EvictedEntry {
     pub head: Bytes,
     /// The entry's body, verified by its checksums.
     pub body: Bytes,
-    /// The hints with which it was stored.
+    /// The hints with which the entry was stored.
     pub hints: Hints,
 }
 

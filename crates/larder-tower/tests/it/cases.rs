@@ -1,11 +1,10 @@
-//! Reads the table of cases (`cases.txt`), plays the origin, and compares what the client gets.
+//! Reads the table of cases (`cases.txt`), plays the origin, and compares what the client of a [`Subject`] gets.
 
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode,
     header::{AGE, DATE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
 };
-use larder_cache::Cache;
 use larder_http::{Timestamp, date::format_http_date};
 use std::{
     fmt,
@@ -16,8 +15,8 @@ use std::{
 };
 
 const TABLE: &str = include_str!("cases.txt");
-/// When every case begins.
-const START_SECS: i64 = 1_800_000_000;
+/// The time at which every case begins.
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// A case of the table.
 struct Case {
@@ -56,7 +55,7 @@ pub(crate) struct CaseOrigin {
 
 impl CaseOrigin {
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_secs(START_SECS + self.passed_secs.load(SeqCst))
+        START.plus_secs(self.passed_secs.load(SeqCst))
     }
 
     /// Returns the answer to a request, or `None` if the connection is to be closed.
@@ -109,28 +108,30 @@ fn body(number: usize) -> Bytes {
 /// A response as a client gets it.
 pub(crate) type Reply = Result<(StatusCode, HeaderMap, Bytes), String>;
 
+/// A cache that is held to the table.
+pub(crate) trait Subject {
+    /// Returns the URL before each path.
+    fn base(&self) -> String;
+
+    /// Forgets all responses.
+    async fn clear(&self);
+
+    /// Sends a request through the cache, and reads the whole response.
+    async fn send(&self, request: Request<Bytes>) -> Reply;
+}
+
 /// Runs all cases for caches of this kind, each with an empty cache. Returns what went wrong.
-pub(crate) async fn mismatches(
-    (kind, cache): (&str, &Cache),
-    origin: &CaseOrigin,
-    base: &str,
-    send: impl AsyncFn(Request<Bytes>) -> Reply,
-) -> Vec<String> {
+pub(crate) async fn mismatches(kind: &str, subject: &impl Subject, origin: &CaseOrigin) -> Vec<String> {
     let mut mismatches = Vec::new();
     for case in cases(kind) {
-        cache.clear().await.unwrap();
-        mismatches.extend(run(&case, origin, base, &send).await.err().map(|mismatch| mismatch.to_string()));
+        subject.clear().await;
+        mismatches.extend(run(&case, subject, origin).await.err().map(|mismatch| mismatch.to_string()));
     }
     mismatches
 }
 
-/// Runs one case with a client, and returns what went wrong. `base` comes before each path.
-async fn run(
-    case: &Case,
-    origin: &CaseOrigin,
-    base: &str,
-    send: &impl AsyncFn(Request<Bytes>) -> Reply,
-) -> Result<(), Mismatch> {
+/// Runs one case, and returns what went wrong.
+async fn run(case: &Case, subject: &impl Subject, origin: &CaseOrigin) -> Result<(), Mismatch> {
     origin.passed_secs.store(0, SeqCst);
     *origin.answer_count.lock().unwrap() = 0;
     for step in &case.steps {
@@ -147,10 +148,10 @@ async fn run(
         let path = words.next().expect("a path");
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = method.parse().expect("a method");
-        *request.uri_mut() = format!("{base}{path}").parse().expect("a URL");
+        *request.uri_mut() = format!("{}{path}", subject.base()).parse().expect("a URL");
         *request.headers_mut() = origin.fields(words.next().unwrap_or_default());
         let sent = request.clone();
-        let reply = send(request).await;
+        let reply = subject.send(request).await;
         let received = origin.received.lock().unwrap().take();
         let number = *origin.answer_count.lock().unwrap();
         if let Err(problem) = check(outcome, &sent, &received, number, &reply) {

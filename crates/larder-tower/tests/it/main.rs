@@ -4,6 +4,7 @@
 mod bodies;
 mod cases;
 mod layer;
+mod layer_subject;
 mod raw_http2;
 mod sharing;
 mod support;

@@ -129,8 +129,8 @@ fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
     show(files, &authority)?;
     if hosts.is_empty() {
         tell!(
-            "larder: warning: this CA can sign for any name, so whoever gets its key can read the traffic of every client \
-             that trusts it with any host; larder ca rotate --host HOST makes one for the hosts that you name"
+            "larder: warning: this CA can sign for any host. Whoever steals its key can read all HTTPS traffic of the \
+             clients that trust it. To limit it to the hosts that you cache, run larder ca rotate --host HOST"
         );
     }
     print_line!("next      make clients trust it: larder ca trust, or larder ca export for other machines")
@@ -140,7 +140,7 @@ fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
     let left = authority.expires_at().duration_since(SystemTime::now()).unwrap_or_default();
     let hosts = match authority.permitted() {
         None => "any".to_owned(),
-        Some(names) => format!("{} and everything below, no other", names.join(", ")),
+        Some(names) => format!("{} and their subdomains only", names.join(", ")),
     };
     print_line!("name      {}", authority.name())?;
     print_line!("file      {}", files.certificate().display())?;

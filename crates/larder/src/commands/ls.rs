@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
-  larder ls                                     100 responses of the store
-  larder ls example.com --sort size             the longest of a host
+  larder ls                                     100 stored responses
+  larder ls example.com --sort size             the largest responses of a host
   larder ls https://example.com/img/ --limit 0  all URLs with this prefix
-  larder ls --sort hits --json                  one object each
+  larder ls --sort hits --json                  one JSON object per response
 
-Columns: length of the body, age, time that it stays fresh (- if stale), hits since it came into memory \
-(- if it is on disk only), status, URL, and the fields that chose the variant. The command reads the \
-whole store, which continues to serve.";
+Columns: size of the body, age, remaining time as fresh (- if stale), hits since it was loaded into \
+memory (- if it is on disk only), status, URL, and the request fields that select the variant. The \
+command reads the whole store, which continues to serve.";
 
 /// The flags of `larder ls`.
 #[derive(Debug, Args)]
@@ -102,8 +102,8 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     let bytes = number(&done["body_bytes"]);
     if listed_count < count {
         let more = match flags.limit {
-            0 => "--sort orders at most that many; list a site or a prefix to see the others",
-            _ => "--limit 0 lists all, --limit N the first N",
+            0 => "--sort sorts at most 100,000 responses; name a host or prefix to list fewer",
+            _ => "--limit 0 lists all of them",
         };
         tell!("larder: listed {} of {}; {more}", size::show_count(listed_count), size::show_count(count));
     }

@@ -86,7 +86,7 @@ const HIDDEN_PATHS: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tm
 
 /// The machine on which the service runs.
 struct Machine<'a> {
-    /// The folder with its files: `/`, or another one in tests.
+    /// The folder that holds the service's files: `/`, or a temporary folder in tests.
     root: PathBuf,
     /// Runs a command of the system.
     execute: &'a dyn Fn(&[&str]) -> io::Result<Output>,

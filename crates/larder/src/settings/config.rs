@@ -5,12 +5,12 @@
 //! with an unknown key, a value of the wrong type or a value out of range is refused, and an error marks each place.
 
 pub(crate) mod build_cache;
-mod delay;
 mod fleet;
 mod key;
 mod listeners;
 mod mirror;
 mod parents;
+mod rate_limit;
 mod rows;
 mod rule;
 mod section;
@@ -137,7 +137,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
     parents::read(&mut top, &mut proxy.parents);
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.policy));
-    proxy.delays = top.numbered_tables("delay", delay::read);
+    proxy.rate_limits = top.numbered_tables("rate_limit", rate_limit::read);
     proxy.policy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read));
     proxy.rules = Rules::new(top.numbered_tables("rule", rule::read));
     proxy.build_caches = top.tables("build_cache", build_cache::read);

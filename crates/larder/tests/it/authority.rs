@@ -52,7 +52,7 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
     }
     assert_eq!(text(&exported.stdout), fs::read_to_string(&certificate).unwrap());
     let shown = text(&shown.stdout);
-    assert!(shown.contains("hosts     pypi.org, debian.org and everything below, no other\n"), "{shown}");
+    assert!(shown.contains("hosts     pypi.org, debian.org and their subdomains only\n"), "{shown}");
     assert!(shown.contains("expires   in 729 days\n"), "{shown}");
     assert!(!text(&made.stderr).contains("warning"), "{}", text(&made.stderr));
     refused(&ca(&home, &["init"]), 1, "a CA already exists");
@@ -65,7 +65,7 @@ fn authority_for_every_name_is_made_with_a_warning() {
     let home = TempDir::new().unwrap();
     let made = ca(&home, &["init"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
-    assert!(text(&made.stderr).contains("warning: this CA can sign for any name"), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains("warning: this CA can sign for any host"), "{}", text(&made.stderr));
     let narrower = ca(&home, &["rotate", "--host", "pypi.org"]);
     assert!(narrower.status.success() && !text(&narrower.stderr).contains("warning"), "{}", text(&narrower.stderr));
 }
@@ -86,12 +86,12 @@ fn rotation_makes_another_for_the_same_hosts() {
         |output: Output| text(&output.stdout).lines().find(|line| line.starts_with("sha256")).map(str::to_owned);
     let first = print(ca(&home, &["init", "--host", "pypi.org"]));
     let second = ca(&home, &["rotate"]);
-    assert!(text(&second.stdout).contains("hosts     pypi.org and everything below"), "{}", text(&second.stdout));
+    assert!(text(&second.stdout).contains("hosts     pypi.org and their subdomains"), "{}", text(&second.stdout));
     let second = print(second);
     assert!(first.is_some() && second.is_some() && first != second);
     assert!(
         text(&ca(&home, &["rotate", "--host", "crates.io"]).stdout)
-            .contains("hosts     crates.io and everything below")
+            .contains("hosts     crates.io and their subdomains")
     );
     assert_eq!(mode(&directory(&home).join("ca.key")), 0o600);
 }

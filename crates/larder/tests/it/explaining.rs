@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Returns the line about the answer that `larder explain` prints for a URL.
 fn answer(home: &TempDir, url: &str) -> String {
     let told = said(home, &["explain", url]);
-    let answer = told.lines().find_map(|line| line.strip_prefix("answer   "));
+    let answer = told.lines().find_map(|line| line.strip_prefix("outcome  "));
     answer.unwrap_or_else(|| panic!("{url}: {told}")).to_owned()
 }
 

@@ -28,7 +28,7 @@ fn commands_find_the_proxy_that_runs_and_take_it_offline_and_back() {
     assert!(offline("on").starts_with("on: no origin is contacted"));
     assert_eq!((larder.get("/a").status, larder.get("/b").status), (200, 504));
     let explained = run(&home, &["explain", "http://www.example.test/b"]);
-    assert!(String::from_utf8_lossy(&explained.stdout).contains("answer   504"), "{}", errors(&explained));
+    assert!(String::from_utf8_lossy(&explained.stdout).contains("outcome  504"), "{}", errors(&explained));
     assert!(offline("off").starts_with("off: "));
     assert_eq!(larder.get("/b").status, 200);
     assert_eq!(origin.count(), 2);

@@ -148,18 +148,18 @@ fn ls_and_show_tell_what_is_stored() {
     let film = format!("{SITE}{}", paths("a")[10]);
     let shown = said(&home, &["show", &film]);
     for told in [
-        "answer   from the cache (lifetime)",
+        "outcome  from the cache (lifetime)",
         "tags     all, a",
         "chunks   3 of 3 stored, 1 MiB each",
         "store.larder (log)",
-        "evicted  when its space is needed",
+        "evicted  when the store needs its space",
         "field    surrogate-key: all a",
     ] {
         assert!(shown.contains(told), "{told}: {shown}");
     }
     said(&home, &["purge", "--soft", "--tag", "a"]);
     let shown = said(&home, &["show", &film]);
-    assert!(shown.contains("purged   softly") && shown.contains("answer   fetched again"), "{shown}");
+    assert!(shown.contains("purged   softly") && shown.contains("outcome  fetched again"), "{shown}");
     said(&home, &["purge", "--tag", "a"]);
     let shown = said(&home, &["explain", &film]);
     assert!(shown.contains("stored   nothing") && shown.contains("purged   the stored response was purged"), "{shown}");

@@ -171,7 +171,7 @@ fn explain_and_purge_ask_the_running_proxy() {
     larder.get("/a");
     let url = "http://www.example.test/a";
     let (code, told) = tell("explain", &[url]);
-    assert!(code == Some(0) && told.contains("answer   from the cache (lifetime)"), "{told}");
+    assert!(code == Some(0) && told.contains("outcome  from the cache (lifetime)"), "{told}");
     let (code, told) = tell("explain", &["--field", "Cache-Control: no-cache", url]);
     assert!(code == Some(0) && told.contains("(request-no-cache)"), "{told}");
     assert_eq!(tell("purge", &[url]), (Some(0), format!("purged: {url}\n")));

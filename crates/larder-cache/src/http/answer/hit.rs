@@ -17,7 +17,7 @@ use larder_http::{
 
 use super::{
     marks::ResponseMarks,
-    query::{AnswerBody, CacheQuery},
+    query::{AnswerBody, AnswerResponse, CacheQuery},
 };
 use crate::{
     http::{
@@ -90,6 +90,29 @@ pub fn answer<F: Fetcher>(
         body_of(entry, portion, chunked)?
     };
     Some(HitAnswer { response: respond(status, fields, body), is_conditional: false })
+}
+
+/// Returns whether a request gets all of a stored response whose body has this length, with the stored head.
+pub fn is_plain(wanted: &HitRequest<'_>, stored: &StoredHead, body_len: usize) -> bool {
+    *wanted.method == Method::GET
+        && stored.status() != StatusCode::NO_CONTENT
+        && conditional::evaluate(wanted.fields, stored) == Precondition::Pass
+        && range::select(wanted.method, wanted.fields, stored, body_len as u64) == RangeOutcome::Whole
+}
+
+impl<F: Fetcher> AnswerResponse<F> {
+    /// Returns the response with all fields but those that belong to the client's connection.
+    pub fn made(self, marks: &ResponseMarks, status: CacheStatus) -> Response<AnswerBody<F>> {
+        match self {
+            Self::Made(response) => response,
+            Self::Plain(plain) => {
+                let mut fields = marks.outgoing_fields(plain.head().fields());
+                marks.put_times(&mut fields, plain.age_secs, status);
+                add(&mut fields, &plain.own);
+                respond(plain.head().status(), fields, AnswerBody::Whole(plain.body))
+            }
+        }
+    }
 }
 
 /// The part of a body that is sent.

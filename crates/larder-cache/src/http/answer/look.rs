@@ -17,7 +17,7 @@ use super::{
     hit,
     marks::ResponseMarks,
     plan::FetchPlan,
-    query::{Answer, AnswerKind, CacheQuery},
+    query::{Answer, AnswerKind, AnswerResponse, CacheQuery},
     reading,
 };
 use crate::http::{
@@ -95,7 +95,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         let Self { http, asked } = self;
         let key = asked.key().expect("only a request with a key asks the cache");
         let SeenResponse { stored, presence, marker, lost } = pinned(|| self.see(key)).await;
-        let is_part = asked.fields().contains_key(header::RANGE) && stored.is_absent();
+        let is_part = asked.has(&header::RANGE) && stored.is_absent();
         let knows_digest = is_part && Box::pin(http.fetcher.knows_digest(asked, key)).await;
         let is_never_stored = asked.is_never_stored();
         let facts = RouteFacts { knows_digest, is_never_stored, ..facts(self.cache(), asked.terms(), key) };
@@ -382,7 +382,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
         let wanted = self.hit(age.age_secs, status);
         let body = presence::attach(&self.http.fetcher, self.asked, &found.key, &found.entry);
-        let response = hit::answer(&wanted, &found.entry, body)?.response;
+        let response = AnswerResponse::Made(hit::answer(&wanted, &found.entry, body)?.response);
         Some(Answer { response, kind: AnswerKind::RefreshFailed, status, is_from_origin: true })
     }
 
@@ -458,8 +458,18 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         let status = continued.map_or(hit, reading::completed);
         let status = if stale { status.because(reason) } else { status };
         let wanted = self.hit(age.age_secs, status);
-        let Some(answered) = hit::answer(&wanted, &found.entry, body) else { return StoredAnswer::ForOrigin };
-        let kind = match (answered.is_conditional, stale, found.from_memory) {
+        let (response, is_conditional) = match &found.entry.body {
+            EntryBody::Whole(bytes)
+                if self.asked.takes_plain() && hit::is_plain(&wanted, &found.entry.head, bytes.len()) =>
+            {
+                (AnswerResponse::stored(&found.entry, bytes, age.age_secs), false)
+            }
+            _ => match hit::answer(&wanted, &found.entry, body) {
+                Some(answered) => (AnswerResponse::Made(answered.response), answered.is_conditional),
+                None => return StoredAnswer::ForOrigin,
+            },
+        };
+        let kind = match (is_conditional, stale, found.from_memory) {
             // Part of the body comes from the origin, so this is not a hit.
             _ if continued.is_some() => AnswerKind::Miss,
             (true, _, _) => AnswerKind::ConditionalHit,
@@ -468,6 +478,6 @@ impl<F: Fetcher> CacheQuery<'_, F> {
             (_, _, false) => AnswerKind::Hit,
         };
         let is_from_origin = continued.is_some();
-        StoredAnswer::Served(Answer { response: answered.response, kind, status, is_from_origin })
+        StoredAnswer::Served(Answer { response, kind, status, is_from_origin })
     }
 }

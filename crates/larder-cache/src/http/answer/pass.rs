@@ -16,7 +16,7 @@ use larder_http::{
 use super::{
     hit::{self, respond},
     plan::FetchPlan,
-    query::{Answer, AnswerBody, AnswerKind, CacheQuery},
+    query::{Answer, AnswerBody, AnswerKind, AnswerResponse, CacheQuery},
 };
 use crate::http::{
     confirmation::{self, Confirmation},
@@ -107,7 +107,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub(super) fn respond(self, passed: PassedResponse<F::Body>, status: CacheStatus) -> Answer<F> {
         let PassedResponse { status: origin_status, fields, body } = passed;
         let fields = self.marks().forwarded_fields(fields, status);
-        let response = respond(origin_status, fields, AnswerBody::Origin(Box::new(body)));
+        let response = AnswerResponse::Made(respond(origin_status, fields, AnswerBody::Origin(Box::new(body))));
         Answer { response, kind: AnswerKind::Miss, status, is_from_origin: true }
     }
 }

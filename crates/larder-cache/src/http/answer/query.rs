@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
-use larder_http::CacheStatus;
+use http::{HeaderMap, Response, StatusCode};
+use larder_http::{CacheStatus, StoredHead};
 
 use crate::http::{
     body::{cursor::BodyCursor, parts::PartsReader},
+    entry::CachedEntry,
     fetcher::Fetcher,
     http_cache::HttpCache,
 };
@@ -22,14 +23,72 @@ pub struct CacheQuery<'a, F: Fetcher> {
 
 /// The answer to a request.
 pub struct Answer<F: Fetcher> {
-    /// The response, with all fields but those that belong to the client's connection.
-    pub response: Response<AnswerBody<F>>,
+    /// The response.
+    pub response: AnswerResponse<F>,
     /// The way in which it was obtained.
     pub kind: AnswerKind,
     /// The content of its field Cache-Status.
     pub status: CacheStatus,
     /// Whether an origin was contacted for it.
     pub is_from_origin: bool,
+}
+
+/// The response of an answer.
+pub enum AnswerResponse<F: Fetcher> {
+    /// A response with all fields but those that belong to the client's connection.
+    Made(Response<AnswerBody<F>>),
+    /// A whole response whose head is not copied yet, for a request that takes one
+    /// ([`ClientRequest::takes_plain`](crate::http::fetcher::ClientRequest::takes_plain)).
+    Plain(PlainResponse),
+}
+
+/// A whole response to a plain GET: a head as it is stored, what the cache adds to it, and the body.
+pub struct PlainResponse {
+    /// The fields for this client alone.
+    pub own: HeaderMap,
+    /// The age in seconds, if the response has one.
+    pub age_secs: Option<u64>,
+    /// The whole body.
+    pub body: Bytes,
+    head: PlainHead,
+}
+
+/// The owner of a plain response's head.
+enum PlainHead {
+    Stored(Arc<CachedEntry>),
+    Arrived(Arc<StoredHead>),
+}
+
+impl PlainResponse {
+    /// Returns the stored head.
+    #[inline]
+    pub fn head(&self) -> &StoredHead {
+        match &self.head {
+            PlainHead::Stored(entry) => &entry.head,
+            PlainHead::Arrived(head) => head,
+        }
+    }
+}
+
+impl<F: Fetcher> AnswerResponse<F> {
+    /// Creates the response that an entry with this body is.
+    pub(super) fn stored(entry: &Arc<CachedEntry>, body: &Bytes, age_secs: u64) -> Self {
+        let head = PlainHead::Stored(Arc::clone(entry));
+        Self::Plain(PlainResponse { own: HeaderMap::new(), age_secs: Some(age_secs), body: body.clone(), head })
+    }
+
+    /// Creates a response that has just arrived. `own` are its fields for this client alone.
+    pub(super) fn arrived(head: &Arc<StoredHead>, own: HeaderMap, body: &Bytes, age_secs: Option<u64>) -> Self {
+        Self::Plain(PlainResponse { own, age_secs, body: body.clone(), head: PlainHead::Arrived(Arc::clone(head)) })
+    }
+
+    /// Returns the status of the response.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Made(response) => response.status(),
+            Self::Plain(plain) => plain.head().status(),
+        }
+    }
 }
 
 /// The ways in which the cache answers.

@@ -19,7 +19,7 @@ use super::{
     hit::{self, BodyPortion},
     pass::{PassedResponse, with_origin_status},
     plan::FetchPlan,
-    query::{Answer, AnswerBody, AnswerKind, CacheQuery},
+    query::{Answer, AnswerBody, AnswerKind, AnswerResponse, CacheQuery},
 };
 use crate::http::{
     body::{continuation::ContinuedBody, open_body::OpenBody},
@@ -223,7 +223,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
             hit::add(fields, &kept.own);
         }
         let is_from_origin = from_origin;
-        Ok(Ok(Answer { response: answered.response, kind, status, is_from_origin }))
+        Ok(Ok(Answer { response: AnswerResponse::Made(answered.response), kind, status, is_from_origin }))
     }
 
     /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
@@ -233,23 +233,29 @@ impl<F: Fetcher> FlightReading<'_, F> {
         open: &OpenHead<F>,
         age_secs: Option<u64>,
         cache_status: CacheStatus,
-    ) -> Option<Response<AnswerBody<F>>> {
+    ) -> Option<AnswerResponse<F>> {
         let marks = self.by.marks();
         let request_fields = self.by.asked.fields();
-        match conditional::evaluate(request_fields, &open.head) {
+        if let OpenBody::Whole(bytes) = &open.body
+            && self.by.asked.takes_plain()
+            && hit::is_plain(&self.by.hit(0, cache_status), &open.head, bytes.len())
+        {
+            let own = if reader.is_first() { open.own.clone() } else { HeaderMap::new() };
+            return Some(AnswerResponse::arrived(&open.head, own, bytes, age_secs));
+        }
+        let response = match conditional::evaluate(request_fields, &open.head) {
             Precondition::Pass => {
                 let mut fields = marks.outgoing_fields(open.head.fields());
                 marks.put_times(&mut fields, age_secs, cache_status);
                 if reader.is_first() {
                     hit::add(&mut fields, &open.own);
                 }
-                self.arriving_response(open, fields).await
+                self.arriving_response(open, fields).await?
             }
-            Precondition::NotModified => {
-                Some(hit::not_modified((marks, request_fields), &open.head, age_secs, cache_status))
-            }
-            Precondition::Failed => None,
-        }
+            Precondition::NotModified => hit::not_modified((marks, request_fields), &open.head, age_secs, cache_status),
+            Precondition::Failed => return None,
+        };
+        Some(AnswerResponse::Made(response))
     }
 
     /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
@@ -296,7 +302,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
                     hit::add(answered.response.headers_mut(), &found.own);
                 }
                 let kind = if continued.is_some() { AnswerKind::Miss } else { AnswerKind::RefreshUnmodified };
-                Ok(Answer { response: answered.response, kind, status, is_from_origin: true })
+                let response = AnswerResponse::Made(answered.response);
+                Ok(Answer { response, kind, status, is_from_origin: true })
             }
             None => by.pass(sharing.forward).await,
         })
@@ -308,13 +315,14 @@ impl<F: Fetcher> FlightReading<'_, F> {
         let asked = by.asked;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
         let cache_status = status_of(sharing, status, false).because(reason);
-        let is_partial = asked.fields().contains_key(header::RANGE);
+        let is_partial = asked.has(&header::RANGE);
         if is_partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             // The fetch requested more than the client wants, in order to store it. Only the client's part is needed
             // now.
             drop(body);
             by.pass(cache_status).await
         } else if let Some(response) = self.unmodified(status, &fields, cache_status) {
+            let response = AnswerResponse::Made(response);
             Ok(Answer { response, kind: AnswerKind::Miss, status: cache_status, is_from_origin: true })
         } else {
             Ok(by.respond(PassedResponse { status, fields, body }, cache_status))

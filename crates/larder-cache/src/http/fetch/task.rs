@@ -172,10 +172,12 @@ impl<F: Fetcher> Fetch<F> {
     fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
         let fields = self.asked.fields();
         let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
-        if self.before.is_some() || names.iter().any(|name| fields.get_all(name).iter().count() > 1) {
+        let is_repeated = |name| self.asked.has(name) && fields.get_all(name).iter().count() > 1;
+        if self.before.is_some() || names.iter().any(is_repeated) {
             return Vec::new();
         }
-        names.into_iter().filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
+        let present = names.into_iter().filter(|name| self.asked.has(name));
+        present.filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
     /// Asks the origin whether a stored response is still valid. Returns `false` if the reply concerns another

@@ -44,7 +44,7 @@ impl ChunkMap {
         is_whole || self.parts.iter().any(|part| span.contains(&part.start))
     }
 
-    /// Returns when the store is too slow for the oldest write of a chunk.
+    /// Returns the time from which the oldest write of a chunk counts as too slow.
     pub(in crate::object) fn overdue_at(&self) -> Option<Tick> {
         self.storing.iter().map(|(_, overdue_at)| *overdue_at).min()
     }

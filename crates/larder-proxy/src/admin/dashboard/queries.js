@@ -105,7 +105,7 @@ function showReason(why) {
 function showSteps(told) {
   const steps = told.split("\n").filter((line) => line.trim()).flatMap((line) => {
     const [label, words] = [line.slice(0, 9).trim(), line.slice(9).trim()];
-    return [make("dt", {}, label), make("dd", label === "answer" ? { class: "main" } : {}, words)];
+    return [make("dt", {}, label), make("dd", label === "outcome" ? { class: "main" } : {}, words)];
   });
   put("explained", ...steps);
   $("explained").hidden = steps.length === 0;

@@ -47,10 +47,14 @@ pub(super) struct SendingResponse {
 impl SendingResponse {
     /// Encodes the head of a response.
     pub(super) fn new(response: Response<ResponseBody>, terms: ResponseTerms) -> Self {
-        let (parts, body) = response.into_parts();
+        let (parts, mut body) = response.into_parts();
         let opens_tunnel = terms.is_connect && parts.status.is_success();
-        let mut head = scratch();
-        push_status_line(&mut head, terms.version, parts.status);
+        let mut head = body.take_lines();
+        let has_lines = !head.is_empty();
+        if !has_lines {
+            head = scratch();
+            push_status_line(&mut head, terms.version, parts.status);
+        }
         for (name, value) in &parts.headers {
             if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
                 push_field(&mut head, name, value);
@@ -71,7 +75,8 @@ impl SendingResponse {
         if !(switches || says_close) {
             push_persistence(&mut head, terms.version, closes);
         }
-        if !parts.headers.contains_key(DATE) {
+        // A stored head has a Date.
+        if !has_lines && !parts.headers.contains_key(DATE) {
             push_field(&mut head, &DATE, &clock::date());
         }
         head.extend_from_slice(b"\r\n");

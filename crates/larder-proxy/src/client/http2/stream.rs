@@ -121,7 +121,7 @@ impl Future for StreamTask {
                 }
                 Ok(None) => return Poll::Ready(()),
                 Err(error) => {
-                    tracing::debug!(%error, "a stream ended before its response");
+                    tracing::debug!(%error, "cannot send a response: its HTTP/2 stream has ended");
                     return Poll::Ready(());
                 }
             }

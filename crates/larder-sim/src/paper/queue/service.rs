@@ -149,7 +149,7 @@ struct DiskQueue {
 #[derive(Clone, Copy)]
 struct QueuedOperation {
     operation: DiskOperation,
-    /// The request that waits for it.
+    /// The request that waits for this operation.
     request: Option<usize>,
 }
 

@@ -56,7 +56,7 @@ impl RunNumbers {
         self.next == self.end
     }
 
-    /// Returns whether it is time to reserve more.
+    /// Returns whether so few numbers are left that more should be reserved.
     pub(crate) fn are_scarce(&self) -> bool {
         self.end - self.next < self.batch / 2
     }

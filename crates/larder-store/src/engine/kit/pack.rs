@@ -52,7 +52,7 @@ pub(crate) struct SealedPack {
     pub(crate) sequence: u32,
     pub(crate) buffer: Arc<AlignedBuffer>,
     pub(crate) listings: Vec<PackedRecord>,
-    /// Number of times the device refused it.
+    /// Number of times that the device refused the pack.
     pub(crate) failures: u8,
 }
 

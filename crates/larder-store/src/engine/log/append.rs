@@ -3,9 +3,12 @@
 //! Invariant: a record and its slot appear together, under the log's lock.
 
 use super::{
-    LogEngine, RESERVE_SEGMENTS_MIN,
+    LogEngine,
     index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
-    layout::{AppendRole, AppendedRecord, FlushedGroups, LogState, LogTransfer, LostRecord, MovedRecord, place_after},
+    layout::{
+        AppendRole, AppendedRecord, FlushedGroups, LogState, LogTransfer, LostRecord, MovedRecord,
+        RESERVE_SEGMENTS_MIN, place_after,
+    },
     parts::ClientAppender,
     read::{RecognizedEntries, RecordAge},
 };

@@ -69,7 +69,7 @@ pub(super) struct LogCheckpoints {
 struct CheckpointShared {
     /// `None` while a task is advancing it.
     state: Option<CheckpointState>,
-    /// Tasks waiting until it is put back.
+    /// Tasks that wait until `state` is put back.
     waiting: TaskWaiters,
 }
 

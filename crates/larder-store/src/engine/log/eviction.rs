@@ -27,7 +27,7 @@ pub(crate) struct EvictionCandidate {
     pub(crate) listing: TrailerRecord,
     /// Number of hits.
     pub(crate) hits: u8,
-    /// Whether a reader protects it.
+    /// Whether a reader protects the entry.
     pub(crate) held: bool,
     /// Set if the entry must be kept.
     pub(crate) pinned: bool,

@@ -52,6 +52,9 @@ const BUFFERED_QUARTERS: u64 = 3;
 /// Smallest unit on volumes of small segments, whose units have half a segment. In a shorter one, header and padding
 /// would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
+/// Free segments below which reclaim begins on any volume: one for reclaim alone, and one of each generation for
+/// entries that are written while reclaim waits for the device.
+pub(crate) const RESERVE_SEGMENTS_MIN: usize = 3;
 /// The last sequence that may be used.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
 /// From this sequence on, the volume's next start must restart the numbering. The sequences left suffice for the
@@ -143,7 +146,7 @@ pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
     /// Sectors that the record touches.
     pub(crate) sectors: u64,
-    /// The unit that holds it, for [`LogState::is_pending`].
+    /// The unit that holds the record, for [`LogState::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
 }

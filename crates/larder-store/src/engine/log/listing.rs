@@ -25,7 +25,7 @@ const AHEAD_BYTES: u64 = 1 << 20;
 #[derive(Default)]
 pub(super) struct ListedRecords {
     pub(super) records: Vec<TrailerRecord>,
-    /// Whether records before these may be missing.
+    /// Whether the listing may lack earlier records.
     pub(super) is_cut: bool,
 }
 

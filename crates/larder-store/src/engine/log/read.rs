@@ -3,7 +3,8 @@
 //! Invariant: an entry is returned only if its record's checksum matches, its key is the requested one, no possibly
 //! newer record of that key is damaged, and no invalidation covers it. Cost: an index lookup and one device read of the
 //! size that the slot gives (from memory while the record is dirty), which is that of its group if it is the first of
-//! one ([`super::groups`]). Another read is needed if another key has the same address: 0.2% of the hits of a full index.
+//! one ([`super::groups`]). Another read is needed if another key has the same address: 0.2% of the hits of a full
+//! index.
 
 use super::{
     LogEngine,

@@ -9,11 +9,11 @@
 //! read once, from start to end.
 
 use super::{
-    LogEngine, RESERVE_SEGMENTS_MIN,
+    LogEngine,
     discovery::{DiscoveredSegments, discover},
     index::{IndexSlot, LoadedRecord, LogIndex, SizeClass},
     layout::{
-        SEQUENCE_LAST, SEQUENCE_NEAR_END,
+        RESERVE_SEGMENTS_MIN, SEQUENCE_LAST, SEQUENCE_NEAR_END,
         checkpoint::{CheckpointArea, CheckpointPlaces},
         unknown_count_max,
     },

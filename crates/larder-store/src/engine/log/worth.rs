@@ -50,9 +50,9 @@ struct LearnedWorth {
     earnings: QuarterEarnings,
     /// Number of the present epoch.
     epoch: u32,
-    /// The sequence with which it began.
+    /// The sequence with which the present epoch began.
     epoch_sequence: u32,
-    /// The sequence up to which the earnings were counted.
+    /// The sequence up to which `earnings` counts the hits.
     counted_sequence: u32,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct PendingWrite {
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
-    /// Sectors that may still be evicted to get contiguous room.
+    /// Sectors that the search for contiguous room may still evict for this record.
     pub(super) evictable: u64,
     /// The record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,

@@ -19,9 +19,9 @@ pub(super) struct DirtyEntry {
     pub(super) sectors: u32,
     /// The place; `None` while it waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
-    /// Writes with a piece of it that have not completed.
+    /// Writes of this entry's pieces that have not completed.
     pub(super) pieces_left: u32,
-    /// Whether one of these writes failed.
+    /// Whether the write of one of its pieces failed.
     pub(super) failed: bool,
     /// Set if it was removed, replaced or evicted in the meantime.
     pub(super) dropped: bool,

@@ -35,7 +35,7 @@ pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,
     /// Length of its record in sectors; less than 4096.
     pub(crate) sectors: u32,
-    /// The number of the write that stored it.
+    /// The number of the write that stored the entry.
     pub(crate) sequence: u32,
     /// Unix time in seconds after which it is expired; 0 means never. The map returns it rounded up.
     pub(crate) expires_at: u32,

@@ -16,7 +16,7 @@ use std::{io, sync::Arc};
 
 /// The place at which an entry was found.
 pub(super) struct FoundOnMap {
-    /// The number of the write that stored it.
+    /// The number of the write that stored the entry.
     pub(super) sequence: u32,
     /// The record, while it is not yet on the device.
     pub(super) dirty: Option<Bytes>,

@@ -37,7 +37,7 @@ struct ReadBin {
     offset_bytes: u64,
 }
 
-/// A key and the set it belongs to.
+/// A key, and the set of the table to which it belongs.
 #[derive(Clone, Copy)]
 pub(super) struct LookupTarget<'a> {
     pub(super) key: &'a [u8],
@@ -82,8 +82,10 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns the changes of the set of `key`'s entry, according to the header of its bin. For a long entry, also
-    /// checks that the ring has not overwritten the remainder, without reading it.
+    /// Returns the change count of the set that holds `key`'s entry, or `None` if there is no entry.
+    ///
+    /// Reads only the header of the entry's bin. For a long entry, also checks that the ring has not overwritten the
+    /// remainder, without reading it.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<u32>> {
         self.volume.check_open()?;
         let target = self.target(key);

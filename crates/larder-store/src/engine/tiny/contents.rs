@@ -129,7 +129,7 @@ pub(super) struct SetDirectory {
 /// A listed entry of a set.
 pub(super) enum SetListing {
     Compact(CompactListing),
-    /// As earlier versions wrote it.
+    /// A record in the form that earlier versions wrote.
     Packed(PackedRecord),
 }
 
@@ -162,7 +162,7 @@ impl SetListing {
         }
     }
 
-    /// Returns whether it can be the entry of a key.
+    /// Returns whether this record can be the entry of `key`.
     pub(super) fn may_be(&self, volume: VolumeId, set: &[u8], key: &[u8], hash: FullHash) -> bool {
         match self {
             Self::Packed(listing) => listing.key_hash == hash.key_hash(),

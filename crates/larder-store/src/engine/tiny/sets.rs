@@ -176,7 +176,7 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Words of a set from which on they have more hit bits.
+/// Number of words from which a set has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits for each word.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 

@@ -93,8 +93,8 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
         "Networks of balancers and proxies in front whose statements about their client are believed: the field \
-         `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, delays, the log \
-         and forwarded fields then use that client. From elsewhere the field is ignored and a PROXY header is refused. \
+         `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate limits, the \
+         log and forwarded fields then use that client. From elsewhere the field is ignored and a PROXY header is refused. \
          See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
         "The field in which trusted proxies name the client. Choose the one that yours write: most pass on the other \

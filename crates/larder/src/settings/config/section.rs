@@ -351,7 +351,7 @@ fn help_elsewhere(section: &str, key: &str) -> Option<String> {
     key_for_peer(section, key).map(str::to_owned).or_else(|| table::place_beyond_site(section, key))
 }
 
-/// Returns what to write instead of a key that other proxies have at the top of their files.
+/// Returns what to write instead of a key that other proxies, or earlier versions, have at the top of their files.
 fn key_for_peer(section: &str, key: &str) -> Option<&'static str> {
     match (section, key) {
         ("", "port" | "http_port") => Some("write `listen`, such as listen = [\"127.0.0.1:3128\"]"),
@@ -359,6 +359,7 @@ fn key_for_peer(section: &str, key: &str) -> Option<&'static str> {
             "for one server, write `origin`, such as origin = \"http://127.0.0.1:9000\"; for several, write a [[site]] \
              with `hosts` and `origin` for each",
         ),
+        ("", "delay") => Some("it is now called [[rate_limit]], with the same keys"),
         _ => None,
     }
 }
@@ -423,6 +424,7 @@ mod tests {
             ("http_port", "write `listen`"),
             ("upstream", "write `origin`"),
             ("proxy_pass", "write `origin`"),
+            ("delay", "[[rate_limit]]"),
         ] {
             check(&format!("{key} = 1"), &format!("unknown key `{key}`"), key, help);
         }

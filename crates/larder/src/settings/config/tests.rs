@@ -64,17 +64,17 @@ name = \"nothing\"
 }
 
 #[test]
-fn delays_say_who_gets_how_much() {
+fn rate_limits_name_clients_and_rate() {
     let text =
-        "[[delay]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
-    let delay = parse(text).unwrap().proxy.delays.remove(0);
-    assert_eq!(delay.to_string(), "delay 1: 2000000 bytes per second for each client of 10.0.0.0/8");
+        "[[rate_limit]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
+    let limit = parse(text).unwrap().proxy.rate_limits.remove(0);
+    assert_eq!(limit.to_string(), "rate limit 1: 2000000 bytes per second for each client of 10.0.0.0/8");
     for (text, place, problem) in [
-        ("[[delay]]\nname = \"x\"\n", "[[delay]]", "rate"),
-        ("[[delay]]\nrate = \"0\"\n", "\"0\"", "not a rate"),
-        ("[[delay]]\nrate = \"1000\"\n", "[[delay]]", "at least 1024"),
-        ("[[delay]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[delay]]", "must name networks"),
-        ("[[delay]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "unknown value for `for`"),
+        ("[[rate_limit]]\nname = \"x\"\n", "[[rate_limit]]", "rate"),
+        ("[[rate_limit]]\nrate = \"0\"\n", "\"0\"", "not a rate"),
+        ("[[rate_limit]]\nrate = \"1000\"\n", "[[rate_limit]]", "at least 1024"),
+        ("[[rate_limit]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[rate_limit]]", "must name networks"),
+        ("[[rate_limit]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "unknown value for `for`"),
     ] {
         let wrong = parse(text).unwrap_err();
         assert!(wrong.problem.contains(problem) && text[wrong.span].contains(place), "{text}: {}", wrong.problem);

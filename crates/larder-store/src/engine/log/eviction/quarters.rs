@@ -60,7 +60,7 @@ impl QuarterHits {
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
     hits: [f64; 2],
-    /// Sectors that could get hits, multiplied by the number of segments begun meanwhile.
+    /// Sectors that could get hits, times the number of segments that were begun while they could.
     exposure: [f64; 2],
     reclaimed_count: u32,
     probation_share: f64,

@@ -110,8 +110,8 @@ impl LogState {
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
-    /// Returns all segments: the free ones in the order of their next use, that of the buffered groups, then the others,
-    /// oldest first.
+    /// Returns all segments: the free ones in the order of their next use, that of the buffered groups, then the
+    /// others, oldest first.
     pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
         let open = self.open_segments().map(|open| open.segment);
         let used = self.sealed.iter().flatten().copied().chain(open);

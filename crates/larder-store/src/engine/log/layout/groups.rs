@@ -12,13 +12,12 @@
 //! HashCache (NSDI 2009), which buffers each group.
 
 use super::{
-    AppendRole, AppendedRecord, LogState, SEQUENCE_LAST,
+    AppendRole, AppendedRecord, LogState, RESERVE_SEGMENTS_MIN, SEQUENCE_LAST,
     open::{AppendPlace, BufferedRecord},
     syncing::unsynced_count_max,
 };
 use crate::{
     clock::ClockMoment,
-    engine::log::RESERVE_SEGMENTS_MIN,
     format::{
         SegmentRow, SegmentUse,
         record::{RecordKind, RecordParts},
@@ -45,7 +44,7 @@ const GROUP_DIVISOR: u64 = 4;
 /// Divisor of a segment's length that gives the most bytes of a buffered record. The end of a segment may stay empty by
 /// that length.
 const RECORD_DIVISOR: u64 = 16;
-/// Bytes that a record may take besides its own: the gap before it, and its listing.
+/// Most bytes that a record adds to its own: the gap before it, and its listing.
 const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
 /// The sequence of the segment that gives places to buffered records. Their order is after all others of their key.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;

@@ -203,8 +203,8 @@ impl OpenSegment {
         })
     }
 
-    /// Appends a buffered record, as [`Self::append`] does. With `follows`, it is read along with the one before it,
-    /// unless a unit or a gap is between them.
+    /// Appends a buffered record, as [`Self::append`] does. With `follows`, one read fetches it and the record
+    /// before it, unless a unit's end or a gap separates them.
     pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,

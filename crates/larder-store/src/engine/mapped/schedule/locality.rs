@@ -23,7 +23,7 @@ struct SiteBuffer {
     /// Sequences and lengths of the writes that wait, in order.
     writes: Vec<(u32, u64)>,
     len_bytes: u64,
-    /// The turn in which it was last written to.
+    /// The turn in which a write was last added to the buffer.
     last_turn: u64,
     opened_at: Duration,
 }

@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// The writes with a piece in it, by their sequence.
+    /// The sequences of the writes that have a piece in the packet.
     pub(crate) writes: Vec<u32>,
 }
 

@@ -182,19 +182,19 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("build_cache.origin", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
         "Another build cache, which is asked for results that are missing here. It is never written to, and while it does \
          not respond, they are misses."),
-    row!("delay.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
+    row!("rate_limit.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
         "Bytes per second that clients receive. See [Rate limits](#rate-limits)."),
-    row!("delay.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",
+    row!("rate_limit.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",
         "The clients that share the rate: `\"all\"`, `\"each network\"` of those listed, or `\"each client\"` for \
          a rate per client (for IPv6, per /64 network)."),
-    row!("delay.clients", "", List, "", Prose("all"), Reload, "[\"10.0.1.0/24\"]",
+    row!("rate_limit.clients", "", List, "", Prose("all"), Reload, "[\"10.0.1.0/24\"]",
         "Networks of the clients to limit."),
-    row!("delay.hosts", "", List, "", Prose("all"), Reload, "[\"*.video.example\"]",
+    row!("rate_limit.hosts", "", List, "", Prose("all"), Reload, "[\"*.video.example\"]",
         "Hosts to limit, as clients name them, such as `*.video.example`."),
-    row!("delay.burst", "", Size, "", Prose("one second's worth"), Reload, "\"20MB\"",
+    row!("rate_limit.burst", "", Size, "", Prose("one second's worth"), Reload, "\"20MB\"",
         "Bytes sent at full speed after a pause. More: short pages are not slowed. Less: the uplink is shared \
          more evenly."),
-    row!("delay.name", "", Text, "", Prose("its position"), Reload, "\"video\"",
+    row!("rate_limit.name", "", Text, "", Prose("its position"), Reload, "\"video\"",
         "Name that `larder explain` shows."),
     row!("log.access", "--access-log", Text, "", Prose("none"), Reload, "\"/var/log/larder/access.log\"",
         "Access log file; `-` is standard output. To rotate it, move the file and send SIGUSR1.",
@@ -340,7 +340,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.limits.stall = duration(v)?),
     row!("limits.body_rate", "", Rate, "", Toml("500"), Reload, "\"1KiB\"",
         "Minimum bytes per second of a request body until the origin starts to respond; slower ones get 408. \
-         Higher drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
+         A higher rate drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
          off. Does not apply to tunnels, WebSocket, or requests without a body."
         => site |p, v| p.limits.body_rate = bytes(v)?),
     row!("limits.body_grace", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",

@@ -6,15 +6,16 @@ use ipnet::IpNet;
 
 use super::HostPattern;
 
-/// A limit on the rate at which clients receive responses, like Squid's delay pools. Every rule that matches client and
-/// host applies.
+/// A limit on the rate at which clients receive responses, like Squid's delay pools.
+///
+/// All limits that match the client and the host apply, so the slowest one decides.
 #[derive(Clone, Debug)]
-pub struct Delay {
+pub struct RateLimit {
     /// Name in logs and metrics.
     pub name: String,
-    /// Networks of the clients that the rule applies to. If empty, it applies to all clients.
+    /// Networks of the clients that the limit applies to. If empty, it applies to all clients.
     pub clients: Vec<IpNet>,
-    /// Hosts that the rule applies to, by the names that clients use. If empty, it applies to all hosts.
+    /// Hosts that the limit applies to, by the names that clients use. If empty, it applies to all hosts.
     pub hosts: Vec<HostPattern>,
     /// Bytes per second, counting bodies and tunneled bytes.
     pub rate: NonZeroU64,
@@ -37,24 +38,24 @@ pub enum RateSharing {
     Client,
 }
 
-impl Delay {
-    /// Returns the error in the rule, if there is one.
+impl RateLimit {
+    /// Returns the error in the limit, if there is one.
     pub fn fault(&self) -> Option<String> {
         let Self { name, rate, .. } = self;
         if rate.get() < RATE_MIN {
-            return Some(format!("a delay's rate must be at least {RATE_MIN} bytes per second: {name}"));
+            return Some(format!("a rate limit must be at least {RATE_MIN} bytes per second: {name}"));
         }
         let names_none = self.shared == RateSharing::Network && self.clients.is_empty();
-        names_none.then(|| format!("a delay for each network must name networks: {name}"))
+        names_none.then(|| format!("a rate limit for each network must name networks in `clients`: {name}"))
     }
 
-    /// Returns whether the rule applies to this host, given in normal form.
+    /// Returns whether the limit applies to this host, given in normal form.
     pub(crate) fn is_for_host(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches_normal(host))
     }
 }
 
-impl fmt::Display for Delay {
+impl fmt::Display for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = match self.shared {
             RateSharing::Together => "all",

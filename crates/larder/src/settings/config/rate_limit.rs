@@ -1,19 +1,19 @@
-//! Reads a `[[delay]]` section of the configuration file, which limits the rate of responses to clients.
+//! Reads a `[[rate_limit]]` section of the configuration file, which limits the rate of responses to clients.
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
     values::bytes,
 };
 use crate::ground::value::{self, BadValue};
-use larder_proxy::{Delay, RateSharing};
+use larder_proxy::{RateLimit, RateSharing};
 
-/// Reads a section. A delay without a name gets one from `number`.
-pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
+/// Reads a section. A limit without a name gets one from `number`.
+pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<RateLimit, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", super::rule::name));
     let rate = section.take("rate", |value| value.parsed("a rate", value::rate));
     let help = "give bytes per second, such as rate = \"2MB\"";
-    let delay = Delay {
-        name: name.unwrap_or_else(|| format!("delay {number}")),
+    let limit = RateLimit {
+        name: name.unwrap_or_else(|| format!("rate limit {number}")),
         clients: section.take("clients", |value| value.each("a network", value::network)).unwrap_or_default(),
         hosts: section.take("hosts", |value| value.each("a host", value::host_pattern)).unwrap_or_default(),
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
@@ -22,11 +22,11 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Del
             .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))
             .unwrap_or_default(),
     };
-    if let Some(fault) = delay.fault() {
-        let help = "give a delay such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
+    if let Some(fault) = limit.fault() {
+        let help = "give a limit such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
         return Err(section.refused(BadValue::new(fault, help)));
     }
-    Ok(delay)
+    Ok(limit)
 }
 
 fn sharing(text: &str) -> Result<RateSharing, BadValue> {

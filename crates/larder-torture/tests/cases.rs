@@ -1,0 +1,48 @@
+//! Holds a simulated HTTP cache to the table of cases: larder-tower above a device in memory, on one thread, in virtual
+//! time.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../larder-tower/tests/it/cases.rs"]
+mod cases;
+#[path = "../../larder-tower/tests/it/layer_subject.rs"]
+mod layer_subject;
+
+use cases::CaseOrigin;
+use larder_cache::Cache;
+use larder_device::{Device, FaultPlan, FaultyDevice};
+use larder_http::Settings;
+use larder_store::Clock;
+use larder_torture::drive;
+use layer_subject::LayerSubject;
+use std::{sync::Arc, time::Duration};
+
+const DISK_BYTES: u64 = 16 << 20;
+
+#[test]
+fn simulated_private_cache_keeps_to_the_table() {
+    check("private", Settings::private());
+}
+
+#[test]
+fn simulated_shared_cache_keeps_to_the_table() {
+    check("shared", Settings::default());
+}
+
+fn check(kind: &str, settings: Settings) {
+    let directory = tempfile::tempdir().unwrap();
+    let device = Arc::new(FaultyDevice::new(DISK_BYTES, 1, FaultPlan::default()));
+    let cache = Cache::builder(directory.path())
+        .disk(DISK_BYTES)
+        .memory("16MB")
+        .configure_store(|options| {
+            options.clock = Clock::manual(Duration::from_secs(1_800_000_000));
+            options.background = false;
+        })
+        .device(Arc::clone(&device) as Arc<dyn Device>)
+        .open()
+        .unwrap();
+    let origin = Arc::new(CaseOrigin::default());
+    let subject = LayerSubject::new(cache, settings, &origin);
+    let mismatches = drive(&device, cases::mismatches(kind, &subject, &origin)).unwrap();
+    assert!(mismatches.is_empty(), "{kind}:\n{}", mismatches.join("\n"));
+}
