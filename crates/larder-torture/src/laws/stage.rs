@@ -163,11 +163,20 @@ impl Stage {
             actor.manner = Manner::Stays;
             actor.stands = None;
         }
+        let mut steps_left = REST_STEPS_MAX;
         loop {
             self.run_all()?;
             if !self.device.turn() && !self.let_tasks_run() {
-                let Some(by) = self.timers.next() else { return Ok(()) };
-                self.advance(by.min(STEP));
+                let by = match self.timers.next() {
+                    Some(by) => by.min(STEP),
+                    // A task of the cache may wait for a time-out of its own.
+                    None if steps_left > 0 && self.task_count() > 0 => {
+                        steps_left -= 1;
+                        STEP
+                    }
+                    None => return Ok(()),
+                };
+                self.advance(by);
             }
         }
     }
@@ -361,5 +370,7 @@ const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(500);
 /// Number of such steps after which nobody can wait for the time any more.
 const IDLE_COUNT_MAX: u32 = 40;
+/// Most steps of time for tasks of the cache that have not ended: a minute.
+const REST_STEPS_MAX: u32 = 120;
 /// Looks at the tasks before they count as waiting, for each of them.
 const TASK_ROUNDS: usize = 3;

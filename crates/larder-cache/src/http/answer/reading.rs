@@ -293,7 +293,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         let entry = &found.entry;
         let presence = Box::pin(presence::look(&by.http.fetcher, asked, &found.key, entry)).await;
         let ReadyAnswer { body, continued } = presence.ready().await?;
-        let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
+        let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, !is_first), completed);
         let age_secs = by.age_of(&entry.head).age_secs;
         let wanted = by.hit(age_secs, status);
         Some(match hit::answer(&wanted, entry, body) {

@@ -11,12 +11,12 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, Weak},
     task::{Context, Poll, Waker},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::object::{Core, Event, ReadEnd, RunId, Sizes, Tick};
 use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 use super::{
     fill::{Fill, FillPlan},
@@ -291,7 +291,7 @@ impl<F: Fetcher> LongBody<F> {
     fn begin_timer(self: &Arc<Self>, tick: Tick) -> Option<Event<BodyHead>> {
         let runtime = Handle::try_current().ok()?;
         let body = Arc::downgrade(self);
-        let end = tokio::time::Instant::from_std(self.created + Duration::from_millis(tick.0));
+        let end = self.created + Duration::from_millis(tick.0);
         let timer = runtime.spawn(async move {
             tokio::time::sleep_until(end).await;
             if let Some(body) = Weak::upgrade(&body) {

@@ -259,9 +259,8 @@ impl ResponseModel {
         if is_own && (said.is_hit || said.is_collapsed) {
             return Err(format!("law 12: key {key}: response {number} was sent for this call: {said:?}"));
         }
-        let may_be_stored = matches!(sent.resource.rule, Rule::MaxAge { .. } | Rule::NoCache)
-            && call.shape != Shape::Authorized
-            && !matches!(call.shape, Shape::Range { .. } if call.answer.has_ranges);
+        let may_be_stored =
+            matches!(sent.resource.rule, Rule::MaxAge { .. } | Rule::NoCache) && call.shape != Shape::Authorized;
         if is_own && said.is_stored && !may_be_stored {
             return Err(format!("law 12: key {key}: response {number} is said to be stored, but may not be"));
         }
