@@ -152,7 +152,7 @@ pub struct JudgedResponse<S> {
     pub decision: Reuse,
     /// The available share of the requested part.
     pub extent: AvailableExtent,
-    /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
+    /// Whether the stored response's selecting fields include this request's fields of [`crate::telling`].
     pub covers_what_is_told: bool,
 }
 

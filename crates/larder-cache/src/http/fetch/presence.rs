@@ -11,7 +11,7 @@
 //! Rejected: storing chunk locations in the head (reclaim moves chunks, and the format would change); checking only
 //! just ahead of the client (a gap would be found after the status was sent, and cannot be filled without a validator).
 //!
-//! Cost: a lookup in memory for each chunk seen before, otherwise one 4 KiB read, [`LOOKS_AT_ONCE_MAX`] at a time. Then
+//! Cost: a lookup in memory for each chunk seen before, otherwise one 4 KiB read, `LOOKS_AT_ONCE_MAX` at a time. Then
 //! the first bytes are read, with which the response starts anyway.
 
 use std::{iter, sync::Arc};
