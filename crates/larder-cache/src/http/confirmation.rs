@@ -57,7 +57,6 @@ pub async fn confirm(
             let Some(commit) = work.begin_commit(cache).await else { return };
             let entry = before.entry.with_head(head.detached());
             let entry = Arc::new(if before.from_memory { entry } else { entry.detached() });
-            cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
             freshen(cache, &place, &entry, commit).await;
         }
         (Storability::Store { .. }, Some(place)) => {
@@ -74,8 +73,16 @@ pub async fn confirm(
     }
 }
 
-/// Replaces the head of a confirmed response in the store. The head in memory is already replaced.
-async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &CachedEntry, commit: KeyCommit) {
+/// Replaces the head of a confirmed response, in memory and in the store.
+///
+/// A response that neither has any more does not return: it may have been removed after the request found it, and
+/// before the work began that the removal would have marked.
+async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &Arc<CachedEntry>, commit: KeyCommit) {
+    let keep = || cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(entry)));
+    let is_kept = cache.shared.hot.get(&place.key).is_some();
+    if is_kept {
+        keep();
+    }
     if let Some(store) = &cache.shared.store {
         let mut hints = hints(cache, place, &entry.head);
         let head = entry.head.encode().into();
@@ -91,8 +98,10 @@ async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &CachedE
                 let updated = store.update_head(&key, head, hints).await;
                 if commit.is_outdated() { store.remove(&key).await.map(|()| false) } else { updated }
             };
-            if let Some(Err(error)) = patience::write(cache, change, updating).await {
-                note_error(cache, &error);
+            match patience::write(cache, change, updating).await {
+                Some(Ok(true)) if !is_kept => keep(),
+                Some(Err(error)) => note_error(cache, &error),
+                Some(Ok(_)) | None => {}
             }
         }
     }
