@@ -38,6 +38,7 @@ pub mod http_cache;
 pub mod invalidation;
 pub mod key_set;
 pub mod key_slots;
+pub mod late_commits;
 pub mod library;
 pub mod lookup;
 pub mod mark;

@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
     uri::{PathAndQuery, Scheme},
 };
@@ -27,8 +27,13 @@ use crate::{
     git::{self, GitQuestion, GitRequest},
     marks::ResponseMarkers,
     origin::{
-        expectation::Expectation, group::OriginChoice, http1::InterimTaker, pool::AskingClient,
-        proxy_header::ClientEnds, request_body::RequestBody, target::Origin,
+        expectation::Expectation,
+        group::OriginChoice,
+        http1::InterimTaker,
+        pool::{AskingClient, ReplayableRequest, RetryRule},
+        proxy_header::ClientEnds,
+        request_body::RequestBody,
+        target::Origin,
     },
 };
 
@@ -108,11 +113,6 @@ impl RequestHead {
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
-    }
-
-    /// Returns whether the request has a field.
-    pub(crate) fn has(&self, name: &HeaderName) -> bool {
-        self.names.may_have(name) && self.fields.contains_key(name)
     }
 
     /// Returns the parts by which stored responses are judged.
@@ -203,6 +203,19 @@ impl RequestHead {
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = fields;
         request
+    }
+
+    /// Returns the request to its origin that `make` creates.
+    pub(crate) fn replayable<M>(&self, repeat: RetryRule, make: M) -> ReplayableRequest<M> {
+        let client = self.asking_client();
+        ReplayableRequest {
+            origin: self.origin.clone(),
+            choice: self.choice.clone(),
+            key: self.key.clone(),
+            repeat,
+            client,
+            make,
+        }
     }
 
     /// Returns the client, as far as the origin and its connection must know it.

@@ -29,6 +29,7 @@ use larder_cache::{
         },
         chunks::ChunkedBody,
         fetcher::{AccessAnswer, ClientRequest, FetchEvent, Fetcher, IncomingBody, Refusal, RequestEdits},
+        late_commits::LateCommit,
     },
     object::{CursorTerms, PromiseRule},
 };
@@ -60,7 +61,7 @@ use crate::{
     origin::{body::OriginBody, origins::OriginRouter},
     overload::Shortage,
     siblings::Siblings,
-    unfinished::{LateCommit, UnfinishedWork},
+    unfinished::UnfinishedWork,
 };
 
 /// The way of one worker's fetches to other nodes and origins.
@@ -103,7 +104,7 @@ impl ClientRequest for RequestHead {
     }
 
     fn has(&self, name: &HeaderName) -> bool {
-        self.has(name)
+        self.names.may_have(name) && self.fields.contains_key(name)
     }
 
     fn takes_plain(&self) -> bool {
@@ -133,7 +134,6 @@ impl Fetcher for OriginFetcher {
     type Failure = Failure;
     type Permission = Permission;
     type Place = ExchangePlace;
-    type LateCommit = LateCommit;
 
     fn cache(&self) -> &Arc<Cache> {
         &self.cache
@@ -273,8 +273,8 @@ impl Fetcher for OriginFetcher {
         !body.is_from_sibling || copying::admits_part(self, primary, len)
     }
 
-    fn begin_late_commit(&self) -> LateCommit {
-        self.unfinished.begin_late_commit()
+    fn begin_late_commit(&self) -> Option<LateCommit> {
+        Some(self.unfinished.late_commits.begin())
     }
 
     fn note(&self, event: FetchEvent<'_, RequestHead>) {

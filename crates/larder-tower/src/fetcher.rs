@@ -21,7 +21,7 @@ use larder_cache::{
         },
         chunks::ChunkedBody,
         fetcher::{AccessAnswer, FetchEvent, Fetcher, Refusal, RequestEdits},
-        library::LateCommit,
+        late_commits::LateCommit,
         lookup::FoundResponse,
         storing::{StoreAdmission, StorePlace},
     },
@@ -48,7 +48,6 @@ impl Fetcher for OriginFetcher {
     type Failure = AskFailure;
     type Permission = Infallible;
     type Place = ();
-    type LateCommit = Option<LateCommit>;
 
     fn cache(&self) -> &Arc<ResponseCache> {
         &self.responses

@@ -79,7 +79,7 @@ pub async fn confirm(
 /// before the work began that the removal would have marked.
 async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &Arc<CachedEntry>, commit: KeyCommit) {
     let keep = || cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(entry)));
-    let is_kept = cache.shared.hot.get(&place.key).is_some();
+    let is_kept = cache.shared.hot.contains(&place.key);
     if is_kept {
         keep();
     }

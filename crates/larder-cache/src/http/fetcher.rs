@@ -30,6 +30,7 @@ use super::{
         table::BodyTable,
     },
     chunks::ChunkedBody,
+    late_commits::LateCommit,
     lookup::FoundResponse,
     storing::{StoreAdmission, StorePlace},
 };
@@ -90,8 +91,6 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     type Permission: Send + Sync + 'static;
     /// Memory for a body that arrives.
     type Place: Send;
-    /// Keeps the process from ending while it exists.
-    type LateCommit: Send + 'static;
 
     /// Returns the cache.
     fn cache(&self) -> &Arc<ResponseCache>;
@@ -192,7 +191,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     fn keeps(&self, body: &Self::Body, primary: &[u8], len: u64) -> bool;
 
     /// Keeps the process from ending before a commit for which no client waits.
-    fn begin_late_commit(&self) -> Self::LateCommit;
+    fn begin_late_commit(&self) -> Option<LateCommit>;
 
     /// Takes note of an event.
     fn note(&self, event: FetchEvent<'_, Self::Asked>);

@@ -3,21 +3,14 @@
 //! Invariant: [`Cache::clear`] removes responses, too, and [`Cache::sync`] and [`Cache::close`] wait until those are
 //! stored whose clients have them. Purges are not recorded: a removal removes the response from the store.
 
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use larder_http::{Rules, Settings, Timestamp};
-use tokio::sync::Notify;
 
 use super::{
     CacheShared, ResponseCache,
     groups::PageGroups,
+    late_commits::{LateCommit, LateCommits},
     mark::{KeyMarks, OriginMark},
     patience::StorePatience,
     pins::Pins,
@@ -31,16 +24,6 @@ pub(crate) struct LibraryResponses {
     survivors: Arc<CacheSurvivors>,
     commits: Arc<LateCommits>,
 }
-
-/// The responses that are still being stored although their clients have them.
-#[derive(Default)]
-struct LateCommits {
-    count: AtomicUsize,
-    ended: Notify,
-}
-
-/// Lets [`Cache::sync`] and [`Cache::close`] wait until it is dropped.
-pub struct LateCommit(Arc<LateCommits>);
 
 impl Cache {
     /// Returns the cache of HTTP responses in the memory and the store of this cache. All calls return caches of the
@@ -68,9 +51,7 @@ impl Cache {
     /// Makes [`Cache::sync`] and [`Cache::close`] wait for a response that is being stored. `None` if there are no
     /// responses.
     pub fn begin_late_commit(&self) -> Option<LateCommit> {
-        let commits = &self.parts().responses.get()?.commits;
-        commits.count.fetch_add(1, AcqRel);
-        Some(LateCommit(Arc::clone(commits)))
+        Some(self.parts().responses.get()?.commits.begin())
     }
 }
 
@@ -98,22 +79,7 @@ impl LibraryResponses {
 
     /// Waits until the responses are stored whose clients have them.
     pub(crate) async fn stored(&self) {
-        loop {
-            let mut ended = pin!(self.commits.ended.notified());
-            // Registered first, so that no end is missed meanwhile.
-            ended.as_mut().enable();
-            if self.commits.count.load(Acquire) == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-}
-
-impl Drop for LateCommit {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, AcqRel);
-        self.0.ended.notify_waiters();
+        self.commits.all_ended().await;
     }
 }
 

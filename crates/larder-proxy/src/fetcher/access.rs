@@ -15,11 +15,7 @@ use larder_cache::http::fetcher::{AccessAnswer, RequestEdits};
 use larder_http::{Ruling, StoredHead, partial, redirects, validate};
 
 use crate::{
-    asked::RequestHead,
-    cache::lookup::FoundResponse,
-    errors::Failure,
-    fetcher::OriginFetcher,
-    origin::pool::{ReplayableRequest, RetryRule},
+    asked::RequestHead, cache::lookup::FoundResponse, errors::Failure, fetcher::OriginFetcher, origin::pool::RetryRule,
 };
 
 /// An origin's response to a request with a client's own credentials: it covers the responses that it describes.
@@ -45,18 +41,11 @@ impl OriginFetcher {
         let method = if asked.method == Method::HEAD { Method::HEAD } else { Method::GET };
         let added = if method == Method::GET { vec![(RANGE, FIRST_OCTET)] } else { Vec::new() };
         let edits = RequestEdits { whole: true, added, only_at: None };
-        let outgoing = ReplayableRequest {
-            origin: asked.origin.clone(),
-            choice: asked.choice.clone(),
-            key: asked.key.clone(),
-            repeat: RetryRule::Safe,
-            client: asked.asking_client(),
-            make: || {
-                let mut request = asked.outgoing(&self.marks, &edits);
-                method.clone_into(request.method_mut());
-                request
-            },
-        };
+        let outgoing = asked.replayable(RetryRule::Safe, || {
+            let mut request = asked.outgoing(&self.marks, &edits);
+            method.clone_into(request.method_mut());
+            request
+        });
         let (head, body) = self.origins.ask(outgoing).await?;
         // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next
         // request. No other body is waited for.

@@ -82,14 +82,7 @@ impl OriginFetcher {
         edits: &RequestEdits,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let request_time = clock::now();
-        let outgoing = ReplayableRequest {
-            origin: asked.origin.clone(),
-            choice: asked.choice.clone(),
-            key: asked.key.clone(),
-            repeat: RetryRule::Safe,
-            client: asked.asking_client(),
-            make: || self.outgoing(asked, edits),
-        };
+        let outgoing = asked.replayable(RetryRule::Safe, || self.outgoing(asked, edits));
         let (mut head, body) = self.origins.ask(outgoing).await?;
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
         if next_hop(asked, None, &head).is_none() {

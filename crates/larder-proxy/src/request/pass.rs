@@ -14,7 +14,7 @@ use crate::{
     errors::Failure,
     origin::{
         body::OriginBody,
-        pool::{ReplayableRequest, RetryRule},
+        pool::RetryRule,
         request_body::{ClientBody, RequestBody},
     },
     outcome::{MissReason, Outcome},
@@ -80,23 +80,16 @@ impl AdmittedRequest {
             _ => RetryRule::IfUnprocessed,
         };
         let mut body = body;
-        let outgoing = ReplayableRequest {
-            origin: asked.origin.clone(),
-            choice: asked.choice.clone(),
-            key: asked.key.clone(),
-            repeat,
-            client: asked.asking_client(),
-            make: || {
-                let request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
-                let body = body.take();
-                request.map(|none| {
-                    body.map_or(none, |body| {
-                        let limits = &worker.policy.limits;
-                        RequestBody::of_client(body, asked.expectation(), limits, &worker.watches)
-                    })
+        let outgoing = asked.replayable(repeat, || {
+            let request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
+            let body = body.take();
+            request.map(|none| {
+                body.map_or(none, |body| {
+                    let limits = &worker.policy.limits;
+                    RequestBody::of_client(body, asked.expectation(), limits, &worker.watches)
                 })
-            },
-        };
+            })
+        });
         let (mut head, body) = worker.origins.ask(outgoing).await?;
         asked.put_ruling(&worker.cache.shared.rules, head.status, &mut head.headers);
         Ok((head, body))

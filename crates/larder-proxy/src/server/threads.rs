@@ -465,9 +465,7 @@ async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver
 
 /// Waits until there are no connections and no late commits.
 async fn emptied(thread: &WorkerThread) {
-    while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
-        thread.unfinished.ended().await;
-    }
+    thread.unfinished.all_ended(|| thread.metrics.connections_open.value() > 0).await;
 }
 
 /// Interval of checks whether anything must be saved.

@@ -1,0 +1,54 @@
+//! Commits for which no client waits: responses that are still being stored although their clients have them.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire},
+    },
+};
+
+use tokio::sync::Notify;
+
+/// The late commits in progress.
+#[derive(Default)]
+pub struct LateCommits {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+/// A late commit, until it is dropped.
+pub struct LateCommit(Arc<LateCommits>);
+
+impl LateCommits {
+    /// Begins a commit for which no client waits.
+    pub fn begin(self: &Arc<Self>) -> LateCommit {
+        self.count.fetch_add(1, AcqRel);
+        LateCommit(Arc::clone(self))
+    }
+
+    /// Returns whether a late commit is in progress.
+    pub fn are_any(&self) -> bool {
+        self.count.load(Acquire) > 0
+    }
+
+    /// Waits until no late commit is in progress.
+    pub async fn all_ended(&self) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // Registered first, so that no end is missed meanwhile.
+            ended.as_mut().enable();
+            if !self.are_any() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for LateCommit {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, AcqRel);
+        self.0.ended.notify_waiters();
+    }
+}
