@@ -147,6 +147,12 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         ChangeMoment(self.change_count.load(Acquire))
     }
 
+    /// Returns whether `key` has not changed since `since`. Rarely denies it because another key of its group has
+    /// changed.
+    pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
+        *self.lock(key) <= since.0
+    }
+
     /// Keeps a value that was read from the store since `since`, if it is small enough and its key has not changed.
     /// Rarely drops a value because another key of its group has changed.
     pub fn insert(&self, key: &[u8], value: V, since: ChangeMoment) {

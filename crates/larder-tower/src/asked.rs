@@ -40,8 +40,10 @@ pub(crate) type OriginReply = Result<(response::Parts, OriginBody), AskFailure>;
 /// The reasons for which the cache has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskFailure {
-    /// The request that began the fetch got an error from the origin, or its client has left.
+    /// The request that began the fetch got an error from the origin.
     NoResponse,
+    /// The fetch ended without an answer of the origin, because the client whose request began it has left.
+    Abandoned,
     /// The request demands a stored response, and none answers it.
     OnlyIfCached,
 }
@@ -62,8 +64,8 @@ impl AskedResource {
     pub(crate) async fn ask(&self, edits: &RequestEdits) -> OriginReply {
         let (reply, replied) = oneshot::channel();
         let ask = OriginAsk { edits: edits.clone(), reply };
-        self.line.send(ask).map_err(|_| AskFailure::NoResponse)?;
-        replied.await.unwrap_or(Err(AskFailure::NoResponse))
+        self.line.send(ask).map_err(|_| AskFailure::Abandoned)?;
+        replied.await.unwrap_or(Err(AskFailure::Abandoned))
     }
 }
 

@@ -88,7 +88,8 @@ impl Fetcher for OriginFetcher {
     fn refuse(_: &AskedResource, refusal: Refusal) -> AskFailure {
         match refusal {
             Refusal::OnlyIfCached => AskFailure::OnlyIfCached,
-            Refusal::Offline | Refusal::Aborted => AskFailure::NoResponse,
+            Refusal::Offline => AskFailure::NoResponse,
+            Refusal::Aborted => AskFailure::Abandoned,
         }
     }
 

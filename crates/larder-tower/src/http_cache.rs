@@ -166,9 +166,9 @@ impl HttpCache {
             match (answer, failure) {
                 (Ok(answer), _) => return Ok(self.response_of(answer, asked)),
                 (Err(AskFailure::OnlyIfCached), _) => return Ok(self.unsatisfiable()),
-                (Err(AskFailure::NoResponse), Some(error)) => return Err(error),
+                (Err(AskFailure::NoResponse | AskFailure::Abandoned), Some(error)) => return Err(error),
                 // The fetch of another request has failed. Each such round ends one request with its own error.
-                (Err(AskFailure::NoResponse), None) => {}
+                (Err(AskFailure::NoResponse | AskFailure::Abandoned), None) => {}
             }
         }
     }

@@ -74,15 +74,8 @@ pub async fn confirm(
 }
 
 /// Replaces the head of a confirmed response, in memory and in the store.
-///
-/// A response that neither has any more does not return: it may have been removed after the request found it, and
-/// before the work began that the removal would have marked.
 async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &Arc<CachedEntry>, commit: KeyCommit) {
-    let keep = || cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(entry)));
-    let is_kept = cache.shared.hot.contains(&place.key);
-    if is_kept {
-        keep();
-    }
+    cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(entry)));
     if let Some(store) = &cache.shared.store {
         let mut hints = hints(cache, place, &entry.head);
         let head = entry.head.encode().into();
@@ -98,10 +91,8 @@ async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &Arc<Cac
                 let updated = store.update_head(&key, head, hints).await;
                 if commit.is_outdated() { store.remove(&key).await.map(|()| false) } else { updated }
             };
-            match patience::write(cache, change, updating).await {
-                Some(Ok(true)) if !is_kept => keep(),
-                Some(Err(error)) => note_error(cache, &error),
-                Some(Ok(_)) | None => {}
+            if let Some(Err(error)) = patience::write(cache, change, updating).await {
+                note_error(cache, &error);
             }
         }
     }

@@ -42,6 +42,8 @@ pub enum NotInvalid {
 pub async fn remove_resources(cache: &Arc<ResponseCache>, keys: &[Vec<u8>]) -> Result<(), NotInvalid> {
     let mut outcome = Ok(());
     for key in keys {
+        // Before the mark, so that work that begins between the two notices that the response it found is gone.
+        cache.shared.hot.remove(key);
         let marked = cache.shared.works.mark(key);
         let removed = remove(cache, key).await;
         outcome = work::ended(cache, marked).await.and(removed).map_err(NotInvalid::NotDurable).and(outcome);

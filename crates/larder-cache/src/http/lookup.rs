@@ -45,6 +45,20 @@ pub struct FoundResponse {
     pub marker: Option<Arc<ResourceMarker>>,
     /// Whether the response was in memory.
     pub from_memory: bool,
+    /// The moment when the lookup began.
+    pub since: ChangeMoment,
+}
+
+impl FoundResponse {
+    /// Returns whether both responses have the same long body.
+    pub(super) fn has_body_of(&self, other: &Self) -> bool {
+        match (&self.entry.body, &other.entry.body) {
+            (EntryBody::Chunks { representation, .. }, EntryBody::Chunks { representation: others, .. }) => {
+                representation == others
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Finds a response in memory only, for a request without [`larder_http::telling::IDENTITY_FIELDS`]. Also returns its
@@ -82,25 +96,37 @@ fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
     cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
 }
 
+/// Returns whether a response of the resource `primary` was neither removed, replaced nor purged since it was found.
+///
+/// Ask this after work has begun that may confirm the response: a removal before it marks no work. Rarely denies it
+/// because another resource has changed.
+pub fn is_unchanged(cache: &ResponseCache, primary: &[u8], found: &FoundResponse) -> bool {
+    let hot = &cache.shared.hot;
+    hot.is_unchanged(&found.key, found.since)
+        && (*found.key == *primary || hot.is_unchanged(primary, found.since))
+        && cache.shared.purges.judge_head(&found.entry.head, &found.key) != PurgeVerdict::Gone
+}
+
 /// Finds a response in memory or in the store.
 pub async fn find(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
+    let since = cache.shared.hot.moment();
     let marker = match find_one(cache, primary).await {
         None => return LookupResult::Nothing,
         Some((One::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
             return LookupResult::Nothing;
         }
         Some((One::Response(entry), from_memory)) => {
-            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory });
+            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory, since });
         }
         Some((One::Marker(marker), _)) => marker,
     };
     match find_variant(cache, primary, &marker, request_fields).await {
-        Some(found) => LookupResult::Found(found),
+        Some(found) => LookupResult::Found(FoundResponse { since, ..found }),
         None => LookupResult::OtherVariants(marker),
     }
 }
 
-/// Finds the variant of a resource that answers a request.
+/// Finds the variant of a resource that answers a request. The moment of the result is that of this call.
 pub async fn find_variant(
     cache: &ResponseCache,
     primary: &[u8],
@@ -108,12 +134,14 @@ pub async fn find_variant(
     request_fields: &HeaderMap,
 ) -> Option<FoundResponse> {
     let settings = &cache.http;
+    let since = cache.shared.hot.moment();
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
         if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
             && entry.head.matches(request_fields, settings)
         {
-            return Some(FoundResponse { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
+            let marker = Some(Arc::clone(marker));
+            return Some(FoundResponse { entry, key: key.into(), marker, from_memory, since });
         }
     }
     None

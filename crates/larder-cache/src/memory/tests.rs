@@ -36,6 +36,21 @@ fn value_that_is_too_large_removes_the_older_one() {
 }
 
 #[test]
+fn key_has_changed_since_a_moment_before_its_removal_or_that_of_all() {
+    for capacity_bytes in [0, 1 << 20] {
+        let memory: MemoryCache<Weight> = MemoryCache::new(capacity_bytes);
+        let before = memory.moment();
+        assert!(memory.is_unchanged(b"a", before));
+        memory.remove(b"a");
+        assert!(!memory.is_unchanged(b"a", before));
+        let between = memory.moment();
+        assert!(memory.is_unchanged(b"a", between));
+        memory.clear();
+        assert!(!memory.is_unchanged(b"a", between));
+    }
+}
+
+#[test]
 fn value_that_was_read_before_a_removal_is_not_kept_after_it() {
     let memory = MemoryCache::new(1 << 20);
     let before = memory.moment();

@@ -274,6 +274,36 @@ async fn client_that_goes_away_does_not_end_the_fetch_that_others_wait_for() {
     assert_eq!((body.len(), script.asked()), (script.body.len(), 1));
 }
 
+/// At stake: a stale response, as if the origin had failed, only because another client has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn client_that_leaves_early_gives_others_no_stale_response() {
+    let (_directory, cache) = cache();
+    let cache = HttpCache::private(cache);
+    let cache_control = "max-age=0, stale-if-error=3600";
+    let script = Arc::new(Script { cache_control, answers: Semaphore::new(1), ..Script::new(1000) });
+    let (status, _) = fetch(&cache, &script).await.unwrap();
+    assert!(status.contains("stored"), "{status}");
+    let leader = {
+        let cache = cache.clone();
+        let script = Arc::clone(&script);
+        tokio::spawn(async move { fetch(&cache, &script).await })
+    };
+    until(|| script.asked() == 2).await;
+    let others = begin(20, &cache, &script).await;
+    // Most of the others wait for the leader's fetch by then.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    leader.abort();
+    until(|| script.asked() > 2).await;
+    script.answers.add_permits(100);
+    for outcome in join_all(others).await {
+        let (status, body) = outcome.unwrap().unwrap();
+        assert!(!status.contains("; hit"), "{status}");
+        assert_eq!(body, script.body);
+    }
+}
+
 /// An origin whose stored response is stale at once, and whose every 304 is for one user.
 #[derive(Clone)]
 struct Personal {

@@ -323,11 +323,13 @@ pub struct LocatedResponse {
 
 /// Finds the stored response for a request, or the variant in the one language that it prefers.
 pub async fn locate(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LocatedResponse {
+    let since = cache.shared.hot.moment();
     match lookup::find(cache, primary, request_fields).await {
         LookupResult::Nothing => LocatedResponse { found: None, variants: None },
         LookupResult::Found(found) => LocatedResponse { found: Some(found), variants: None },
         LookupResult::OtherVariants(marker) => {
             let found = lookup::find_by_language(cache, primary, &marker, request_fields).await;
+            let found = found.map(|found| FoundResponse { since, ..found });
             LocatedResponse { found, variants: Some(marker) }
         }
     }

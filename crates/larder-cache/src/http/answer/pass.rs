@@ -21,7 +21,7 @@ use super::{
 use crate::http::{
     confirmation::{self, Confirmation},
     fetcher::{ClientRequest as _, Fetcher, RequestEdits},
-    lookup::FoundResponse,
+    lookup::{self, FoundResponse},
     storing::{self, StorePlace},
 };
 
@@ -72,6 +72,9 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     ) -> Result<Answer<F>, F::Failure> {
         let cache = self.cache();
         let work = cache.shared.begin(primary);
+        if !lookup::is_unchanged(cache, primary, found) {
+            return self.pass(status).await;
+        }
         let request_time = self.now();
         let (head, body) = self.http.fetcher.ask(self.asked, &RequestEdits::default()).await?;
         let settings = &cache.http;

@@ -68,6 +68,8 @@ impl<F: Fetcher> Fetch<F> {
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
             Box::pin(landing.0.follow(&after)).await;
+        } else if landing.0.has_changed() {
+            Box::pin(landing.0.look_again()).await;
         }
         landing.0.flight.leave();
         landing.0.fly().await;
@@ -78,14 +80,28 @@ impl<F: Fetcher> Fetch<F> {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
         }
+        self.look_again().await;
+    }
+
+    /// Returns whether the response to confirm may have been removed, replaced or purged between the lookup and the
+    /// begin of this work, which marks later removals.
+    fn has_changed(&self) -> bool {
+        self.before.as_ref().is_some_and(|found| !lookup::is_unchanged(self.cache(), &self.primary, found))
+    }
+
+    /// Takes the response that is stored now as the one to confirm.
+    async fn look_again(&mut self) {
         let found = lookup::find(self.cache(), &self.primary, self.asked.fields()).await;
         match found {
             LookupResult::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
                 self.marker.clone_from(&found.marker);
                 self.before = Some(found);
             }
-            // The availability of a long body was checked before. That result still counts.
-            LookupResult::Found(_) => {}
+            // The availability of this long body was checked before. That result still counts.
+            LookupResult::Found(found) if self.before.as_ref().is_some_and(|before| before.has_body_of(&found)) => {
+                self.before = Some(found);
+            }
+            LookupResult::Found(found) => (self.before, self.marker) = (None, found.marker),
             LookupResult::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
             LookupResult::Nothing => (self.before, self.marker) = (None, None),
         }

@@ -32,6 +32,7 @@ pub(super) struct Ask {
     call: Call,
     began: u64,
     ended: Option<u64>,
+    ended_ms: Option<u64>,
 }
 
 /// A response of the origin with a body.
@@ -140,7 +141,7 @@ impl ResponseModel {
             let what = format!("law 6: key {key} is fetched although the fetches of calls {running:?} are running");
             self.chronicle.break_law(what);
         }
-        self.asks.push(Ask { call, began, ended: None });
+        self.asks.push(Ask { call, began, ended: None, ended_ms: None });
         self.asks.len() - 1
     }
 
@@ -165,7 +166,9 @@ impl ResponseModel {
 
     pub(super) fn end_ask(&mut self, ask: usize) {
         let now = self.chronicle.tick();
-        self.asks[ask].ended.get_or_insert(now);
+        let ask = &mut self.asks[ask];
+        ask.ended.get_or_insert(now);
+        ask.ended_ms.get_or_insert(self.chronicle.now_ms);
     }
 
     /// Returns the number of the present content for a client.
@@ -269,7 +272,7 @@ impl ResponseModel {
             Rule::MaxAge { secs } => age_ms <= secs * 1000 + CLOCK_SLACK_MS,
             Rule::NoCache | Rule::NoStore | Rule::Private => false,
         };
-        if said.is_hit && !is_fresh {
+        if said.is_hit && !is_fresh && !self.may_stand_in(sent, call) {
             return Err(format!("law 12: key {key}: response {number} is a hit although it is not fresh"));
         }
         // A response that is read while it arrives need not be complete yet.
@@ -277,6 +280,18 @@ impl ResponseModel {
             return Err(format!("law 3: key {key}: response {number} is stored although it was never complete"));
         }
         Ok(())
+    }
+
+    /// Returns whether a stored response may answer a call although it is stale, because the origin has failed
+    /// meanwhile (RFC 9111 4.2.4).
+    fn may_stand_in(&self, sent: &SentResponse, call: &Call) -> bool {
+        let has_failed = |ask: &Ask| {
+            // The cache learns of the failure a little later, so a call may join the fetch in between.
+            let is_meanwhile = ask.ended_ms.is_some_and(|ended_ms| ended_ms >= call.began_ms);
+            let fails = matches!(ask.call.answer.end, AnswerEnd::Fails | AnswerEnd::Refuses);
+            ask.call.key == call.key && is_meanwhile && fails
+        };
+        matches!(sent.resource.rule, Rule::MaxAge { .. }) && self.asks.iter().any(has_failed)
     }
 
     /// Judges law 12 of any response: what it says of asking the origin has happened.
@@ -318,9 +333,11 @@ impl ResponseModel {
                 || ask.ended.is_some_and(|ended| ended < last.call.began)
         };
         let is_safe = |purge: &Purge| !purge.concerns(key, 0) || purge.is_before(last.call.began);
+        // Requests share the fetch of the variant that an older response leads them to, so they may miss this one.
+        let has_variants = self.sent.iter().filter(of_key).any(|sent| sent.resource.varies);
         last.is_stored
             && is_long_fresh
-            && !last.resource.varies
+            && !has_variants
             && last.life == self.chronicle.life
             && self.is_calm()
             && self.asks.iter().all(is_alone)
