@@ -13,6 +13,7 @@ mod broken_bodies;
 mod broken_siblings;
 mod build_caches;
 mod caching;
+mod cases;
 mod chunks;
 mod clauses;
 mod compression;
