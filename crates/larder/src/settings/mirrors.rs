@@ -45,6 +45,8 @@ pub(crate) struct Registry {
     /// Whether clients get listings in several forms, by Accept or Accept-Encoding. Some servers of these registries
     /// send no Vary.
     pub(crate) negotiates: bool,
+    /// Whether the registry's clients demand a validation with every request, so that it is no reload by a user.
+    pub(crate) reloads_always: bool,
 }
 
 /// The kinds of registries.
@@ -272,7 +274,7 @@ impl RegistryServer {
         let varies = registry.varies();
         let packages = Some(registry);
         let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false, varies, packages };
-        said.rules(registry.name, origin)
+        said.rules_with(registry.name, origin, |ruling| registry.adapt(ruling))
     }
 
     /// Returns the rules for its files if clients contact the server directly. They are those of the mirror, but on a
@@ -286,7 +288,8 @@ impl RegistryServer {
             let varies = registry.varies();
             let packages = self.is_dedicated.then_some(registry);
             let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true, varies, packages };
-            said.rules(registry.name, &url.parse().expect("the table holds URLs"))
+            let origin = url.parse().expect("the table holds URLs");
+            said.rules_with(registry.name, &origin, |ruling| registry.adapt(ruling))
         });
         rules.collect()
     }
@@ -361,6 +364,12 @@ impl Registry {
     fn varies(&self) -> &'static [HeaderName] {
         if self.negotiates { BY_FORM } else { &[] }
     }
+
+    /// Adapts a ruling to the registry's clients.
+    fn adapt(&self, ruling: Ruling) -> Ruling {
+        let client_directives = ruling.ignored.client_directives || self.reloads_always && ruling.immutable;
+        Ruling { ignored: IgnoredParts { client_directives, ..ruling.ignored }, ..ruling }
+    }
 }
 
 impl RegistryLayout {
@@ -383,7 +392,7 @@ impl RegistryLayout {
             FileLifetime::Always => {
                 let following = RedirectPolicy::Safe;
                 let redirect = Ruling { name: format!("{name}: followed"), following, ..Ruling::default() };
-                let kept = Ruling { following, ..never_changes(name) };
+                let kept = registry.adapt(Ruling { following, ..never_changes(name) });
                 let page = Ruling { immutable: false, contradicts_url: true, ..kept.clone() };
                 vec![rule(&["200"], PAGES, page), rule(&["200"], self.types, kept), rule(REDIRECTS, &[], redirect)]
             }
@@ -540,6 +549,22 @@ mod tests {
         let rules = larder_http::Rules::new(rules_for_all());
         let request = get("https", "github.com", "/a/b/info/refs?service=git-upload-pack");
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
+    }
+
+    /// At stake: Maven 3.8, whose `no-cache` on every request made each file be fetched again.
+    #[test]
+    fn demand_that_a_client_makes_of_every_file_is_no_reload() {
+        let rules = larder_http::Rules::new(rules_for_all());
+        let content_type = http::HeaderValue::from_static("application/octet-stream");
+        let fields = [(http::header::CONTENT_TYPE, content_type)].into_iter().collect();
+        for (authority, path, is_ignored) in [
+            ("repo.maven.apache.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
+            ("nexus.example", "/repository/x/junit/junit/4.13.2/junit-4.13.2.jar", true),
+            ("files.pythonhosted.org", "/packages/ab/cd/six-1.16.0-py2.py3-none-any.whl", false),
+        ] {
+            let ruling = rules.find(&get("https", authority, path), http::StatusCode::OK, &fields).unwrap();
+            assert_eq!((ruling.immutable, ruling.ignored.client_directives), (true, is_ignored), "{authority}");
+        }
     }
 
     /// A company's Artifactory or Nexus has a host that no table can list.

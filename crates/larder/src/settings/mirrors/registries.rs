@@ -47,6 +47,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "pip install --index-url {}/pypi/simple/ NAME",
         kind: RegistryKind::Files,
         negotiates: true,
+        reloads_always: false,
     },
     Registry {
         name: "npm",
@@ -68,6 +69,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "npm install --registry {}/npm/ NAME",
         kind: RegistryKind::Files,
         negotiates: true,
+        reloads_always: false,
     },
     Registry {
         name: "cargo",
@@ -99,6 +101,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
         kind: RegistryKind::Files,
         negotiates: true,
+        reloads_always: false,
     },
     Registry {
         name: "go",
@@ -120,6 +123,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "GOPROXY={}/go go build",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "maven",
@@ -141,6 +145,8 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
         kind: RegistryKind::Files,
         negotiates: false,
+        // Maven 3.8 sends `Cache-Control: no-cache`; 3.9 adds `no-store`.
+        reloads_always: true,
     },
     Registry {
         name: "debian",
@@ -164,6 +170,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "in sources.list: deb {}/debian bookworm main",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "debian-security",
@@ -181,6 +188,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "ubuntu",
@@ -198,6 +206,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "in sources.list: deb {}/ubuntu noble main",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "rubygems",
@@ -219,6 +228,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "nix",
@@ -239,6 +249,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "nix-build --option substituters {}/nix",
         kind: RegistryKind::Files,
         negotiates: true,
+        reloads_always: false,
     },
     Registry {
         name: "conda",
@@ -263,6 +274,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
         kind: RegistryKind::Files,
         negotiates: true,
+        reloads_always: false,
     },
     Registry {
         name: "github-releases",
@@ -285,6 +297,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "huggingface",
@@ -309,6 +322,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
         kind: RegistryKind::Files,
         negotiates: false,
+        reloads_always: false,
     },
     Registry {
         name: "oci",
@@ -326,6 +340,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
         kind: RegistryKind::Registries,
         negotiates: false,
+        reloads_always: false,
     },
 ];
 
