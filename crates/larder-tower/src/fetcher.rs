@@ -96,7 +96,7 @@ impl Fetcher for OriginFetcher {
         *failure == AskFailure::NoResponse
     }
 
-    /// Always true, so a request for a range goes to the origin unchanged unless the whole body is stored.
+    /// Returns true, so a request for a range goes to the origin unchanged unless the whole body is stored.
     async fn knows_digest(&self, _: &AskedResource, _: &[u8]) -> bool {
         true
     }

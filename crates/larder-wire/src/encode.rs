@@ -95,7 +95,7 @@ fn end_chunk(is_in_chunk: &mut bool, frame: &mut Vec<u8>) {
 pub struct OutgoingOctets {
     /// The head of a message, or the framing before `piece`.
     pub frame: Vec<u8>,
-    /// How many octets of `frame` were written.
+    /// Number of octets of `frame` that were written.
     sent_len: usize,
     /// The piece of the body that follows `frame`. Its written octets are removed from its start.
     pub piece: Bytes,

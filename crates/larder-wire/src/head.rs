@@ -65,7 +65,7 @@ pub fn parse_response(
     parse_known(octets, limits)
 }
 
-/// Returns a copy of `octets` that says HTTP/1.1 if they say HTTP/1.2 to 1.9, else `None` (RFC 9110 2.5).
+/// Returns a copy of `octets` that says HTTP/1.1 if they say HTTP/1.2 to 1.9, otherwise `None` (RFC 9110 2.5).
 fn as_http_1_1(octets: &[u8]) -> Option<Vec<u8>> {
     let minor = octets.strip_prefix(b"HTTP/1.")?.first()?;
     if !matches!(minor, b'2'..=b'9') {

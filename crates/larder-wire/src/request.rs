@@ -50,7 +50,7 @@ pub struct RequestHead {
 pub struct RefusedHead {
     /// The reason for the refusal.
     pub fault: WireFault,
-    /// What was read of the head before the fault. Unread parts have default values.
+    /// The part of the head that was understood before the fault. Other parts have default values.
     pub head: Box<RequestHead>,
 }
 

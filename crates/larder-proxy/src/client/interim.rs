@@ -39,7 +39,7 @@ struct InterimState {
     bytes: Vec<u8>,
 }
 
-/// Where interim responses to one request are sent.
+/// The destination of the interim responses to one request.
 #[derive(Clone)]
 pub(crate) enum InterimSink {
     /// Over HTTP/1: the connection's queue.

@@ -35,7 +35,7 @@ pub(crate) struct OpenedConnection {
     pub(crate) protocol: ClientProtocol,
 }
 
-/// What is known of a client's address when its connection is opened.
+/// A client's address, as far as it is known when the connection is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerAddress {
     /// The address of the socket's peer. If that is a load balancer, a PROXY header may name the client.

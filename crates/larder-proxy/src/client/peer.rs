@@ -86,7 +86,7 @@ pub(crate) struct Client {
     pub(crate) interim: InterimQueue,
     /// Passes on the socket if the connection switches to another protocol.
     pub(crate) switch: SwitchTaker,
-    /// How often all output of the HTTP/2 connection was written.
+    /// Counts how often all output of the HTTP/2 connection was written.
     pub(crate) flushed: FlushCounter,
 }
 

@@ -102,7 +102,7 @@ fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: 
     }
 }
 
-/// What the client's first bytes in a tunnel turned it into.
+/// The result of a client's first bytes in a tunnel.
 enum TunnelOutcome {
     Http(Box<TlsStream<TunnelStream>>),
     Other(TunnelStream, BypassReason),

@@ -38,7 +38,7 @@ pub(crate) enum InvalidationSubject<'a> {
     All,
 }
 
-/// Who invalidates responses. This decides which other nodes of the fleet learn of it, and when.
+/// The party that invalidates responses. It decides which other nodes of the fleet learn of it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidatedBy {
     /// An operator. All nodes of the fleet learn of the purge before it is acknowledged.

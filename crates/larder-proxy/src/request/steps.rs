@@ -120,7 +120,7 @@ pub(crate) struct Trace {
 /// Maximum steps of one request before [`Step::Done`].
 const STEP_COUNT_MAX: usize = 8;
 
-/// How a request continues after a step.
+/// The way on for a request after a step.
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),

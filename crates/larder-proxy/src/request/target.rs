@@ -21,7 +21,7 @@ use crate::{
     siblings::PeerRequest,
 };
 
-/// What a request is for, and the facts about it that are not in its head.
+/// The purpose of a request, and the facts about it that are not in its head.
 #[derive(Default)]
 pub(crate) struct Target {
     pub(crate) kind: TargetKind,
@@ -34,7 +34,7 @@ pub(crate) struct Target {
     pub(crate) wish: Option<CodingWish>,
 }
 
-/// What a request can be for.
+/// The things that a request can be for.
 #[derive(Default)]
 pub(crate) enum TargetKind {
     /// The resource that its URL names: of a site, of the default origin, or of any other server.

@@ -37,14 +37,14 @@ struct LinkState {
     reader: Option<Waker>,
 }
 
-/// What the reader of a body is doing, which decides whether the connection receives more of it.
+/// The current activity of a body's reader. It decides whether the connection receives more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReaderState {
-    /// It waits for the next piece.
+    /// The reader waits for the next piece.
     Waits,
-    /// It does not want a piece now.
+    /// The reader does not want a piece now.
     Idle,
-    /// It was dropped, so nobody reads the remainder of the body.
+    /// The reader was dropped, so nobody reads the remainder of the body.
     Gone,
 }
 

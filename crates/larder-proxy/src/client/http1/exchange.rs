@@ -56,12 +56,12 @@ enum ExchangeStage {
     Receiving,
 }
 
-/// What the connection does after an exchange.
+/// The next action of the connection, after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
-    /// It reads the next request.
+    /// The connection reads the next request.
     Next,
-    /// It closes.
+    /// The connection closes.
     Close,
     /// Nothing, because another owner has taken the socket.
     Switched,

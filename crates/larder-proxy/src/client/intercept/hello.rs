@@ -15,7 +15,7 @@ use crate::{
     config::normal_host,
 };
 
-/// What the first bytes in a tunnel are.
+/// The kind of bytes with which a client begins inside a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
     /// A TLS handshake. `name` is the host that it requests, if it names one.

@@ -36,7 +36,7 @@ pub(super) struct RequestOutlook {
     pub(super) refusal: Option<String>,
     /// The response to a request that would have to contact the origin, if that is refused.
     pub(super) origin_refusal: Option<String>,
-    /// How a CONNECT for the origin is answered. `None` if requests inside the tunnel reach the cache.
+    /// The answer to a CONNECT for the origin. `None` if requests inside the tunnel reach the cache.
     pub(super) tunnel: Option<String>,
 }
 
