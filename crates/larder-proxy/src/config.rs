@@ -396,9 +396,9 @@ impl Default for Limits {
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
-    /// Standard output.
+    /// The log is written to standard output.
     Stdout,
-    /// Appended to this file, created if absent.
+    /// The log is appended to this file, which is created if it does not exist.
     File(PathBuf),
 }
 
