@@ -35,9 +35,9 @@ pub(crate) struct AccessLog {
 
 /// A job for the writer thread.
 enum LogJob {
-    /// Write these lines.
+    /// Append these lines to the file.
     Write(Vec<u8>),
-    /// Open the file again, and report the result.
+    /// Open the file again, and send the result.
     Reopen(Sender<io::Result<()>>),
 }
 

@@ -11,11 +11,11 @@ use crate::tokens::TokenRoles;
 /// The role of a token. Each role may do everything that the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
-    /// May read metrics and list the store.
+    /// A request with this role may read metrics and list the store.
     Read,
-    /// May also purge.
+    /// A request with this role may also purge responses.
     Purge,
-    /// May also pin, pack and change the offline mode.
+    /// A request with this role may also pin and pack responses, and change the offline mode.
     Control,
 }
 

@@ -63,11 +63,11 @@ pub(crate) struct BuildCacheRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteAccess {
     Granted,
-    /// The client sent no token.
+    /// The client may not write, because it sent no token.
     NoToken,
-    /// The client's token is not one of the build cache's.
+    /// The client may not write, because its token is not one of the build cache's.
     WrongToken,
-    /// The build cache has no tokens, and the client is not a local program that may write.
+    /// The client may not write. The build cache has no tokens, and the client is not a local program that may write.
     ReadOnly,
 }
 

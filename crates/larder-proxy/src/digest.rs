@@ -17,12 +17,13 @@ pub(crate) struct NamedDigest {
     subject: DigestSubject,
 }
 
-/// The octets over which a digest is computed.
+/// The part of a response that a digest describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DigestSubject {
-    /// The body.
+    /// The digest is that of the body itself.
     Body,
-    /// The line `DIGEST  go.mod` about the body, of which Go computes the digest of a module's `go.mod`.
+    /// The body is a `go.mod` of Go. Go's digest covers the line `DIGEST  go.mod`, in which `DIGEST` is the SHA-256
+    /// digest of the body.
     GoMod,
 }
 

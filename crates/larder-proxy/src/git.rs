@@ -28,9 +28,9 @@ const REFERENCES: &str = "/info/refs?service=git-upload-pack";
 /// The objects or references that a git request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitRequest {
-    /// Objects, by their names: `fetch`.
+    /// The client wants objects, which it names (command `fetch`).
     Pack,
-    /// The current values of references: `ls-refs`.
+    /// The client wants the current values of references (command `ls-refs`).
     References,
 }
 

@@ -36,7 +36,7 @@ use crate::{
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter. Only the thread that owns the counter may call this.
+    /// Adds `count` to the counter. Only the thread that owns the counter may call this.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
     }
@@ -46,7 +46,7 @@ impl Counter {
         self.0.store(value, Relaxed);
     }
 
-    /// Subtracts what was added earlier. Only the thread that owns the counter may call this.
+    /// Subtracts `count` from the counter. Only the thread that owns the counter may call this.
     pub(crate) fn take(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(count), Relaxed);
     }

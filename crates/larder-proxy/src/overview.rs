@@ -34,9 +34,9 @@ pub struct Overview {
     pub by_minute: Vec<RequestFigures>,
     /// Requests of the last day, one entry per quarter of an hour, oldest first.
     pub by_quarter: Vec<RequestFigures>,
-    /// Requests of the last days that had any, latest first.
+    /// Requests of the last days, latest first. Days without requests are left out.
     pub by_day: Vec<PeriodFigures>,
-    /// Requests of the last months that had any, latest first.
+    /// Requests of the last months, latest first. Months without requests are left out.
     pub by_month: Vec<PeriodFigures>,
     /// Reasons why bodies came from origins today, the most frequent first.
     pub misses_today: Vec<NamedFigure>,
@@ -89,11 +89,11 @@ pub struct RequestFigures {
     pub saved_bytes: u64,
 }
 
-/// A named number.
+/// A count or a size, with the name of what it describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedFigure {
-    /// The name.
+    /// The name of what is counted or measured.
     pub name: String,
     /// The count, or the size in bytes.
     pub count: u64,

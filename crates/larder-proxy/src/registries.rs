@@ -24,7 +24,7 @@ use ring::digest::{SHA256, digest};
 /// The authentication that a container registry demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryChallenge {
-    /// The registry demands none.
+    /// The registry demands no authentication.
     None,
     /// The client must send a user name and a password with each request (RFC 7617).
     Basic,

@@ -52,7 +52,7 @@ pub(crate) struct ConnectionDeadline {
 /// The activity of a connection. It decides whether the connection may be closed to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// Nothing that a search considers: it is a connection to an origin, or carries bytes other than HTTP.
+    /// The connection is never closed to make room: it leads to an origin, or carries bytes other than HTTP.
     Other,
     /// The client's connection waits for a request.
     Idle,

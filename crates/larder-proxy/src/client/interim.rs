@@ -42,9 +42,9 @@ struct InterimState {
 /// The destination of the interim responses to one request.
 #[derive(Clone)]
 pub(crate) enum InterimSink {
-    /// Over HTTP/1: the connection's queue.
+    /// The queue of an HTTP/1.1 connection.
     Queue { client: Weak<Client>, exchange: u64, version: Version },
-    /// Over HTTP/2: the request's own stream.
+    /// The HTTP/2 stream of the request.
     Stream(Arc<StreamReply>),
 }
 

@@ -37,9 +37,9 @@ pub(crate) struct ResponseBody {
 }
 
 enum Source {
-    /// All data was sent.
+    /// The body is empty, or all its data was sent.
     Empty,
-    /// The whole body, in memory.
+    /// The remainder of the body is in memory as a whole.
     Whole(Bytes),
     /// A body from an origin, for this client only.
     Origin(Box<OriginBody>),

@@ -26,12 +26,12 @@ pub struct BuildCache {
 /// as in its manual, adds no field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalWriters {
-    /// No program.
+    /// No program may write without a token.
     #[default]
     None,
-    /// Programs of Larder's own user and of root. A proxy on this machine usually runs as another user.
+    /// Programs of Larder's own user and of root may write. A proxy on this machine usually runs as another user.
     OwnUser,
-    /// All programs. Suits a machine without another proxy in front of Larder.
+    /// All programs on this machine may write. Suits a machine without another proxy in front of Larder.
     All,
 }
 

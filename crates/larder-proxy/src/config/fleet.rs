@@ -107,10 +107,10 @@ pub struct InvalidFleetNode(String);
 /// The field in which trusted proxies name the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
-    /// X-Forwarded-For.
+    /// The field X-Forwarded-For.
     #[default]
     XForwardedFor,
-    /// Forwarded (RFC 7239).
+    /// The field Forwarded (RFC 7239).
     Forwarded,
 }
 

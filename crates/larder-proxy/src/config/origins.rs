@@ -47,7 +47,8 @@ pub enum Balance {
 /// The Host field that an origin gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSent {
-    /// Over TLS the origin's own host, which most public servers require. Without TLS the client's.
+    /// Over TLS, the origin's own host, which most public servers require. Without TLS, the host that the client
+    /// requested.
     #[default]
     ByScheme,
     /// The host that the client requested.

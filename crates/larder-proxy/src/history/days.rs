@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SeriesPoint;
 
-/// The requests of each of the last days that had any, oldest first.
+/// The requests of each day, oldest first. Days without requests are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DailySums(Vec<(Date, SeriesPoint)>);
 

@@ -26,9 +26,9 @@ use crate::{
 
 /// The body of a response, while it arrives over a connection.
 pub(crate) enum ArrivingBody {
-    /// Over HTTP/1.1.
+    /// The body arrives over HTTP/1.1.
     Http1(Http1Body),
-    /// Over HTTP/2.
+    /// The body arrives over HTTP/2.
     Http2(Box<ReceivedBody>),
 }
 

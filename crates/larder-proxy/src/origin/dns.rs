@@ -44,10 +44,10 @@ pub(crate) struct DnsResolver {
 /// Whether a lookup may return before the answers for both address families (IPv4 and IPv6) have arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completeness {
-    /// After the first family with an address that this machine can reach, wait only [`RESOLUTION_DELAY`] for the
-    /// other.
+    /// The lookup waits only [`RESOLUTION_DELAY`] for the second family, once the first has an address that this
+    /// machine can reach.
     Usable,
-    /// Wait for both families.
+    /// The lookup waits for the answers for both families.
     Complete,
 }
 

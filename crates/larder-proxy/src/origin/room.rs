@@ -48,19 +48,19 @@ pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
 /// The outcome for a request that has waited for a connection.
 pub(crate) enum RoomTurn<C> {
-    /// The right to open a connection.
+    /// The request may open a connection.
     Open(RoomPlace<C>),
-    /// A connection that another request has finished using.
+    /// The request gets a connection that another request has finished using.
     Kept(C),
 }
 
 /// The immediate outcome for a request that needs a connection.
 pub(crate) enum RoomEntry<C> {
-    /// The right to open a connection.
+    /// The request may open a connection.
     Now(RoomPlace<C>),
-    /// A place in the queue. The channel delivers the connection, or the right to open one.
+    /// The request has a place in the queue. The channel delivers the connection, or the right to open one.
     Wait(oneshot::Receiver<RoomTurn<C>>),
-    /// Nothing, because the queue is full.
+    /// The request gets no connection, because the queue is full.
     Full,
 }
 

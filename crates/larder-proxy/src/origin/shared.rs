@@ -342,7 +342,8 @@ fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }
 
-/// Maximum number of streams until the origin has sent its own. RFC 9113 6.5.2 advises origins to permit at least 100.
+/// Maximum number of streams on a connection until the origin has sent its own limit. RFC 9113 6.5.2 advises origins to
+/// permit at least 100.
 const FIRST_STREAM_COUNT_MAX: usize = 100;
 /// Maximum number of streams on one connection, whatever the origin permits.
 const STREAM_COUNT_MAX: usize = 128;

@@ -40,13 +40,13 @@ pub(crate) struct Origin {
 /// Through which proxy, if any, an origin is contacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWay {
-    /// Through the configured parent for its host, or directly if there is none.
+    /// The origin is contacted through the parent that is configured for its host, or directly if there is none.
     Usual,
-    /// Directly, even if there is a parent.
+    /// The origin is contacted directly, even if its host has a parent.
     Direct,
-    /// Through this parent.
+    /// The origin is contacted through this parent.
     By(Arc<Parent>),
-    /// Directly, as another node of the fleet.
+    /// The origin is another node of the fleet, which is contacted directly.
     Sibling,
 }
 

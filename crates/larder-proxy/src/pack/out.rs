@@ -103,7 +103,7 @@ struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
     head: &'a StoredHead,
-    /// The status line and the fields.
+    /// The status line and the fields of the response, encoded for HTTP/1.1.
     message_head: Vec<u8>,
     /// The body. `None` if it is stored in chunks.
     body: Option<Bytes>,

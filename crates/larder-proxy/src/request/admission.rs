@@ -119,7 +119,7 @@ impl ClientExchange {
         if asked.origin.trusted || asked.is_by_sibling { Ok(()) } else { self.check_password(&asked.fields).await }
     }
 
-    /// Returns whether the request is denied because of its client's address (see [`Client::is_denied`]).
+    /// Returns whether the request is denied because of its client's address (see `Client::is_denied`).
     pub(super) fn is_denied(&self) -> bool {
         let shared = &self.worker.shared;
         self.client.is_denied(&shared.config, shared.siblings.as_deref(), &self.target)

@@ -26,11 +26,11 @@ pub(crate) struct Invalidation<'a> {
 pub(crate) enum InvalidationSubject<'a> {
     /// The responses of the resource with this key.
     Resource(&'a [u8]),
-    /// The responses for a URL, from whichever origin.
+    /// The responses for a URL, from every origin that serves it.
     Url(&'a Uri),
-    /// The responses for all URLs that begin with this one. A final star is not part of it.
+    /// The responses for all URLs that begin with this one. A `*` at its end is ignored.
     Prefix(&'a Uri),
-    /// The responses for all URLs below these.
+    /// The responses for all URLs below any of these.
     Below(Vec<&'a Uri>),
     /// The responses for all URLs with this URL's host.
     Site(&'a Uri),
@@ -46,7 +46,7 @@ pub(crate) enum InvalidatedBy {
     /// A client's request, such as a PUT (RFC 9111 4.4). The node that owns the resource learns of it with the next
     /// request.
     Request,
-    /// Another node of the fleet, from which this one learned of it.
+    /// Another node of the fleet, which told this node of the change.
     Node,
 }
 

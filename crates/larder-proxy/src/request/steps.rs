@@ -81,7 +81,7 @@ const ROWS: [StepRow; 13] = {
 /// The result of a step, as far as the next step does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The next step says everything.
+    /// The step succeeded, and the next step shows its result.
     Passed,
     /// The request is refused, or cannot be answered.
     Failed,

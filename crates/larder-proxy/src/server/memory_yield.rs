@@ -107,11 +107,11 @@ fn reserve_bytes(level: &MemoryLevel) -> u64 {
 /// The memory that should stay available is all memory divided by this number, at most [`RESERVE_BYTES_MAX`].
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
-/// The limit rises only while this many times the reserve is available.
+/// Multiple of the reserve that must be available before the limit rises.
 const ROOM_RESERVES: u64 = 3;
-/// A fall of the available memory counts only while less than 1/n of the memory is available.
+/// A fall of the available memory counts only while less than the whole memory divided by this number is available.
 const SCARCE_SHARE: u64 = 2;
-/// Waiting for memory counts as a shortage only while less than 1/n of the memory is available.
+/// Waiting for memory counts as a shortage only while less than the whole memory divided by this number is available.
 const STRAINED_SHARE: u64 = 4;
 /// Minimum time that threads must have waited for memory since the last check, in microseconds.
 const STALL_US_MIN: u64 = 15_000;

@@ -46,13 +46,13 @@ pub(super) struct ResponseTerms {
 }
 
 enum ExchangeStage {
-    /// Waiting for the response to begin.
+    /// The exchange waits for the response to begin.
     Waiting {
         answer: ClientAnswer,
         counting: Option<CountGuard>,
     },
     Sending(SendingResponse),
-    /// The response is sent, and a task still reads the request's body.
+    /// The response is being sent, and a task still reads the request's body.
     Receiving,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum ExchangeOutcome {
     Next,
     /// The connection closes.
     Close,
-    /// Nothing, because another owner has taken the socket.
+    /// The connection does nothing more, because another owner has taken the socket.
     Switched,
 }
 

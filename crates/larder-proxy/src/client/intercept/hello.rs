@@ -18,9 +18,9 @@ use crate::{
 /// The kind of bytes with which a client begins inside a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
-    /// A TLS handshake. `name` is the host that it requests, if it names one.
+    /// The client began a TLS handshake. `name` is the host that it requests, if it names one.
     Tls { name: Option<String> },
-    /// Something that cannot lead to HTTP over TLS. The tunnel is not decrypted for this reason.
+    /// The client sent bytes that cannot lead to HTTP over TLS. The tunnel is not decrypted, for this reason.
     Other(BypassReason),
     /// The client sent nothing before it closed the tunnel.
     Nothing,

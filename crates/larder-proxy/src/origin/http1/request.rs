@@ -24,7 +24,7 @@ use crate::origin::request_body::{BodyFault, RequestBody};
 #[derive(Default)]
 pub(super) struct OutgoingMessage {
     out: OutgoingOctets,
-    /// The body of which more has to be sent. `None` when all of it was taken.
+    /// The body, as long as some of it must still be read and sent. `None` otherwise.
     body: Option<Box<OutgoingBody>>,
 }
 

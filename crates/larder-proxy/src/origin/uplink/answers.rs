@@ -40,7 +40,7 @@ impl RecentAnswers {
         seen != 0 && seen >> 32 == u64::from(mark) && seen & SECOND_MASK >= oldest
     }
 
-    /// Returns approximately how many origins responded since then.
+    /// Returns approximately how many origins have responded since the time `since`.
     pub(super) fn count_since(&self, since: Instant) -> usize {
         let oldest = self.second(since);
         let is_since = |slot: &&AtomicU64| {

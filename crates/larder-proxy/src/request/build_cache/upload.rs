@@ -340,7 +340,7 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     StoredHead::new(received, BodyPlace::Whole { len: 0 }, SelectingFields::default(), &cache.http.targets)
 }
 
-/// Returns the entity tag of an entry. Each upload has another.
+/// Returns the entity tag of an entry. Each upload gets a different one.
 fn tag_of(representation: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{representation:016x}\"")).expect("it is hexadecimal digits in quotes")
 }
