@@ -17,66 +17,67 @@ pub use peak::{PeakSearch, PeakStep};
 use serde::{Deserialize, Serialize};
 use std::{io, sync::Arc, time::Duration};
 
-/// The setup of a measurement.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct BenchJob {
     /// Name of the proxy in the report.
     pub name: String,
-    /// The load.
+    /// The load on the proxy.
     pub load: Load,
-    /// Numbers of the workload.
+    /// The numbers that define the workload.
     pub options: WorkloadOptions,
     /// The requests that [`crate::Workload::Trace`] replays.
     pub trace: Vec<Request>,
-    /// A search for the peak in place of a run.
+    /// The search for the peak rate. `None` means a single run.
     pub peak: Option<PeakSearch>,
-    /// Processes and the disk to be counted.
+    /// The processes and the disk whose counters are read.
     pub watched: WatchedProcesses,
 }
 
-/// A measurement.
+/// The result of a measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchResult {
     /// Name of the proxy.
     pub name: String,
     /// The workload's name.
     pub workload: String,
-    /// The arrival of requests, in words.
+    /// The way in which requests arrive, in words.
     pub load: String,
-    /// Users of a closed loop; 0 is an open loop.
+    /// Number of users in a closed loop. 0 means an open loop.
     pub users: usize,
-    /// The machine, in words.
+    /// A description of the machine, in words.
     pub machine: String,
     /// The figures of each phase of the run.
     pub phases: Vec<PhaseFigures>,
     /// The figures of each second of the run.
     pub seconds: Vec<SecondFigures>,
-    /// The kernel's counts, once a second.
+    /// The kernel's counters, read once a second.
     pub kernel: Vec<KernelCounts>,
-    /// Requests that the origin got.
+    /// Number of requests that the origin received.
     pub origin_requests: u64,
-    /// Body bytes that the origin sent.
+    /// Bytes of bodies that the origin sent.
     pub origin_body_bytes: u64,
-    /// Steps of the search for the peak.
+    /// The rates that the search for the peak tried. Empty without a search.
     pub peak: Vec<PeakStep>,
-    /// The limit on response times of that search, in microseconds.
+    /// The limit on response times in the search for the peak, in microseconds.
     pub peak_limit_us: u64,
-    /// The failures, by kind.
+    /// The failures, each kind once.
     pub complaints: Vec<Complaint>,
-    /// Load of the benchmark's own threads, the clients' and the origin's, each as a share of one processor.
+    /// Processor time of the clients' threads and of the origin's thread, each as a share of one processor.
     pub busy: (f64, f64),
-    /// The exit code of a process that a signal ended, if one ended this before its time.
+    /// The exit code for this process if a signal ended the measurement early. `None` if it ran to its end.
     pub ended_early: Option<i32>,
 }
 
-/// The receiver of progress.
+/// The function that receives the progress of a measurement: the phase, the completed share from 0 to 1, and the
+/// counts.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, RequestCounts);
 
 impl BenchJob {
-    /// Runs the measurement, with `origin` behind the proxy.
+    /// Runs the measurement. `origin` is behind the proxy.
     ///
     /// # Errors
-    /// If the proxy does not respond, or the system refuses a resource that is needed.
+    /// The proxy does not respond, or the system refuses a resource that is needed.
     pub fn run(&self, origin: &Origin, progress: Progress<'_>) -> io::Result<BenchResult> {
         let early = EndsEarly::begin();
         let requests = Requests::new(self.load.workload, self.options, self.trace.clone());
@@ -99,7 +100,8 @@ impl BenchJob {
             machine: machine(),
             phases,
             seconds,
-            // For a search, the figures are those of one step, but the kernel's counts cover all steps.
+            // The figures of a search are those of one step, but the kernel's counters cover all steps, so they are
+            // left out.
             kernel: Some(sampler.finish()).filter(|_| self.peak.is_none()).unwrap_or_default(),
             origin_requests: origin_requests - before.requests,
             origin_body_bytes: body_bytes - before.body_bytes,
@@ -132,33 +134,35 @@ impl BenchResult {
     /// Parses a result from JSON.
     ///
     /// # Errors
-    /// Describes what is wrong with it.
+    /// The text is not a result. The error says where and why.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the phases from which results are taken, or all phases if none is marked.
+    /// Returns the phases from which results are taken. If none is marked as such, returns all phases.
     pub fn result_phases(&self) -> Vec<&PhaseFigures> {
         let marked: Vec<_> = self.phases.iter().filter(|phase| phase.counts_as_result).collect();
         if marked.is_empty() { self.phases.iter().collect() } else { marked }
     }
 
-    /// Returns whether requests were sent when they were due, whatever the outcome of others.
+    /// Returns whether the load was an open loop: requests were sent when they were due, whatever the outcome of
+    /// others.
     pub fn is_open(&self) -> bool {
         self.users == 0
     }
 
-    /// Returns the counts of all phases.
+    /// Returns the sum of the counts of all phases.
     pub fn totals(&self) -> RequestCounts {
         self.phases.iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
-    /// Returns the counts of the phases from which results are taken.
+    /// Returns the sum of the counts of those phases from which results are taken.
     pub fn results(&self) -> RequestCounts {
         self.result_phases().iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
-    /// Returns the kernel's counts from first to last.
+    /// Returns the kernel's counts for the whole run: the difference between the last and the first reading. `None` if
+    /// there are none.
     pub fn kernel_total(&self) -> Option<KernelCounts> {
         let first = self.kernel.first()?;
         let last = self.kernel.iter().rfind(|sample| sample.is_known)?;
@@ -177,12 +181,14 @@ impl BenchResult {
         })
     }
 
-    /// Returns the response times of the phases from which results are taken, in the kind that `kind` selects.
+    /// Returns the merged response times of the phases from which results are taken. `kind` selects the times of all
+    /// requests, of hits or of misses.
     pub fn result_times(&self, kind: impl Fn(&PhaseFigures) -> &ResponseTimes) -> ResponseTimes {
         ResponseTimes::merged(self.result_phases().into_iter().map(kind))
     }
 
-    /// Returns the reason why its figures are not those of the proxy and the load, if there is one.
+    /// Returns the reason why the figures may describe the benchmark itself and not the proxy. `None` if there is no
+    /// such sign.
     pub fn doubt(&self) -> Option<String> {
         let late = self.result_times(|phase| &phase.late).quantile_us(0.99);
         let times = self.result_times(|phase| &phase.times).quantile_us(0.99);
@@ -218,7 +224,8 @@ impl BenchResult {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// Returns the reason why this is a failure, if it is one: wrong responses, or none at all.
+    /// Returns the reason why the measurement counts as failed: wrong responses, or none at all. `None` if it
+    /// succeeded.
     pub fn failure(&self) -> Option<String> {
         let totals = self.totals();
         let RequestCounts { requests, wrong, outdated, forbidden, failed, .. } = totals;
@@ -231,20 +238,20 @@ impl BenchResult {
         (totals.answered() == 0 && requests > 0).then(|| format!("no request got a response, {failed} failed"))
     }
 
-    /// Returns the greatest rate that kept the limit.
+    /// Returns the greatest rate that passed, in requests per second. `None` if no rate passed.
     pub fn peak_rate(&self) -> Option<f64> {
         self.peak.iter().filter(|step| step.passed).map(|step| step.rate).reduce(f64::max)
     }
 }
 
-/// A run of this length ends with its requests.
+/// The time limit of a run that ends after a number of requests. It is never reached in practice.
 const UNLIMITED: Duration = Duration::from_hours(24);
-/// Delay of requests, in microseconds, below which the report never warns of delays.
+/// Send delay in microseconds below which the report never warns of delays.
 const LATE_US_MIN: u64 = 500;
-/// Delay of requests, as a share of the response times, from which the report warns.
+/// Send delay, as a share of the response times, from which the report warns of delays.
 const LATE_SHARE_MIN: f64 = 0.2;
-/// Share of requests that may be hits although no earlier request was for the same object. If several requests for one
-/// object run at once, the response to the first may be stored in time for the others.
+/// Maximum number of hits beyond those that the workload offers, as a share of all requests. If several requests for an
+/// object run at the same time, the response to the first may be stored in time for the others.
 const HITS_MORE_MAX: f64 = 0.02;
-/// Share of a processor's time from which threads of the benchmark are considered the bottleneck.
+/// Share of a processor from which the report considers the benchmark's own threads the bottleneck.
 const BUSY_MIN: f64 = 0.9;

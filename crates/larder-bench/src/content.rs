@@ -6,34 +6,34 @@
 
 use larder_workload::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
 
-/// Kinds of objects.
+/// The kinds of objects, which determine length, type and life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectClass {
-    /// Of PolyMix.
+    /// An object of the workload PolyMix, of this class.
     Mix(PolyMixClass),
-    /// Of a length that the path says, and always storable.
+    /// An object with this length in bytes, which its path contains. It may always be stored.
     Fixed(u64),
 }
 
-/// One object: a class and a number.
+/// An object, identified by its kind and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BenchObject {
     pub(crate) class: ObjectClass,
     pub(crate) number: u64,
 }
 
-/// The properties that follow from the object's number.
+/// The properties of an object, which follow from its kind and number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ObjectNature {
     pub(crate) len_bytes: u64,
     pub(crate) is_storable: bool,
-    /// Seconds from one modification to the next.
+    /// Time between two modifications of the object, in seconds.
     pub(crate) cycle_s: u64,
     phase_s: u64,
     seed: u64,
 }
 
-/// One state of an object, between two modifications.
+/// A version of an object: its content between two modifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectVersion {
     pub(crate) number: u64,
@@ -44,7 +44,7 @@ pub(crate) struct ObjectVersion {
 }
 
 impl BenchObject {
-    /// Returns the object at `path`, if there is one.
+    /// Returns the object that `path` names. `None` if the path names none.
     pub(crate) fn at(path: &str) -> Option<Self> {
         let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (class, number) = match kind {
@@ -61,7 +61,7 @@ impl BenchObject {
         Some(Self { class, number: number.parse().ok()? })
     }
 
-    /// Returns the path.
+    /// Returns the URL path of the object.
     pub(crate) fn path(self) -> String {
         let number = self.number;
         match self.class {
@@ -82,7 +82,7 @@ impl BenchObject {
         }
     }
 
-    /// Returns the properties that follow from its number.
+    /// Returns the properties of the object.
     pub(crate) fn nature(self) -> ObjectNature {
         let number = self.number;
         let (kind, nature) = match self.class {
@@ -98,14 +98,14 @@ impl BenchObject {
 }
 
 impl ObjectNature {
-    /// Returns the version at a Unix time.
+    /// Returns the version that the object has at a Unix time, in seconds.
     pub(crate) fn version_at(&self, now_s: u64) -> ObjectVersion {
         let number = (now_s + self.phase_s) / self.cycle_s;
         let since_s = (number * self.cycle_s).saturating_sub(self.phase_s);
         ObjectVersion { number, since_s, until_s: (number + 1) * self.cycle_s - self.phase_s }
     }
 
-    /// Fills `bytes` with the content of version `number` from `offset_bytes` on.
+    /// Fills `bytes` with the content of version `number`, beginning at `offset_bytes`.
     pub(crate) fn fill(&self, number: u64, offset_bytes: u64, bytes: &mut [u8]) {
         let key = mix(self.seed ^ number);
         let mut word = offset_bytes / 8;
@@ -122,14 +122,15 @@ impl ObjectNature {
         }
     }
 
-    /// Returns the index of the first of `bytes` that differs from the content.
+    /// Returns the index in `bytes` of the first byte that differs from the content of version `number` at
+    /// `offset_bytes`. `None` if all are equal.
     pub(crate) fn first_wrong(&self, number: u64, offset_bytes: u64, bytes: &[u8]) -> Option<usize> {
         let mut expected = [0; CHECK_BYTES];
         bytes.chunks(CHECK_BYTES).enumerate().find_map(|(position, piece)| {
             let expected = &mut expected[..piece.len()];
             let begin = position * CHECK_BYTES;
             self.fill(number, offset_bytes + begin as u64, expected);
-            // Compared as a whole first, which is what happens and is fast.
+            // The pieces are first compared as a whole. Nearly all are equal, and this comparison is fast.
             let is_wrong = expected != piece;
             is_wrong.then(|| begin + expected.iter().zip(piece).take_while(|(one, other)| one == other).count())
         })
@@ -141,10 +142,10 @@ fn content_word(key: u64, word: u64) -> [u8; 8] {
     (mixed ^ (mixed >> 29)).to_le_bytes()
 }
 
-/// Tells objects of a fixed length from those of PolyMix' classes.
+/// Number that distinguishes objects of a fixed length from the classes of PolyMix, in the seed of the content.
 const FIXED_KIND: u64 = 7;
 const FIXED_CYCLE_S: u64 = 365 * 86_400;
-/// Longest object.
+/// Maximum length of an object, in bytes.
 pub(crate) const LEN_BYTES_MAX: u64 = 4 << 30;
 const CHECK_BYTES: usize = 4096;
 

@@ -24,28 +24,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of a request, and of its response.
+/// Length of a request and of its response, in bytes.
 const MESSAGE_BYTES: usize = 64;
-/// Descriptors that the process needs for other things.
+/// Number of descriptors that the process needs for other purposes than connections.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Ready sockets that one call of `epoll_wait` returns.
+/// Maximum number of ready sockets that one call of `epoll_wait` returns.
 const EVENTS_MAX: usize = 256;
 
-/// A call that finds ready sockets.
+/// The system call with which the server finds ready sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Readiness {
-    /// All sockets are passed to the kernel at each call.
+    /// `poll`: the server passes all its sockets to the kernel at each call.
     Poll,
-    /// The kernel keeps the sockets between calls.
+    /// `epoll`: the kernel keeps the set of sockets between calls.
     Epoll,
 }
 
 impl Readiness {
-    /// All of them.
+    /// Both system calls.
     pub const ALL: [Self; 2] = [Self::Poll, Self::Epoll];
 
-    /// Returns the name of the call.
+    /// Returns the name of the system call.
     pub fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -54,36 +54,36 @@ impl Readiness {
     }
 }
 
-/// The setup of a measurement.
+/// The settings of a measurement of idle connections.
 #[derive(Clone, Debug)]
 pub struct DescriptorsJob {
-    /// Numbers of idle connections, each measured on its own.
+    /// Numbers of idle connections. Each is measured separately.
     pub idle_counts: Vec<u64>,
-    /// Connections with requests, one at a time on each.
+    /// Number of connections that send requests. Each waits for a response before the next request.
     pub active_count: u64,
-    /// Time of each measurement.
+    /// Duration of each measurement.
     pub time: Duration,
 }
 
-/// The cost of a request while some connections are idle.
+/// The results for one system call and one number of idle connections.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DescriptorsFigures {
-    /// The call.
+    /// The system call with which the server found ready sockets.
     pub readiness: Readiness,
-    /// Idle connections.
+    /// Number of idle connections.
     pub idle_count: u64,
-    /// Requests that were answered.
+    /// Number of answered requests.
     pub requests: u64,
-    /// Ready sockets that a call found.
+    /// Mean number of ready sockets that one call returned.
     pub ready_per_call: f64,
-    /// Requests per second.
+    /// Number of requests answered per second.
     pub requests_per_s: f64,
-    /// Processor time of the server for a request, in microseconds.
+    /// Processor time of the server's thread per request, in microseconds.
     pub cpu_us: f64,
 }
 
 impl DescriptorsJob {
-    /// Measures each call with each number of idle connections. Calls `progress` before each measurement.
+    /// Measures each system call with each number of idle connections. Calls `progress` before each measurement.
     ///
     /// # Errors
     /// The process may not open enough descriptors, or a system call fails.
@@ -119,7 +119,7 @@ impl DescriptorsJob {
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
-        // The server ends when an active connection is closed.
+        // Dropping the clients closes the active connections, which ends the server.
         drop(clients);
         let served = server.join().map_err(|_| io::Error::other("the server thread panicked"))??;
         Ok(DescriptorsFigures {
@@ -133,10 +133,10 @@ impl DescriptorsJob {
     }
 }
 
-/// The work of a server until its first active connection was closed.
+/// The work of a server, from its start until a client closed the first connection.
 struct ServerWork {
     requests: u64,
-    /// Calls of poll or epoll.
+    /// Number of calls of `poll` or `epoll_wait`.
     calls: u64,
     cpu: Duration,
 }
@@ -187,7 +187,7 @@ fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Se
     }
 }
 
-/// Answers the request on a socket; returns `false` if the client has closed the connection.
+/// Answers one request on a socket. Returns `false` if the client has closed the connection.
 fn answer(mut socket: &UnixStream) -> io::Result<bool> {
     let mut message = [0; MESSAGE_BYTES];
     match socket.read_exact(&mut message) {
@@ -197,7 +197,7 @@ fn answer(mut socket: &UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Raises the soft limit of open descriptors to `count`, if it is lower.
+/// Raises the soft limit on open descriptors to `count`, unless it is higher already.
 fn allow_descriptors(count: u64) -> io::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= count) {

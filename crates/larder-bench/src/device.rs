@@ -27,31 +27,32 @@ const WRITE_BYTES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 const WRITE_DEPTHS: [u32; 3] = [1, 16, 64];
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_DEPTH: u32 = 8;
-/// Time for measuring sequential transfers, and files, as multiples of the time for one random measurement.
+/// Share of the time that the measurement of sequential transfers or of files gets, as a multiple of the share of a
+/// random measurement.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 12;
-/// Length of the reads that run while writes are measured, and the share of time of each such measurement.
+/// Length in bytes of the reads that run at the same time as writes.
 const BESIDE_BYTES: u64 = 16 << 10;
 const BESIDE_DEPTH: u32 = 64;
 const BESIDE_PARTS: u32 = 2;
-/// Smallest area that operations are spread over. A smaller one would fit into a disk's own memory, and sequential
+/// Minimum size of the measured area, in bytes. A smaller one would fit into the disk's own memory, and sequential
 /// reads would wrap around.
 const SPAN_BYTES_MIN: u64 = 16 << 20;
 
-/// The setup of a measurement.
+/// The settings of a measurement of a disk.
 #[derive(Clone, Debug)]
 pub struct DeviceJob {
-    /// A directory, a file that does not exist yet, or a block device that holds nothing.
+    /// The place to measure: a directory, a file that does not exist yet, or a block device without content.
     pub path: PathBuf,
-    /// Bytes that reads and writes are spread over; the size of the scratch file.
+    /// Size in bytes of the area over which reads and writes are spread. It is the size of the scratch file.
     pub span_bytes: u64,
-    /// Time of all measurements together, without the filling of the scratch file.
+    /// Duration of all measurements together, not counting the time to fill the scratch file.
     pub time: Duration,
-    /// The I/O interface.
+    /// The I/O interface of the kernel that is measured.
     pub io: IoChoice,
 }
 
-/// Why a device cannot be measured.
+/// The reason why a disk cannot be measured.
 #[derive(Debug)]
 pub struct DeviceError {
     what: String,
@@ -82,10 +83,10 @@ impl std::error::Error for DeviceError {
     }
 }
 
-/// Runs the measurement. Calls `progress` with the present step and the completed share.
+/// Measures a disk. Calls `progress` with the current step and the completed share, from 0 to 1.
 ///
 /// # Errors
-/// The path is unusable, holds other data, or has no room, or the device fails.
+/// The path is unusable, contains other data or has no room, or the device fails.
 pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> Result<DeviceFigures, DeviceError> {
     if job.span_bytes < SPAN_BYTES_MIN {
         return Err(DeviceError::new(format!("too few bytes to measure, less than {SPAN_BYTES_MIN}"), &job.path));
@@ -115,7 +116,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     };
     if let Some(directory) = scratch.directory.clone() {
         let time = steps.next("files", FILE_PARTS);
-        // The files need its room.
+        // The scratch file is removed first, because the files need its disk space.
         drop(scratch);
         figures.files = Some(files::measure(&directory, time)?);
     }
@@ -123,7 +124,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     Ok(figures)
 }
 
-/// The measurements in sequence, each with its share of the time.
+/// Runs the measurements one after the other, each with its share of the time.
 struct MeasureSteps<'a> {
     job: &'a DeviceJob,
     done: u32,
@@ -136,7 +137,7 @@ const PARTS: u32 = (READ_BYTES.len() * READ_DEPTHS.len() + WRITE_BYTES.len() * W
     + FILE_PARTS;
 
 impl MeasureSteps<'_> {
-    /// Reports the next step. Returns how long it may take.
+    /// Reports the start of the next step, which gets `parts` shares of the time. Returns its duration.
     fn next(&mut self, what: &str, parts: u32) -> Duration {
         (self.progress)(what, f64::from(self.done) / f64::from(PARTS));
         self.done += parts;
@@ -194,7 +195,8 @@ impl MeasureSteps<'_> {
         Ok(figures)
     }
 
-    /// Measures reads alone again, because the other measurements are compared with them.
+    /// Measures writes at the same time as reads. Also measures reads alone once more, at the same time of the run,
+    /// because the results are compared.
     fn beside_reads(
         &mut self,
         device: &std::sync::Arc<dyn Device>,
@@ -218,7 +220,7 @@ impl MeasureSteps<'_> {
     }
 }
 
-/// Returns the load average of the last minute; 0 if the kernel does not provide it.
+/// Returns the load average of the last minute. 0 if the kernel does not provide it.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()

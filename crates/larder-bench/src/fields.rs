@@ -6,19 +6,20 @@
 use http::{HeaderMap, header::HeaderName};
 use larder_workload::{Random, mix};
 
-/// In a request: its number.
+/// Request field that contains the number of the request.
 pub(crate) const REQUEST: HeaderName = HeaderName::from_static("x-bench-request");
-/// In a response: the number of the request that the origin made it for.
+/// Response field that contains the number of the request for which the origin made the response.
 pub(crate) const ANSWERED: HeaderName = HeaderName::from_static("x-bench-answered");
-/// In a response: the object's version.
+/// Response field that contains the version number of the object.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-bench-version");
 
-/// Returns the number in a field.
+/// Returns the number that a field contains. `None` if the field is absent or not a number.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns whether the origin breaks off its response to this request. Client and origin compute this identically.
+/// Returns whether the origin breaks off its response to this request, so that the share `abort_share` of all responses
+/// is incomplete. Client and origin both call this, and get the same result.
 pub(crate) fn breaks_off(request_number: u64, abort_share: f64) -> bool {
     abort_share > 0.0 && Random::new(mix(request_number ^ 0xA807)).happens(abort_share)
 }

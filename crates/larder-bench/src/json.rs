@@ -5,7 +5,7 @@
 use larder_store::plan::DeviceFigures;
 use serde::Serialize;
 
-/// Returns figures, a plan or a result as JSON.
+/// Formats figures, a plan or a result as JSON.
 ///
 /// # Panics
 /// If `value` cannot be represented as JSON, for example because a map has keys that are not strings.
@@ -13,10 +13,10 @@ pub fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string_pretty(value).expect("numbers and words can always be written")
 }
 
-/// Parses figures of a device from JSON.
+/// Parses the figures of a disk from JSON.
 ///
 /// # Errors
-/// Describes what is wrong with them.
+/// The text is not JSON of this form, or a plan could not use the figures. The error says why.
 pub fn figures_from_json(text: &str) -> Result<DeviceFigures, String> {
     let figures: DeviceFigures = serde_json::from_str(text).map_err(|error| error.to_string())?;
     figures.fault().map_or(Ok(figures), |fault| Err(fault.to_owned()))

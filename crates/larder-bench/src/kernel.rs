@@ -18,46 +18,46 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Counters of processes and of a disk.
+/// Counters of the kernel, of the watched processes and of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelCounts {
-    /// Seconds since counting began.
+    /// Time of the reading, in seconds after the first one.
     pub at_s: f64,
     /// Processor time of the processes, in seconds.
     pub cpu_s: f64,
-    /// Memory of the processes.
+    /// Resident memory of the processes, in bytes.
     pub resident_bytes: u64,
     /// Bytes that the processes read from disks.
     pub process_read_bytes: u64,
     /// Bytes that the processes wrote to disks.
     pub process_written_bytes: u64,
-    /// Reads of the disk by all programs.
+    /// Number of read operations of the disk, by all programs.
     pub disk_reads: u64,
     /// Bytes read from the disk by all programs.
     pub disk_read_bytes: u64,
-    /// Writes of the disk by all programs.
+    /// Number of write operations of the disk, by all programs.
     pub disk_writes: u64,
     /// Bytes written to the disk by all programs.
     pub disk_written_bytes: u64,
-    /// Disk space that the proxy's store takes, according to the file system; 0 if unknown.
+    /// Disk space in bytes that the proxy's store takes, according to the file system. 0 if unknown.
     pub store_bytes: u64,
-    /// Whether any process was counted.
+    /// Whether the counters of at least one process could be read.
     pub is_known: bool,
 }
 
-/// The watched processes and disks.
+/// The processes, the disk and the store whose counters are read.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedProcesses {
-    /// Process ids; their children count too.
+    /// Numbers of the processes. The counters include their child processes.
     pub pids: Vec<u32>,
-    /// Name of a disk or partition, such as `vda`.
+    /// The kernel's name of a disk or partition, such as `vda`.
     pub disk: Option<String>,
     /// The folder or file of the proxy's store.
     pub store: Option<PathBuf>,
 }
 
 impl WatchedProcesses {
-    /// Returns the kernel's name of the disk that contains `path`.
+    /// Returns the kernel's name of the disk that contains `path`. `None` if no disk does.
     pub fn disk_of(path: &Path) -> Option<String> {
         let number = fs::metadata(path).ok()?.dev();
         let major = rustix::fs::major(number);
@@ -66,12 +66,12 @@ impl WatchedProcesses {
         Some(place.file_name()?.to_str()?.to_owned())
     }
 
-    /// Returns whether this machine has a disk with that name.
+    /// Returns whether this machine has a disk or partition with this name.
     pub fn has_disk(name: &str) -> bool {
         disk_line(name).is_some()
     }
 
-    /// Counts everything except the store.
+    /// Reads all counters except the size of the store.
     pub fn count(&self, begun: Instant) -> KernelCounts {
         let mut counts = KernelCounts { at_s: begun.elapsed().as_secs_f64(), ..KernelCounts::default() };
         let mut left: Vec<u32> = self.pids.clone();
@@ -88,7 +88,8 @@ impl WatchedProcesses {
 
 fn count_process(pid: u32, counts: &mut KernelCounts) -> Option<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name can contain anything, even a parenthesis; the numbers follow the last one.
+    // The second field is the process's name, which may contain spaces and parentheses. The numbers follow its last
+    // parenthesis.
     let numbers: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| numbers.get(at).and_then(|text| text.parse::<u64>().ok());
     counts.cpu_s += (number(11)? + number(12)?) as f64 / clock_ticks_per_second() as f64;
@@ -110,7 +111,8 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|text| text.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Returns the disk space under a path, like `du`. Files that come and go meanwhile may be included or not.
+/// Returns the disk space of a file, or of a folder with everything in it, in bytes. A file that appears or disappears
+/// meanwhile may or may not be counted.
 fn bytes_under(path: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![path.to_owned()];
@@ -124,7 +126,7 @@ fn bytes_under(path: &Path) -> u64 {
     bytes
 }
 
-/// Returns the words of a disk's line.
+/// Returns the columns of the disk's line in `/proc/diskstats`. `None` if the disk does not exist.
 fn disk_line(disk: &str) -> Option<Vec<String>> {
     let table = fs::read_to_string("/proc/diskstats").ok()?;
     let mut lines = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
@@ -140,7 +142,7 @@ fn count_disk(disk: &str, counts: &mut KernelCounts) {
     counts.disk_written_bytes = number(9) * SECTOR_BYTES;
 }
 
-/// Counts once a second until it is stopped.
+/// A thread that reads the counters once a second until it is stopped.
 pub(crate) struct Sampler {
     stop: mpsc::Sender<()>,
     thread: thread::JoinHandle<Vec<KernelCounts>>,
@@ -169,7 +171,7 @@ impl Sampler {
     }
 }
 
-/// The size of a store, determined rarely enough that it costs little.
+/// Measures the disk space of a store so rarely that it costs little, and keeps the last result.
 #[derive(Default)]
 struct StoreSize {
     bytes: u64,
@@ -187,7 +189,7 @@ impl StoreSize {
     }
 }
 
-/// Returns a short description of the machine.
+/// Returns a short description of the machine: its processors and its kernel.
 pub(crate) fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
@@ -197,9 +199,9 @@ pub(crate) fn machine() -> String {
 }
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// The pause between two scans of a store, as a multiple of the time that a scan takes.
+/// Pause between two measurements of a store's size, as a multiple of the time that one takes.
 const STORE_PAUSE: u32 = 50;
-/// The kernel's unit of counting, independent of the disk's sector size.
+/// Size in bytes of the sectors in the kernel's counters. It does not depend on the disk.
 const SECTOR_BYTES: u64 = 512;
 
 #[cfg(test)]

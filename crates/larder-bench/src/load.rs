@@ -33,56 +33,60 @@ use timer::Timer;
 pub use times::{RecordedTimes, ResponseTimes};
 use tokio::{runtime, task::JoinSet};
 
-/// The arrival of requests.
+/// The way in which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loop {
-    /// This many requests per second, whatever their outcome.
+    /// Open loop: this many requests per second are sent, whatever their outcome.
     Open(f64),
-    /// This many users, each of which waits for a response before its next request.
+    /// Closed loop: this many users send requests. Each waits for the response before its next request.
     Closed(usize),
 }
 
-/// A run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The proxy.
+    /// The proxy that receives the requests.
     pub target: Target,
-    /// The workload.
+    /// The workload that the requests come from.
     pub workload: Workload,
-    /// The arrival of requests.
+    /// The way in which requests arrive.
     pub loop_kind: Loop,
-    /// The phases of the run. A closed loop treats all phases as one.
+    /// The phases of the run. A closed loop treats them as a single phase.
     pub phases: Vec<Phase>,
-    /// Bytes to be stored in the fill phase. With `None`, the phase has a fixed time.
+    /// Bytes that must be stored before the filling phase ends. `None` means that it has a fixed duration.
     pub fill_bytes: Option<u64>,
-    /// Whether each connection is used for only a few requests, as by PolyMix's robots.
+    /// Whether each connection is closed after a few requests, as PolyMix's robots do.
     pub closes_connections: bool,
-    /// Share of responses that the origin breaks off.
+    /// Share of responses that the origin breaks off, from 0 to 1. The client must know it to judge responses.
     pub origin_abort_share: f64,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct LoadFigures {
-    /// By phase.
+    /// The figures of each phase.
     pub phases: Vec<PhaseFigures>,
-    /// By second.
+    /// The figures of each second.
     pub seconds: Vec<SecondFigures>,
-    /// The failures, by kind.
+    /// The failures, each kind once.
     pub complaints: Vec<Complaint>,
-    /// Load of the clients' thread, and of the remainder of this process (the origin), as shares of one processor.
+    /// Processor time of the clients' thread, and of the rest of this process, which is the origin. Each is a share of
+    /// one processor.
     pub busy: (f64, f64),
 }
 
 impl Load {
-    /// Most requests in flight, and most users.
+    /// Maximum number of requests in flight, and of users in a closed loop.
     pub const UNDER_WAY_MAX: usize = 8192;
 
-    /// Runs the load. Calls `progress` about four times a second with the phase, the completed share of the run, and
-    /// the counts of the phase so far. SIGINT, SIGTERM and SIGHUP end the run early, with the results until then.
+    /// Runs the load.
+    ///
+    /// Calls `progress` about four times a second with the phase, the completed share of the run from 0 to 1, and the
+    /// counts of the phase so far. A signal SIGINT, SIGTERM or SIGHUP ends the run early, and the results until then
+    /// are returned.
     ///
     /// # Errors
-    /// If the system refuses a runtime or a timer, or the proxy does not respond to the first request.
+    /// The system refuses a runtime or a timer, or the proxy does not respond to the first request.
     pub fn run(
         &self,
         requests: &Requests,
@@ -104,7 +108,7 @@ impl Load {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
         let early = EndsEarly::begin();
         progress("contacting the proxy", 0.0, RequestCounts::default());
-        // With separate connections: the load begins without any.
+        // The probe uses a client of its own, so that the run starts without connections.
         let probe = Clients::new(self.target.clone(), false, 0.0).probe(&early).await;
         probe.map_err(|fault| io::Error::other(fault.to_string()))?;
         let asked = requests.lock().warm_up();
@@ -162,8 +166,8 @@ impl Load {
                 let specials = Phase::at(phase.specials, share);
                 let Some(arrival) = requests.lock().arrival(recurrence, specials) else { break };
                 filled += fills(&arrival);
-                // The more requests an arrival brings along, the later the next one is due, so that the total rate is
-                // the requested one.
+                // An arrival may consist of several requests. The time until the next arrival grows with their number,
+                // so that the total rate is the requested one.
                 let gap_s = random.exponential((1 + arrival.embedded.len()) as f64 / wanted.max(RATE_MIN));
                 due += Duration::from_secs_f64(gap_s.min(GAP_MAX_S));
                 shared.wait_until(&timer, due).await?;
@@ -205,7 +209,8 @@ impl Load {
                     };
                     for asked in arrival.first.into_iter().chain(arrival.embedded) {
                         if !shared.fetch(&asked, DueTime { phase: 0, at: shared.begun.elapsed() }).await {
-                            // Without this pause, a proxy that refuses at once would use the whole processor.
+                            // Without this pause, a user would repeat requests to a proxy that refuses at once as fast
+                            // as the processor permits.
                             tokio::time::sleep(FAILED_PAUSE).await;
                             break;
                         }
@@ -228,13 +233,13 @@ impl Load {
     }
 }
 
-/// The requests of a workload. They continue from one run to the next: an object requested in the first run may be a
-/// hit in the second.
+/// The requests of a workload, shared by several runs. A run continues where the last one ended, so an object that was
+/// requested in an earlier run may be a hit.
 #[derive(Clone)]
 pub struct Requests(Arc<Mutex<RequestSource>>);
 
 impl Requests {
-    /// Returns the requests of `workload` from their beginning. [`Workload::Trace`] replays `trace`.
+    /// Returns the requests of `workload` from its beginning. [`Workload::Trace`] replays `trace`.
     pub fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
         Self(Arc::new(Mutex::new(RequestSource::new(workload, options, trace))))
     }
@@ -244,7 +249,7 @@ impl Requests {
     }
 }
 
-/// The state that all requests of a run share.
+/// The state of a run that all its requests share.
 struct RunState {
     clients: Arc<Clients>,
     recorder: Mutex<Recorder>,
@@ -259,7 +264,7 @@ impl RunState {
         self.recorder.lock().ignore_poison()
     }
 
-    /// Starts the requests that are due now.
+    /// Starts the requests of an arrival without waiting for their responses.
     fn start(self: &Arc<Self>, arrival: BenchArrival, due: DueTime) {
         let count = 1 + arrival.embedded.len();
         if self.under_way.load(Ordering::Relaxed) + count > Load::UNDER_WAY_MAX {
@@ -279,13 +284,13 @@ impl RunState {
             if let Some(first) = &arrival.first {
                 shared.lock().add_late(due.phase, shared.begun.elapsed().saturating_sub(due.at));
                 let is_there = shared.fetch(first, due).await;
-                // Without the page, a client does not know its images.
+                // Without a response to the request for the page, a client does not know the images in it.
                 if !is_there {
                     shared.under_way.fetch_sub(count, Ordering::Relaxed);
                     return;
                 }
             }
-            // A browser learns of the images when it has the page, and requests several at a time.
+            // A browser knows the images once it has the page, and then requests several at the same time.
             let due = DueTime { at: shared.begun.elapsed(), ..due };
             let mut rest = arrival.embedded.into_iter();
             let mut asking = JoinSet::new();
@@ -304,7 +309,7 @@ impl RunState {
         });
     }
 
-    /// Sends a request, and returns whether there was a response, right or wrong.
+    /// Sends a request, and records its result. Returns whether there was a response, right or wrong.
     async fn fetch(&self, asked: &BenchRequest, due: DueTime) -> bool {
         let fetched = self.clients.fetch(asked).await;
         let took = self.begun.elapsed().saturating_sub(due.at);
@@ -312,7 +317,7 @@ impl RunState {
         !matches!(fetched.outcome, FetchOutcome::Failed(_) | FetchOutcome::BrokenOff)
     }
 
-    /// Waits until a moment of the run, or until an early end is requested.
+    /// Waits until the time `at` of the run, or until a signal requests an early end.
     async fn wait_until(&self, timer: &Timer, at: Duration) -> io::Result<()> {
         while !self.early.is_asked() {
             let next = at.min(self.begun.elapsed() + PROGRESS_EVERY);
@@ -324,7 +329,8 @@ impl RunState {
         Ok(())
     }
 
-    /// Waits until no request is in flight, or an early end is requested. Each request has a time limit of its own.
+    /// Waits until no request is in flight, or until a signal requests an early end. Each request has its own time
+    /// limit.
     async fn drain(&self, progress: &mut dyn FnMut(&str, f64, RequestCounts)) {
         let begun = Instant::now();
         loop {
@@ -340,7 +346,8 @@ impl RunState {
     }
 }
 
-/// Requests everything once, several at a time.
+/// Requests everything in `asked` once, [`WARM_UP_COUNT`] requests at a time, so that it is in the cache when the run
+/// starts.
 async fn warm_up(
     clients: &Arc<Clients>,
     asked: Vec<BenchRequest>,
@@ -372,7 +379,8 @@ async fn warm_up(
     Ok(())
 }
 
-/// Returns the bytes that an arrival adds to a cache without them.
+/// Returns the number of bytes by which an arrival fills a cache: the lengths of its storable objects that were not
+/// requested before.
 fn fills(arrival: &BenchArrival) -> u64 {
     let new = arrival.first.iter().chain(&arrival.embedded).filter(|asked| !asked.is_offered);
     new.map(|asked| asked.object.nature()).filter(|nature| nature.is_storable).map(|nature| nature.len_bytes).sum()
@@ -380,13 +388,13 @@ fn fills(arrival: &BenchArrival) -> u64 {
 
 const CONNECTIONS_PER_ROBOT: usize = 4;
 const WARM_UP_COUNT: usize = 8;
-/// Longest duration of the phase that fills, as a multiple of its nominal time.
+/// Maximum duration of the filling phase, as a multiple of its nominal duration.
 const FILL_TIMES_MAX: u32 = 20;
-/// Seed of the arrival times, which are the same in every run.
+/// Seed of the random times at which requests arrive. It is fixed, so that the times are the same in every run.
 const ARRIVALS_SEED: u64 = 0x0A71;
 const RATE_MIN: f64 = 0.1;
 const GAP_MAX_S: f64 = 5.0;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// Pause of a user after a failure.
+/// Time that a user waits after a failed request.
 const FAILED_PAUSE: Duration = Duration::from_millis(10);
 const DRAIN_PAUSE: Duration = Duration::from_millis(5);

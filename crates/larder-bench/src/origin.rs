@@ -27,16 +27,17 @@ use std::{
 };
 use tokio::{net::TcpStream, runtime, sync::watch};
 
-/// The behavior of an origin.
+/// The settings of an origin.
 #[derive(Clone, Debug)]
 pub struct OriginOptions {
-    /// The listening address; with port 0, any free port is used.
+    /// The address to listen on. Port 0 selects any free port.
     pub listen: SocketAddr,
-    /// Mean and deviation of the think time before a response.
+    /// Mean and standard deviation of the time that the origin waits before it responds.
     pub think: (Duration, Duration),
-    /// Whether connections are closed after a Zipf-distributed number of requests, at most 16, as by PolyMix's servers.
+    /// Whether connections are closed after a number of requests. That number is at most 16 and Zipf-distributed, as
+    /// with PolyMix's servers.
     pub closes_connections: bool,
-    /// Share of responses that are broken off.
+    /// Share of responses that the origin breaks off, from 0 to 1.
     pub abort_share: f64,
 }
 
@@ -51,22 +52,22 @@ impl Default for OriginOptions {
     }
 }
 
-/// The requests and responses of an origin.
+/// Counts of an origin since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OriginCounts {
-    /// Requests.
+    /// Number of requests received.
     pub requests: u64,
-    /// Responses that an object was not modified.
+    /// Number of responses with status 304, which say that an object was not modified.
     pub not_modified: u64,
-    /// Bytes of bodies.
+    /// Bytes of bodies sent.
     pub body_bytes: u64,
-    /// Responses that the origin broke off.
+    /// Number of responses that the origin broke off on purpose.
     pub aborted: u64,
-    /// Connections.
+    /// Number of accepted connections.
     pub connections: u64,
 }
 
-/// A running origin. It stops when dropped.
+/// A running origin. Dropping it stops the origin.
 pub struct Origin {
     address: SocketAddr,
     shared: Arc<OriginState>,
@@ -74,7 +75,7 @@ pub struct Origin {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The state that all connections share.
+/// The state that all connections of an origin share.
 struct OriginState {
     options: OriginOptions,
     uses: Zipf,
@@ -86,10 +87,10 @@ struct OriginState {
 }
 
 impl Origin {
-    /// Starts listening and serving.
+    /// Starts an origin: opens its listener, and serves on a thread of its own.
     ///
     /// # Errors
-    /// If the address is not available, or the system refuses a thread.
+    /// The address is not available, or the system refuses a thread.
     pub fn start(options: OriginOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
@@ -112,12 +113,12 @@ impl Origin {
         Ok(Self { address, shared, stop, thread: Some(thread) })
     }
 
-    /// Returns the listening address.
+    /// Returns the address on which the origin listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the counts.
+    /// Returns the counts since the start.
     pub fn counts(&self) -> OriginCounts {
         let OriginState { requests, not_modified, body_bytes, aborted, connections, .. } = &*self.shared;
         OriginCounts {
@@ -134,7 +135,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // The thread panics only if a response did, which was reported then.
+            // The thread ends with an error only if it panicked. The panic was already reported.
             let _ = thread.join();
         }
     }
@@ -149,7 +150,7 @@ async fn serve(listener: TcpListener, shared: Arc<OriginState>, mut stopped: wat
                     shared.connections.fetch_add(1, Ordering::Relaxed);
                     tokio::spawn(connection(stream, Arc::clone(&shared)));
                 }
-                // Most likely out of file descriptors; closing connections free some.
+                // The process is probably out of descriptors. Connections that end free some.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             _ = stopped.changed() => return,
@@ -158,19 +159,19 @@ async fn serve(listener: TcpListener, shared: Arc<OriginState>, mut stopped: wat
 }
 
 async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
-    // Otherwise small responses would wait for acknowledgements.
+    // Without this option, a small response would wait until the client acknowledged the last one.
     let _ = stream.set_nodelay(true);
     let number = shared.connections.load(Ordering::Relaxed);
     let most = shared.options.closes_connections.then(|| shared.uses.draw(&mut Random::new(mix(number))) + 1);
     let mut left = most.unwrap_or(u64::MAX);
     let mut stream = WireStream::new(stream);
-    // A client that closes the connection is not an error.
+    // An error means that the client closed the connection, which it may do at any time.
     while left > 0 && matches!(exchange(&mut stream, &shared, left == 1).await, Ok(true)) {
         left -= 1;
     }
 }
 
-/// Answers one request. Returns whether another may follow.
+/// Receives a request and answers it. Returns whether another request may follow on the connection.
 async fn exchange(stream: &mut WireStream, shared: &OriginState, is_last: bool) -> io::Result<bool> {
     let Some(mut request) = stream.request().await? else { return Ok(false) };
     while stream.piece(&mut request.body).await?.is_some() {}
@@ -197,7 +198,7 @@ async fn exchange(stream: &mut WireStream, shared: &OriginState, is_last: bool) 
     }
     let body = response.body_mut();
     loop {
-        // A small body leaves together with its head.
+        // The head and the first piece of the body are sent together, so that a small response needs one packet.
         let is_over = !body.fill_next(&mut octets);
         stream.send(&octets).await?;
         if is_over {

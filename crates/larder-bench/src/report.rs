@@ -9,10 +9,10 @@ use crate::{bench::BenchResult, load::ResponseTimes};
 use larder_sim::{Figure, FigureContent, FigureLine, Hue, Scale};
 use std::fmt::Write;
 
-/// Creates the page for these results.
+/// Creates an HTML page with these results.
 ///
 /// # Errors
-/// If a plot cannot be drawn, with the reason.
+/// The reason why a plot cannot be drawn.
 pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     let mut page = String::new();
     let title = escaped(title);
@@ -29,7 +29,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
             continue;
         }
         let svg = plot.to_svg().map_err(|error| error.to_string())?;
-        // Cuts off the XML header that a file would need.
+        // Cuts off the XML header, which only a separate SVG file needs.
         let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);
         let _ = write!(page, "<h2>{heading}</h2><p>{text}</p><figure>{svg}</figure>");
     }
@@ -39,7 +39,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
-/// Describes the measurement, in front of the figures.
+/// Returns the paragraph in front of the figures that describes the measurements.
 fn lead(results: &[BenchResult]) -> String {
     let mut done: Vec<_> = results.iter().map(|result| format!("{}, {}", result.workload, result.load)).collect();
     let mut machines: Vec<_> = results.iter().map(|result| result.machine.as_str()).collect();
@@ -143,7 +143,8 @@ fn rates(results: &[BenchResult]) -> Vec<FigureLine> {
 }
 
 fn hits(results: &[BenchResult]) -> Vec<FigureLine> {
-    // A single second has too few requests for a stable ratio.
+    // The ratio of a single second would be unstable, because it has too few requests. Therefore several seconds are
+    // combined.
     let smooth = |result: &BenchResult, share: &dyn Fn(crate::load::RequestCounts) -> f64| {
         let sum = |some: &[crate::load::SecondFigures]| {
             some.iter().fold(crate::load::RequestCounts::default(), |sum, second| sum.plus(&second.counts))
@@ -225,7 +226,7 @@ fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<FigureLine>) ->
     Figure { x_label, y_label, scale, content: FigureContent::Lines(lines), ..Figure::default() }
 }
 
-/// Escapes a text for the page.
+/// Escapes the characters of a text that have a meaning in HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -21,56 +21,56 @@ use std::{
 };
 use tokio::{runtime, task::JoinSet};
 
-/// The setup of a measurement.
+/// The settings of a measurement of one policy.
 #[derive(Clone, Debug)]
 pub struct StoreJob {
-    /// A directory on the disk.
+    /// A directory on the disk to measure. The store is created in it.
     pub directory: PathBuf,
-    /// The policy.
+    /// The policy to measure.
     pub policy: &'static Policy,
-    /// Constants of the policies.
+    /// Values of the policies' constants.
     pub tuning: Tuning,
-    /// Size of the store.
+    /// Size of the store, in bytes.
     pub size_bytes: u64,
-    /// Mean length of an entry. Lengths are lognormal, as in [`Sizes::Mean`].
+    /// Mean length of an entry, in bytes. Lengths are lognormal, as in [`Sizes::Mean`].
     pub mean_bytes: u64,
-    /// Share of the requests that are for a recently stored entry.
+    /// Share of the requests that are for a recently stored entry, from 0 to 1.
     pub hit_ratio: f64,
-    /// Share of the misses that are stored.
+    /// Share of the misses whose response is stored, from 0 to 1.
     pub storable_share: f64,
-    /// Requests in flight at a time.
+    /// Number of requests in flight at the same time.
     pub depth: u32,
     /// Time for which requests are counted.
     pub time: Duration,
-    /// The I/O interface.
+    /// The I/O interface of the kernel that the store uses.
     pub io: IoChoice,
 }
 
 impl StoreJob {
-    /// Returns the distribution of lengths, for a plan.
+    /// Returns the distribution of entry lengths that a plan for the same measurement needs.
     pub fn sizes(&self) -> Sizes {
         Sizes::Mean(self.mean_bytes as f64)
     }
 }
 
-/// The results of a measurement.
+/// The results of a measurement of one policy.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRate {
     /// Requests per second.
     pub per_second: f64,
     /// Share of the requests that were hits.
     pub hit_ratio: f64,
-    /// Reads of the device for each request.
+    /// Mean number of reads from the device per request.
     pub reads_per_request: f64,
-    /// Share of the entries to be stored that were refused because there was no room.
+    /// Share of the insertions that the store refused for lack of room.
     pub refused_ratio: f64,
-    /// Bytes written to the device for each byte stored.
+    /// Bytes written to the device per byte of stored entries.
     pub write_factor: f64,
-    /// Processor time of a request, in microseconds.
+    /// Processor time per request, in microseconds.
     pub cpu_us: f64,
 }
 
-/// Runs the measurement. Calls `progress` with the present step and the completed share.
+/// Measures a policy on a disk. Calls `progress` with the current step and the completed share, from 0 to 1.
 ///
 /// # Errors
 /// The directory is unusable, or the store fails.
@@ -131,13 +131,14 @@ impl RateRun {
             writer.commit().await
         };
         match stored.await {
-            // A policy may refuse an entry for lack of room.
+            // A policy may refuse an entry for lack of room, which the store counts.
             Err(error) if error.kind() == ErrorKind::Full => Ok(()),
             stored => stored,
         }
     }
 
-    /// Sends one request, for the next entry of `round` or for a new one. Returns whether it was a hit.
+    /// Sends one request: with the probability of a hit for the next entry of `round`, otherwise for a new entry.
+    /// Returns whether it was a hit.
     async fn request(&self, random: &mut Random, job: &StoreJob, round: &RecentRound) -> Result<bool, Error> {
         let number =
             if random.happens(job.hit_ratio) { round.next() } else { self.next.fetch_add(1, Ordering::Relaxed) };
@@ -154,22 +155,24 @@ impl RateRun {
     }
 }
 
-/// The entries stored last before the clock started, in random order, each once. If a policy keeps files, repeated
-/// entries and those stored later are in the page cache, but the disk is to be measured.
+/// The entries that were stored last before the clock started, each once, in random order.
+///
+/// Repeated entries, and entries stored later, would be in the page cache if the policy keeps files. Hits must come
+/// from the disk, which is measured.
 struct RecentRound {
     numbers: Vec<u64>,
     asked: AtomicUsize,
 }
 
 impl RecentRound {
-    /// Creates a round of the last `count` numbers before `end`.
+    /// Creates a round of the `count` entries whose numbers are just below `end`.
     fn new(end: u64, count: u64, random: &mut Random) -> Self {
         let mut numbers: Vec<u64> = (end.saturating_sub(count.max(1))..end).collect();
         random.shuffle(&mut numbers);
         Self { numbers, asked: AtomicUsize::new(0) }
     }
 
-    /// Returns the next number. When all were used, returns the last one.
+    /// Returns the number of the next entry. Repeats the last number when all were returned.
     fn next(&self) -> u64 {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.numbers.get(asked).or(self.numbers.last()).copied().unwrap_or_default()
@@ -231,7 +234,7 @@ async fn measure(
         ask(run, job, &round, end, &mut random).await?;
         is_over = Instant::now() >= end;
         if is_over || job.policy.layout.keeps_files() {
-            // Entries that are not written yet belong to the measurement.
+            // Data that is not written yet is part of the measured work, so its writing counts, too.
             run.store.sync().await?;
         }
         time += begun.elapsed();
@@ -251,7 +254,8 @@ async fn measure(
     })
 }
 
-/// Sends requests with as many users as requests should be in flight, until `end` or the end of the round.
+/// Sends requests until `end`, or until all entries of the round were requested. Keeps [`StoreJob::depth`] requests in
+/// flight.
 async fn ask(
     run: &Arc<RateRun>,
     job: &StoreJob,
@@ -288,8 +292,8 @@ fn ended(task: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -> Res
     }
 }
 
-/// Drops the store's files from the page cache, if the policy keeps files, so that the disk is measured and not the
-/// memory.
+/// Removes the store's files from the page cache, so that hits are read from the disk and not from memory. Without
+/// effect on policies that keep no files.
 fn forget_files(place: &Path) {
     let mut folders = vec![place.join(FilesDirectory::FOLDER_NAME)];
     while let Some(folder) = folders.pop() {
@@ -297,7 +301,7 @@ fn forget_files(place: &Path) {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());
             } else if let Ok(file) = File::open(entry.path()) {
-                // If some data stays in memory, the measurement is only more favorable.
+                // If this fails, some data stays in memory, and the measured rate is too high.
                 let _ = fadvise(&file, 0, None, Advice::DontNeed);
             }
         }
@@ -310,12 +314,13 @@ fn noise() -> Bytes {
     words.collect::<Vec<u8>>().into()
 }
 
-/// Longest entry.
+/// Maximum length of an entry, in bytes.
 const NOISE_BYTES: usize = 512 << 10;
-/// Rounds in which the store is overwritten before anything is counted.
+/// Size of the data that is stored before counting starts, as a multiple of the store's size.
 const FILL_TURNS: f64 = 1.1;
 const FILL_DEPTH: usize = 64;
-/// Share of the store's bytes in which hits are requested. Every policy keeps at least these entries.
+/// Size of the newest entries that hits are requested from, as a share of the store's size. Every policy still keeps
+/// that many bytes of entries.
 const KEPT_SHARE: f64 = 0.4;
 const PROGRESS_EVERY: u64 = 1000;
 

@@ -14,36 +14,36 @@ use std::{
     thread,
 };
 
-/// A running Larder.
+/// A Larder that runs as a process of its own, and the folder of its store.
 pub struct LarderProcess {
     child: Child,
-    /// Taken when the process is killed, which happens before its folder is removed.
+    /// Kills the process when it is taken and dropped. That happens before the folder is removed.
     running: Option<Undo>,
     _removed: Undo,
     folder: PathBuf,
     address: SocketAddr,
 }
 
-/// The options with which Larder is started.
+/// The settings of a Larder that the benchmark starts.
 #[derive(Clone, Debug)]
 pub struct LarderOptions {
-    /// The program.
+    /// Path of the program to start.
     pub program: PathBuf,
-    /// The folder in which a folder for its store is created.
+    /// The folder in which a temporary folder for the store is created.
     pub scratch: PathBuf,
-    /// Size of its store.
+    /// Size of the store, in bytes.
     pub size_bytes: u64,
-    /// Size of its memory cache.
+    /// Memory for the whole process, in bytes.
     pub memory_bytes: u64,
-    /// Further flags of `larder run`.
+    /// Further flags for `larder run`.
     pub flags: Vec<OsString>,
 }
 
 impl LarderProcess {
-    /// Starts Larder in front of `origin`, and waits until it listens.
+    /// Starts a Larder in front of `origin`, and waits until it listens.
     ///
     /// # Errors
-    /// If the folder cannot be created, or the program does not start; contains its output.
+    /// The folder cannot be created, or the program does not start. The error contains the program's output.
     pub fn start(options: &LarderOptions, origin: SocketAddr) -> io::Result<Self> {
         let folder = options.scratch.join(format!("larder-bench.{}", std::process::id()));
         let made = Undo::removes(folder.clone());
@@ -75,22 +75,22 @@ impl LarderProcess {
                 break address.parse().map_err(io::Error::other)?;
             }
         };
-        // Its later output must not block it on a full pipe.
+        // The program's later output is read and dropped, so that a full pipe does not block the program.
         thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
         Ok(Self { child, running: Some(running), _removed: made, folder, address })
     }
 
-    /// Returns the listening address.
+    /// Returns the address on which the Larder listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the folder of its store.
+    /// Returns the folder of the Larder's store.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Returns the process id.
+    /// Returns the number of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -98,7 +98,7 @@ impl LarderProcess {
 
 impl Drop for LarderProcess {
     fn drop(&mut self) {
-        // Its store is removed, so there is nothing to finish.
+        // The process is killed without a chance to finish its work, because its store is removed anyway.
         self.running = None;
         let _ = self.child.wait();
     }

@@ -24,48 +24,49 @@ use tokio::signal::unix::{SignalKind, signal};
 type Work = Box<dyn FnOnce() + Send>;
 
 static PENDING: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
-/// Number of measurements that can end early.
+/// Number of running measurements that can end early.
 static EARLY: AtomicUsize = AtomicUsize::new(0);
-/// The signal that requested the early end.
+/// Number of the signal that requested an early end. 0 if there was none.
 static ASKED: AtomicI32 = AtomicI32::new(0);
-/// Number of attempts to remove a folder in which another process may still be creating files.
+/// Maximum number of attempts to remove a folder. An attempt fails if another process creates files in the folder at
+/// the same time.
 const REMOVALS_MAX: u32 = 1000;
-/// Shells report a process that was ended by a signal with an exit code above this.
+/// Number that is added to a signal's number to get the exit code, as shells do for a process that a signal ended.
 const EXIT_BASE: i32 = 128;
 
-/// A cleanup step, which runs when this is dropped.
+/// A registered cleanup step. Dropping this runs the step.
 pub(crate) struct Undo(u64);
 
 impl Undo {
-    /// Registers `work` as a cleanup step. Call this before creating what `work` removes.
+    /// Registers `work` as a cleanup step. The caller must do this before it creates the thing that `work` removes.
     pub(crate) fn by(work: impl FnOnce() + Send + 'static) -> Self {
         watch();
         Self::listed(&mut lock(), Box::new(work))
     }
 
-    /// Adds `work` to the list.
+    /// Adds `work` to the list of cleanup steps.
     fn listed(pending: &mut Vec<(u64, Work)>, work: Work) -> Self {
         let number = pending.last().map_or(0, |(number, _)| number + 1);
         pending.push((number, work));
         Self(number)
     }
 
-    /// Registers the removal of `path`, a file or a folder with its content, if it exists.
+    /// Registers the removal of `path`: a file, or a folder with its content. A missing path is not an error.
     pub(crate) fn removes(path: PathBuf) -> Self {
         Self::by(move || remove(&path))
     }
 
-    /// Starts a process that is killed when this is dropped. The owner of the child must wait for it.
+    /// Starts a process, and registers a cleanup step that kills it. The owner of the child must wait for its end.
     ///
-    /// The list is locked meanwhile, so that a signal either finds the process in the list or ends this process before
-    /// the child exists.
+    /// The list of steps is locked meanwhile. A signal then either finds the process in the list, or ends this process
+    /// before the child exists.
     pub(crate) fn starts(command: &mut Command) -> io::Result<(Child, Self)> {
         watch();
         let mut pending = lock();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let kill = move || {
-            // Fails only if it has already ended. The owner of the child collects its exit status.
+            // Killing fails only if the process has already ended. The owner of the child collects its exit status.
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         };
@@ -84,7 +85,7 @@ impl Drop for Undo {
     }
 }
 
-/// A measurement that ends by itself soon after the first signal.
+/// Exists while a measurement runs that ends by itself soon after the first signal.
 pub(crate) struct EndsEarly(());
 
 impl EndsEarly {
@@ -94,12 +95,13 @@ impl EndsEarly {
         Self(())
     }
 
-    /// Returns whether a signal has requested the end.
+    /// Returns whether a signal has requested an early end.
     pub(crate) fn is_asked(&self) -> bool {
         ASKED.load(Ordering::Acquire) != 0
     }
 
-    /// Returns the exit code of a process that the signal ended, if one requested the end.
+    /// Returns the exit code that a shell reports for a process that the signal ended. `None` if no signal has
+    /// requested an early end.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         Some(ASKED.load(Ordering::Acquire)).filter(|signal| *signal != 0).map(|signal| EXIT_BASE + signal)
     }
@@ -116,7 +118,7 @@ fn watch() {
     WATCHED.call_once(|| {
         let (sender, watching) = mpsc::channel();
         thread::spawn(move || wait_for_signals(&sender));
-        // On an error the thread cannot watch: signals then end the process as usual.
+        // An error means that signals cannot be watched. They then end the process at once, as usual.
         let _ = watching.recv();
     });
 }
@@ -141,7 +143,7 @@ fn wait_for_signals(watching: &mpsc::Sender<()>) {
                 break kind;
             }
         };
-        // The list stays locked, so that nothing more is begun that would need cleanup.
+        // The list stays locked until the process ends, so that nothing is started that would need cleanup.
         let mut pending = lock();
         while let Some((_, work)) = pending.pop() {
             work();
@@ -162,7 +164,7 @@ fn remove(path: &Path) {
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        // There may be no reader any more.
+        // Standard error may have no reader any more, so an error is ignored.
         let _ = writeln!(io::stderr(), "cannot remove {}: {error}", path.display());
     }
 }

@@ -1,6 +1,6 @@
-//! A connection of HTTP/1.1 of either side.
+//! An HTTP/1.1 connection, for the client and for the origin.
 //!
-//! Owns: the socket, and the octets that were received and are not used yet. `larder_wire` reads and frames.
+//! Owns: the socket, and the octets that were received and are not used yet. `larder_wire` parses and frames messages.
 
 use bytes::{Bytes, BytesMut};
 use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, RequestHead, ResponseHead, parse_request, parse_response};
@@ -10,7 +10,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A connection.
+/// An HTTP/1.1 connection.
 pub(crate) struct WireStream {
     socket: TcpStream,
     received: Bytes,
@@ -21,12 +21,12 @@ impl WireStream {
         Self { socket, received: Bytes::new() }
     }
 
-    /// Sends octets.
+    /// Sends octets on the connection.
     pub(crate) async fn send(&mut self, octets: &[u8]) -> io::Result<()> {
         self.socket.write_all(octets).await
     }
 
-    /// Receives the head of a request. Returns `None` at the end of the connection.
+    /// Receives the head of a request. `None` if the peer closed the connection.
     pub(crate) async fn request(&mut self) -> io::Result<Option<RequestHead>> {
         loop {
             let parsed = parse_request(&self.received, 0, false, HEAD_LIMITS);
@@ -41,7 +41,7 @@ impl WireStream {
         }
     }
 
-    /// Receives the head of a final response.
+    /// Receives the head of a final response. Skips informational ones (1xx).
     pub(crate) async fn response(&mut self) -> io::Result<ResponseHead> {
         loop {
             match parse_response(&self.received, 0, HEAD_LIMITS).map_err(io::Error::other)? {
@@ -57,7 +57,7 @@ impl WireStream {
         }
     }
 
-    /// Receives the next piece of a body. Returns `None` at its end.
+    /// Receives the next piece of a body. `None` is the end of the body.
     pub(crate) async fn piece(&mut self, body: &mut BodyDecoder) -> io::Result<Option<Bytes>> {
         loop {
             match body.next(&mut self.received).map_err(io::Error::other)? {
@@ -71,7 +71,7 @@ impl WireStream {
         }
     }
 
-    /// Receives octets. Returns whether there were some.
+    /// Receives more octets. Returns `false` if the peer closed the connection.
     async fn receive(&mut self) -> io::Result<bool> {
         let mut octets = BytesMut::with_capacity(self.received.len() + PIECE_BYTES);
         octets.extend_from_slice(&self.received);
@@ -82,5 +82,5 @@ impl WireStream {
 }
 
 pub(crate) const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
-/// Octets that can be received at once.
+/// Maximum number of octets in one receive operation.
 const PIECE_BYTES: usize = 64 << 10;

@@ -16,22 +16,22 @@ use std::{
     vec,
 };
 
-/// The workloads.
+/// The workloads of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Web Polygraph's PolyMix in this version, scaled down in time.
+    /// Web Polygraph's PolyMix in this version, with its phases shortened.
     PolyMix(PolyMixVersion),
-    /// A fixed set of objects with PolyMix's lengths, requested by Zipf's law.
+    /// A fixed set of objects with PolyMix's lengths. Their popularity follows Zipf's law.
     Zipf,
-    /// A few objects that are all in the cache.
+    /// Requests for a few objects that are all in the cache.
     AllHit,
-    /// Objects that were never requested before.
+    /// Requests for objects that were never requested before.
     AllMiss,
-    /// A few long objects.
+    /// Requests for a few long objects.
     Big,
-    /// Pieces of long objects.
+    /// Requests for ranges of long objects.
     Ranges,
-    /// The requests of a trace, in its order.
+    /// The requests of a trace, in the order of the trace.
     Trace,
 }
 
@@ -52,7 +52,7 @@ impl Workload {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, workload)| workload)
     }
 
-    /// Returns the name.
+    /// Returns the name of the workload on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("trace", |(name, _)| name)
     }
@@ -63,26 +63,26 @@ impl Workload {
     }
 }
 
-/// Parameters of a workload.
+/// Parameters of a workload. Each workload uses only some of them.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
-    /// Number of objects of the fixed sets; limit of the working set in PolyMix.
+    /// Number of objects in a fixed set. In PolyMix, the maximum size of the working set.
     pub object_count: u64,
-    /// Length of an object, in workloads with a single length.
+    /// Length of each object in bytes, in workloads with a single length.
     pub object_bytes: u64,
     /// Exponent of Zipf's law.
     pub alpha: f64,
-    /// Seed of the random numbers.
+    /// Seed of the random numbers. The same seed gives the same requests.
     pub seed: u64,
-    /// Arrivals after which the workload ends.
+    /// Number of arrivals after which the workload ends.
     pub arrivals_max: u64,
 }
 
 impl WorkloadOptions {
-    /// Longest object of the origin.
+    /// Maximum length of an object of the origin, in bytes.
     pub const OBJECT_BYTES_MAX: u64 = LEN_BYTES_MAX;
 
-    /// Returns the usual options for `workload`.
+    /// Returns the default parameters of `workload`.
     pub fn new(workload: Workload) -> Self {
         let (object_count, object_bytes) = match workload {
             Workload::PolyMix(_) => (1_000_000, 0),
@@ -93,34 +93,34 @@ impl WorkloadOptions {
             Workload::Ranges => (16, 32 << 20),
             Workload::Trace => (0, 0),
         };
-        // A URL that is new in this run must not have been used in an earlier one.
+        // URLs that are new in this run must not have been used in an earlier one, so the seed depends on the time.
         let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let seed = if workload == Workload::AllMiss { now_s() % SEEDS_OF_TIME } else { 1 };
         Self { object_count, object_bytes, alpha: 0.8, seed, arrivals_max: u64::MAX }
     }
 }
 
-/// One request.
+/// A request of the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BenchRequest {
     pub(crate) object: BenchObject,
     pub(crate) kind: Kind,
-    /// First byte and length of the requested range.
+    /// The requested range: its first byte and its length. `None` requests the whole object.
     pub(crate) range: Option<(u64, u64)>,
-    /// Whether the client disconnects in the middle.
+    /// Whether the client disconnects in the middle of the response.
     pub(crate) goes_away: bool,
-    /// Whether a cache without limits would have it.
+    /// Whether a cache without limits could answer the request.
     pub(crate) is_offered: bool,
 }
 
-/// One arrival: a request, and those that follow after its response.
+/// One arrival: a request such as for a page, and the requests that follow after its response, such as for images.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BenchArrival {
     pub(crate) first: Option<BenchRequest>,
     pub(crate) embedded: Vec<BenchRequest>,
 }
 
-/// Draws arrivals of a workload.
+/// Generates the arrivals of a workload.
 pub(crate) struct RequestSource {
     workload: Workload,
     options: WorkloadOptions,
@@ -130,7 +130,7 @@ pub(crate) struct RequestSource {
     next: u64,
     seen: HashSet<BenchObject>,
     trace: vec::IntoIter<Request>,
-    /// The length with which each object of the trace was first requested.
+    /// For each object of the trace, the length in bytes with which it was first requested.
     lengths: HashMap<u64, u64>,
 }
 
@@ -151,8 +151,9 @@ impl RequestSource {
         }
     }
 
-    /// Returns the next arrival, or `None` after the last. `recurrence` and `specials` are shares, from 0 to 1, of the
-    /// workload's full rates of revisits and special requests.
+    /// Returns the next arrival. `None` if there are no more.
+    ///
+    /// `recurrence` and `specials` scale the rates of revisits and of special requests, from 0 to 1.
     pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Option<BenchArrival> {
         self.options.arrivals_max = self.options.arrivals_max.checked_sub(1)?;
         let mut arrival = match self.workload {
@@ -172,7 +173,7 @@ impl RequestSource {
         Some(arrival)
     }
 
-    /// Returns the requests for everything that the workload expects in the cache.
+    /// Returns requests for all objects that must be in the cache when the workload starts.
     pub(crate) fn warm_up(&mut self) -> Vec<BenchRequest> {
         let numbers = match self.workload {
             Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
@@ -185,7 +186,7 @@ impl RequestSource {
         asked
     }
 
-    /// Returns the next request of the trace. The object has the length with which it was first requested.
+    /// Returns the next request of the trace. An object keeps the length with which it was first requested.
     fn replayed(&mut self) -> Option<BenchRequest> {
         let Request { key, size_bytes, .. } = self.trace.next()?;
         let len_bytes = *self.lengths.entry(key).or_insert(size_bytes.clamp(1, LEN_BYTES_MAX));
@@ -222,12 +223,13 @@ impl From<PolyMixRequest> for BenchRequest {
     }
 }
 
-/// Returns a plain GET.
+/// Returns a GET request for a whole object.
 pub(crate) fn basic(object: BenchObject) -> BenchRequest {
     BenchRequest { object, kind: Kind::Basic, range: None, goes_away: false, is_offered: false }
 }
 
-/// Returns whether a cache without limits has the requested object, and adds the object if it can be stored.
+/// Returns whether a cache without limits has the requested object. Adds the object to `seen` if such a cache would
+/// store it.
 fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     match asked.kind {
         Kind::Post(_) => false,
@@ -239,7 +241,7 @@ fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     }
 }
 
-/// Each seed has room for 2^40 objects.
+/// Number of seeds that are derived from the time. Each has room for 2^40 objects.
 const SEEDS_OF_TIME: u64 = 1 << 24;
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 

@@ -26,54 +26,54 @@ use crate::{
     outcome::{MissReason, Outcome},
 };
 
-/// The buffers' queue to the writer thread.
+/// The access log: passes the workers' lines to the thread that writes the file.
 pub(crate) struct AccessLog {
-    /// `None` once the log is closed, which ends the thread.
+    /// Sends jobs to the writer thread. `None` once the log is closed, which ends the thread.
     sender: Option<SyncSender<LogJob>>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// A task for the writer.
+/// A job for the writer thread.
 enum LogJob {
-    /// Write these lines.
+    /// Append these lines to the file.
     Write(Vec<u8>),
     /// Open the file again, and send the result.
     Reopen(Sender<io::Result<()>>),
 }
 
-/// A worker's lines that the writer has not received yet.
+/// The lines of one worker that were not passed to the writer thread yet.
 #[derive(Default)]
 pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
 
-/// The facts about an exchange before its response has been sent.
+/// The parts of a log line that are known before the response has been sent.
 pub(crate) struct OpenLogLine {
-    /// The node's name, if it has one.
+    /// The name of this node in its fleet, if it has one.
     pub(crate) node: Option<Arc<str>>,
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
     pub(crate) method: http::Method,
-    /// The URL, without its query unless queries are logged.
+    /// The URL. Its query is left out unless queries are logged.
     pub(crate) url: String,
     pub(crate) version: Version,
-    /// The user, if the proxy requires credentials.
+    /// The user that the request names, if the proxy requires credentials.
     pub(crate) user: Option<String>,
     pub(crate) outcome: Outcome,
     pub(crate) why: Option<MissReason>,
-    /// The steps of the request, with their verdicts.
+    /// The steps of the request, with their verdicts, such as `memory=miss`.
     pub(crate) steps: String,
     pub(crate) status: StatusCode,
-    /// The origin contacted, if any.
+    /// The origin that was contacted, if any.
     pub(crate) origin: Option<String>,
     pub(crate) content_type: Option<String>,
-    /// Size of the response's head.
+    /// Size of the response's head, in bytes.
     pub(crate) head_bytes: u64,
-    /// The fields that the format contains, in its order.
+    /// The values of the request fields that the log's format contains, in the order of the format.
     pub(crate) request_fields: Vec<Option<String>>,
     pub(crate) response_fields: Vec<Option<String>>,
 }
 
 impl AccessLog {
-    /// Opens the log and starts its writer.
+    /// Opens the log and starts its writer thread.
     pub(crate) fn open(target: &AccessLogTarget) -> io::Result<Self> {
         let output = open(target)?;
         let (sender, receiver) = sync_channel(BATCH_COUNT_MAX);
@@ -86,7 +86,7 @@ impl AccessLog {
     /// Opens the file again, so that the old one can be moved away. Lines written meanwhile go to either file.
     ///
     /// # Errors
-    /// The file cannot be opened, or the disk blocks the writer. Later lines then go to the old file.
+    /// The file cannot be opened, or the disk blocks the writer thread. Later lines then go to the old file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is delayed by its disk");
         let sender = self.sender.as_ref().expect("it is there until the log is dropped");
@@ -95,7 +95,8 @@ impl AccessLog {
         is_done.recv_timeout(REOPEN_PATIENCE).map_err(|_| held_up())?
     }
 
-    /// Hands a batch of lines to the writer. Returns the number of lines that were dropped instead.
+    /// Passes lines to the writer thread. Returns the number of lines that were dropped because the thread is too far
+    /// behind.
     fn offer(&self, batch: Vec<u8>) -> u64 {
         let Some(sender) = &self.sender else { return 0 };
         let line_count = batch.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -107,14 +108,14 @@ impl Drop for AccessLog {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(writer) = self.writer.take() {
-            // The thread ends once its lines are written. If it panicked, the panic has already been reported.
+            // The thread ends when its lines are written. A panic of it was already reported.
             let _ = writer.join();
         }
     }
 }
 
 impl LineBuffer {
-    /// Adds a line, and hands the buffer to the writer when it is full. Returns the number of lines that were dropped.
+    /// Adds a line, and passes the buffer to the writer thread when it is full. Returns the number of dropped lines.
     pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &OpenLogLine, sent: SentResponse) -> u64 {
         let mut buffer = self.0.lock().ignore_poison();
         // Writing to memory cannot fail.
@@ -122,17 +123,17 @@ impl LineBuffer {
         if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
     }
 
-    /// Hands the buffered lines to the writer.
+    /// Passes the buffered lines to the writer thread. Returns the number of dropped lines.
     pub(crate) fn flush(&self, log: &AccessLog) -> u64 {
         let batch = std::mem::take(&mut *self.0.lock().ignore_poison());
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
 
-    /// Hands the last lines to the writer. No more follow.
+    /// Passes the last lines to the writer thread, and waits until it accepts them.
     pub(crate) fn flush_last(&self, log: &AccessLog) {
         let batch = std::mem::take(&mut *self.0.lock().ignore_poison());
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
-            // The writer outlives its senders, unless it panicked, which it has reported.
+            // Sending fails only if the writer thread has panicked, which was already reported.
             let _ = sender.send(LogJob::Write(batch));
         }
     }
@@ -157,7 +158,7 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
             LogJob::Write(batch) => batch,
             LogJob::Reopen(done) => {
                 let reopened = open(target).map(|file| (output, reported) = (file, false));
-                // The requester may have given up.
+                // If this fails, the caller of `reopen` has stopped waiting.
                 let _ = done.send(reopened);
                 continue;
             }
@@ -171,11 +172,11 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
     }
 }
 
-/// Size at which a worker's lines go to the writer.
+/// Size at which a worker's buffer is passed to the writer thread, in bytes.
 const BATCH_BYTES: usize = 32 << 10;
-/// Longest wait for the file to be reopened.
+/// Maximum time to wait until the file was opened again.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(1);
-/// Batches that may wait for the writer, over all workers. Times [`BATCH_BYTES`], this limits the log's memory to 4
+/// Maximum number of batches that wait for the writer thread. Times [`BATCH_BYTES`], it limits the log's memory to 4
 /// MiB.
 const BATCH_COUNT_MAX: usize = 128;
 

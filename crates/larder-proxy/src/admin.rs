@@ -44,7 +44,7 @@ use crate::{
     worker::{Worker, WorkerThread},
 };
 
-/// The state that the pages show beyond that of a worker.
+/// The state that the admin pages need in addition to that of the proxy.
 #[derive(Clone)]
 pub(crate) struct AdminPages {
     site_labels: Arc<SiteLabels>,
@@ -56,14 +56,14 @@ pub(crate) use connections::{serve, serve_operator};
 pub(crate) use page::page;
 
 impl AdminPages {
-    /// Creates the pages. The process counts as started now.
+    /// Creates the pages. The process counts as started from now on.
     pub(crate) fn new(state: &ProxyState) -> Self {
         let site_labels = Arc::<SiteLabels>::default();
         site_labels.sums(state);
         Self { site_labels, started_s: process::now_s() }
     }
 
-    /// Reads all metrics.
+    /// Reads all metrics, for `/metrics`.
     fn metrics(&self, state: &ProxyState) -> Vec<MetricFamily> {
         let sites = self.site_labels.sums(state);
         [exposition::families(state), sites::metrics(Some(&sites)), process::metrics(Some(&self.started_s))].concat()
@@ -121,11 +121,10 @@ impl AdminPages {
     }
 }
 
-/// The field of EXPLAIN and SHOW that names the method of the request to explain, if that is not GET.
+/// The field by which EXPLAIN and SHOW name the method of the request to explain. Default: GET.
 const METHOD_FIELD: &str = "larder-method";
 
-/// Answers EXPLAIN or SHOW. The request's own Host and Connection are left out, because they describe the connection to
-/// this listener.
+/// Answers EXPLAIN or SHOW. The fields Host and Connection are ignored, because they belong to this admin request.
 async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
@@ -146,11 +145,11 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
-/// The path by which a request arrives.
+/// The channel by which an admin request arrived. It decides whether the sender must be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComesBy {
-    /// Through the listener. Anyone who can reach it can connect.
+    /// Through the admin listener, to which anyone who can reach it can connect.
     Listener,
-    /// From a verified operator.
+    /// Over the control socket, from a verified operator.
     Operator,
 }

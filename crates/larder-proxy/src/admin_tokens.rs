@@ -8,40 +8,40 @@ use http::{Method, request};
 
 use crate::tokens::TokenRoles;
 
-/// A role. Each role includes the lower ones.
+/// The role of a token. Each role may do everything that the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
-    /// May read metrics and list the store.
+    /// A request with this role may read metrics and list the store.
     Read,
-    /// May also purge.
+    /// A request with this role may also purge responses.
     Purge,
-    /// May also pin, pack and change the offline mode.
+    /// A request with this role may also pin and pack responses, and change the offline mode.
     Control,
 }
 
-/// The verdict on a request.
+/// Whether the token of a request permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenAccess {
     Granted,
-    /// The request's token has too low a role.
+    /// The role of the request's token does not include the command.
     TooLittle,
-    /// The request carries no valid token.
+    /// The request has no token, or an unknown one.
     Unknown,
 }
 
-/// The tokens of a file, and their roles.
+/// The admin tokens of a file, with their roles.
 pub(crate) struct AdminTokens(TokenRoles<TokenRole>);
 
 impl AdminTokens {
     /// Reads a file of tokens with the roles `read`, `purge` and `control`.
     ///
     /// # Errors
-    /// The error names the bad line and the reason, but shows no token.
+    /// The error names the invalid line and the reason, but shows no token.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         TokenRoles::load(path, "admin tokens", ROLES).map(Self)
     }
 
-    /// Returns whether the request's sender has the required role.
+    /// Returns whether a request's token permits the request.
     pub(crate) fn judge(&self, request: &request::Parts) -> TokenAccess {
         match (needed(request), self.0.role_of(&request.headers)) {
             (None, _) => TokenAccess::Granted,
@@ -55,7 +55,7 @@ impl AdminTokens {
 const ROLES: &[(&str, TokenRole)] =
     &[("read", TokenRole::Read), ("purge", TokenRole::Purge), ("control", TokenRole::Control)];
 
-/// Returns the role that a request requires, or `None` if it is open to all.
+/// Returns the role that a request requires, or `None` if it needs no token.
 fn needed(request: &request::Parts) -> Option<TokenRole> {
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
     if is_read && request.uri.path() == "/healthz" {

@@ -7,13 +7,14 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Calls `receive` with the thread's buffer, of [`ARRIVALS_BYTES`]. It must not poll another connection.
+/// Calls `receive` with the thread's buffer of [`ARRIVALS_BYTES`]. `receive` must not call this again.
 pub(crate) fn with<T>(receive: impl FnOnce(&mut [u8]) -> T) -> T {
     ARRIVALS.with_borrow_mut(|buffer| receive(buffer))
 }
 
-/// Returns the octets that `receive` appends to the thread's buffer for long bodies, of [`LONG_ARRIVALS_BYTES`].
-/// `receive` must not poll another connection.
+/// Calls `receive` with the thread's buffer for long bodies, and returns the octets that it appends.
+///
+/// The buffer has [`LONG_ARRIVALS_BYTES`]. `receive` must not call this again.
 pub(crate) fn take_long<T>(receive: impl FnOnce(&mut BytesMut) -> T) -> (T, Bytes) {
     LONG_ARRIVALS.with_borrow_mut(|buffer| {
         if buffer.capacity() == 0 {
@@ -27,9 +28,9 @@ pub(crate) fn take_long<T>(receive: impl FnOnce(&mut BytesMut) -> T) -> (T, Byte
     })
 }
 
-/// Most octets of a long body that are received at once.
+/// Maximum octets of a long body that are received at once.
 pub(crate) const LONG_ARRIVALS_BYTES: usize = 256 << 10;
-/// Most octets that are received at once into the thread's buffer.
+/// Maximum octets that are received at once into the thread's buffer.
 pub(crate) const ARRIVALS_BYTES: usize = 64 << 10;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! A request as it is answered and forwarded: its target, its origin and its cache key.
+//! A client's request as it is answered and forwarded: its target, its origin and its cache key.
 //!
 //! Owns: the request's head, parsed once. Invariant: a request to an origin carries none of the fields that belong to
 //! the client's connection. It has one Host and this proxy's own marks (RFC 9110 7.6).
@@ -37,85 +37,86 @@ use crate::{
     },
 };
 
-/// A request's head and where it goes.
+/// The parsed head of a client's request, and where the request is forwarded.
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
-    /// The lengths of the names of its fields.
+    /// The lengths of the names in `fields`, which exclude most names without a lookup.
     pub(crate) names: NameLengths,
-    /// The directives for caches in its fields.
+    /// The Cache-Control directives of the request.
     pub(crate) directives: RequestDirectives,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
-    /// The chosen origin, if the site has several.
+    /// The origins of the site that can be tried, if it has several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
-    /// The ends of the client's connection, for an origin that wants to know them.
+    /// The addresses of the client's connection, for an origin that wants a PROXY header.
     pub(crate) ends: ClientEnds,
-    /// The address that the request came from: the client's, or a trusted proxy's.
+    /// The address of the socket's peer: the client, or a trusted proxy.
     pub(crate) peer: IpAddr,
-    /// The state of the uplink to its origin.
+    /// Whether the origin can be contacted now.
     pub(crate) line: UplinkState,
-    /// Whether the request may be forwarded. If not, this proxy is its final recipient (RFC 9110 7.6.2).
+    /// Whether the request may be forwarded. If not (Max-Forwards is 0), this proxy answers it (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
-    /// The receiver of interim responses, if the client wants any.
+    /// A function that sends interim responses to the client. `None` if the client accepts none.
     pub(crate) interim: Option<InterimTaker>,
-    /// The expectation that holds back the body until the origin asks for it (RFC 9110 10.1.1).
+    /// Holds the body back until the origin asks for it (RFC 9110 10.1.1). `None` if the body need not wait.
     pub(crate) expectation: Option<Arc<Expectation>>,
-    /// The resource's key; `None` if it cannot have one.
+    /// The cache key of the resource. `None` if it cannot have one.
     pub(crate) key: Option<Arc<[u8]>>,
-    /// The path and query in the client's request.
+    /// The path and query of the client's request.
     pub(crate) path: PathAndQuery,
-    /// The request target sent to the origin.
+    /// The request target that is sent to the origin.
     pub(crate) target: Uri,
     pub(crate) host: HeaderValue,
     pub(crate) scheme: Scheme,
-    /// Whether another node of the fleet sent the request, so that no further node is asked.
+    /// Whether another node of the fleet sent the request, so that it must not go to a further node.
     pub(crate) is_by_sibling: bool,
-    /// Whether a plain response is sent as lines: its client speaks HTTP/1.1, and nothing else reads or changes its
-    /// fields.
+    /// Whether a plain response may be sent with an encoded head.
+    ///
+    /// That needs a client of HTTP/1.1, and nothing that reads or changes the response's fields.
     pub(crate) takes_lines: bool,
-    /// The rules that apply before there is a response.
+    /// The settings of rules that apply before there is a response.
     pub(crate) before: RequestRules,
-    /// The rules of its client's session, which apply after those of the configuration.
+    /// The rules of the client's session. Those of the configuration take precedence.
     pub(crate) session_rules: Option<Arc<Rules>>,
     /// The git question in the body, if this is a POST that is answered like a GET.
     pub(crate) question: Option<GitQuestion>,
 }
 
-/// The rules that apply to a request before there is a response.
+/// The settings of rules that apply to a request before there is a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRules {
-    /// Whether the origin must permit each client to receive responses that were fetched with other credentials.
+    /// Whether the origin must permit each client that gets a response fetched with another client's credentials.
     pub(crate) checks_authorization: bool,
-    /// Whether the client's credentials are ones that any client can get.
+    /// Whether any client can get the credentials of this request, such as an anonymous registry token.
     pub(crate) is_anybodys: bool,
-    /// The digest that the body must have.
+    /// The digest that the response's body must have, if it is known.
     pub(crate) digest: Option<NamedDigest>,
-    /// Whether the response may be a file that never changes. Its listing can then name a digest.
+    /// Whether the response may be a file that never changes. A listing may then contain its digest.
     pub(crate) may_never_change: bool,
     /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
-    /// Whether no response may be stored, whatever it says.
+    /// Whether no response to the request may be stored, whatever its fields permit.
     pub(crate) is_never_stored: bool,
 }
 
 impl RequestHead {
-    /// Returns the head for a change, while its request is being admitted.
+    /// Returns a mutable reference to a head that is not shared yet, while its request is being admitted.
     ///
     /// # Panics
-    /// Something else has the head already.
+    /// If the head is shared.
     pub(crate) fn unshared(head: &mut Arc<Self>) -> &mut Self {
         Arc::get_mut(head).expect("a head is shared only once its request is admitted")
     }
 
-    /// Returns the absolute URI of the request, or `None` for a target without one, such as that of `OPTIONS *`.
+    /// Returns the absolute URI of the request, or `None` for a target without one, such as `*`.
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
-    /// Returns the parts by which stored responses are judged.
+    /// Returns the parts of the request that decide whether a stored response may be used.
     pub(crate) fn terms(&self) -> RequestTerms<'_> {
         RequestTerms {
             method: &self.method,
@@ -128,34 +129,36 @@ impl RequestHead {
         }
     }
 
-    /// Returns the request as rules compare it.
+    /// Returns the parts of the request that rules are compared with.
     fn ruled(&self) -> RuledRequest<'_> {
         let scheme = self.scheme.as_str();
         let authority = self.host.to_str().unwrap_or_default();
         RuledRequest { method: &self.method, scheme, authority, path: self.path(), fields: &self.fields }
     }
 
-    /// Returns the failure of a request that no stored response can answer while its origin cannot be contacted.
+    /// Returns the failure to report if the origin cannot be contacted and no stored response can be used.
     pub(crate) fn offline(&self) -> Failure {
         Failure::Offline { host: self.origin.to_string() }
     }
 
     /// Checks that the origin can be contacted.
+    ///
+    /// # Errors
+    /// The uplink is down, or the operator forbids contacting origins.
     pub(crate) fn check_line(&self) -> Result<(), Failure> {
         if self.line.is_down() { Err(self.offline()) } else { Ok(()) }
     }
 
-    /// Returns the URL of the request to the origin, with the host name that the origin uses. `None` for a target
-    /// without a URL.
+    /// Returns the URL of the request to the origin, with the origin's host name. `None` for a target without a URL.
     pub(crate) fn url_at_origin(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.target.path_and_query()?.clone()).build().ok()
     }
 
-    /// Creates the request to the origin, without its body.
+    /// Creates the request to the origin, without its body. `edits` are the cache's changes, such as a validator.
     pub(crate) fn outgoing(&self, marks: &ResponseMarkers, edits: &RequestEdits) -> Request<RequestBody> {
-        // The fields that Connection names were removed when the request was admitted. There is room for the fields
-        // that are added below, because a map that grows hashes its names again.
+        // Hop-by-hop fields were removed on admission. The map has room for the fields added below, because growing
+        // hashes all names again.
         let mut fields = HeaderMap::with_capacity(self.fields.len() + edits.added.len() + ADDED_FIELD_COUNT);
         let mut is_chunked = false;
         for (name, value) in &self.fields {
@@ -168,7 +171,7 @@ impl RequestHead {
             fields.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         if is_chunked && !edits.whole {
-            // A body that came in chunks is forwarded in chunks.
+            // A body of unknown length is forwarded in chunks.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {
@@ -205,7 +208,7 @@ impl RequestHead {
         request
     }
 
-    /// Returns the request to its origin that `make` creates.
+    /// Returns the request to the origin in a form that can be sent again. `make` creates the request for each attempt.
     pub(crate) fn replayable<M>(&self, repeat: RetryRule, make: M) -> ReplayableRequest<M> {
         let client = self.asking_client();
         ReplayableRequest {
@@ -218,7 +221,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the client, as far as the origin and its connection must know it.
+    /// Returns what the origin and its connection must know about the client, or `None` if they need nothing.
     pub(crate) fn asking_client(&self) -> Option<Box<AskingClient>> {
         let ends = self.origin.sends_proxy_header.then_some(self.ends);
         let sink = self.interim.clone();
@@ -236,12 +239,13 @@ impl RequestHead {
         (ends.is_some() || interim.is_some()).then(|| Box::new(AskingClient { ends, interim }))
     }
 
-    /// Adds the rules' overrides for a response to this request to its fields.
+    /// Adds the rules' overrides for a response to this request to the fields of the response.
     pub(crate) fn put_ruling(&self, rules: &Rules, status: StatusCode, fields: &mut HeaderMap) {
         self.put_ruling_of(rules, status, status, fields);
     }
 
-    /// Adds the rules' overrides for a stored response with this status to the fields of the 304 that confirmed it.
+    /// Adds the rules' overrides for a stored response with the status `stored` to the fields of the 304 that confirmed
+    /// it.
     pub(crate) fn put_confirmed_ruling(&self, rules: &Rules, stored: StatusCode, fields: &mut HeaderMap) {
         let chain = Ruling::of(fields).and_then(|ruling| ruling.chain);
         let led = Ruling::of(fields).filter(|_| chain.is_some());
@@ -253,14 +257,15 @@ impl RequestHead {
         }
     }
 
-    /// Adds the rules' overrides for a response with status `about` to the fields of one with `status`.
+    /// Adds the rules' overrides to the fields of a response with `status`. `about` is the status for which rules are
+    /// chosen.
     fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
         let request = self.ruled();
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
         let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
         let may_name = status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY);
         if !ruling.varies.is_empty() && may_name && !has_token(fields, &VARY, "*") {
-            // The fields are added to Vary, because downstream caches must know them too.
+            // The names are added to Vary, because caches downstream must distinguish the variants too.
             for name in &ruling.varies {
                 if !has_token(fields, &VARY, name.as_str()) {
                     fields.append(VARY, HeaderValue::from(name.clone()));
@@ -280,7 +285,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the kind of git request, if it is known whether responses of that kind can change.
+    /// Returns what a git request wants, or `None` for other requests.
     fn git_wants(&self) -> Option<GitRequest> {
         match &self.question {
             Some(question) => Some(question.wanted),
@@ -288,26 +293,26 @@ impl RequestHead {
         }
     }
 
-    /// Returns the path and query in the client's request.
+    /// Returns the path and query of the client's request.
     pub(crate) fn path(&self) -> &str {
         self.path.as_str()
     }
 
-    /// Returns whether the client sends a body.
+    /// Returns whether the client announced a body.
     pub(crate) fn has_body(&self) -> bool {
         has_body(&self.fields)
     }
 
-    /// Returns the expectation that holds back the body, if there is one.
+    /// Returns the expectation that holds the body back, or `None` if it need not wait.
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
 }
 
-/// Returns the ruling on the response to a git request, based on the rule that caches git.
+/// Returns the overrides for the response to a git request, for a rule that caches git.
 ///
-/// Packs never change. References are requested from the origin each time, but the last known ones are served while the
-/// origin is unavailable.
+/// Packs never change. References are requested from the origin each time; the last known ones are served only while
+/// the origin is unavailable.
 fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     let mut ruling = ruling.clone();
     match wanted {
@@ -324,9 +329,10 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     ruling
 }
 
-/// Fields that a request to an origin can have in addition: Host, Via, CDN-Loop, Forwarded, three of X-Forwarded.
+/// Number of fields that a forwarded request usually gets: Host, Via, CDN-Loop, Forwarded, and three X-Forwarded
+/// fields.
 const ADDED_FIELD_COUNT: usize = 7;
-/// Longest time that stored references are served while the origin is unavailable.
+/// Maximum age of stored references that are served while the origin is unavailable.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.

@@ -30,22 +30,23 @@ use x509_cert::{
 
 use crate::{config::HostPattern, digest::hex, tls_provider};
 
-/// A CA of this machine.
+/// A CA that was generated on this machine.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
     from_secs: i64,
     until_secs: i64,
-    /// The names that the CA may sign for. `None`: any name.
+    /// The host names that the CA may sign for. `None` means any name.
     permitted: Option<Vec<Box<str>>>,
-    /// The private key of all host certificates.
+    /// The private key for all host certificates.
     leaf_key: KeyPair,
 }
 
 impl Authority {
-    /// Creates a CA that is valid for `lifetime`. It may sign for `hosts` only, or for any host if the list is empty or
-    /// contains [`HostPattern::All`].
+    /// Creates a CA that is valid for `lifetime`.
+    ///
+    /// It may sign for `hosts` only, or for any host if the list is empty or contains [`HostPattern::All`].
     ///
     /// # Errors
     /// The system provides no random numbers, or a certificate cannot express a host.
@@ -65,7 +66,7 @@ impl Authority {
         Self::from_pem(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads a CA created earlier, from its certificate and its private key in PEM.
+    /// Reads an existing CA from the PEM of its certificate and private key.
     ///
     /// # Errors
     /// `InvalidData` with the reason: the texts are not a certificate and its key, or [`Authority::generate`] did not
@@ -106,7 +107,7 @@ impl Authority {
         if issued { Ok(authority) } else { Err(refused("the certificate was not created by `larder ca`")) }
     }
 
-    /// Returns the CA's certificate in PEM. Clients must trust it.
+    /// Returns the CA's certificate in PEM, for clients to trust.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
@@ -116,7 +117,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// Returns the SHA-256 digest of the certificate in hexadecimal.
+    /// Returns the SHA-256 digest of the CA's certificate in hexadecimal.
     pub fn fingerprint(&self) -> String {
         let CipherSuite::Tls13(suite) = tls_provider::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
             unreachable!("it is a suite of TLS 1.3")
@@ -124,36 +125,36 @@ impl Authority {
         hex(suite.common.hash_provider.hash(&self.certificate).as_ref())
     }
 
-    /// Returns the CA's private key in PEM, for the file that keeps it.
+    /// Returns the CA's private key in PEM, to be written to the CA's file.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// Returns the name in the certificate.
+    /// Returns the common name of the CA's certificate.
     pub fn name(&self) -> String {
         Certificate::from_der(&self.certificate).map_or_else(|_| String::new(), |it| common_name(it.tbs_certificate()))
     }
 
-    /// Returns the time at which the certificate expires.
+    /// Returns the time at which the CA's certificate expires.
     pub fn expires_at(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.until_secs.max(0).unsigned_abs())
     }
 
-    /// Returns the names that the CA may sign for, each including all names below it. `None` means any name.
+    /// Returns the host names that the CA may sign for, including all names below them. `None` means any name.
     pub fn permitted(&self) -> Option<&[Box<str>]> {
         self.permitted.as_deref()
     }
 
-    /// Returns whether clients would accept its certificate for `host`.
+    /// Returns whether the CA may sign for `host`. Clients refuse a certificate beyond this limit.
     pub fn permits(&self, host: &str) -> bool {
         let is_within = |name: &str| host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         self.permitted.as_ref().is_none_or(|names| names.iter().any(|name| is_within(name)))
     }
 
-    /// Returns whether clients would accept the CA's certificates for all hosts that `pattern` matches.
+    /// Returns whether the CA may sign for every host that `pattern` matches.
     ///
-    /// A CA limited to some names never covers a pattern for all hosts. That is not an error: hosts that the CA may not
-    /// sign for are not intercepted.
+    /// [`HostPattern::All`] always passes, even for a limited CA: hosts that the CA may not sign for are not
+    /// intercepted.
     pub(crate) fn permits_all_of(&self, pattern: &HostPattern) -> bool {
         match pattern {
             HostPattern::All => true,
@@ -161,7 +162,7 @@ impl Authority {
         }
     }
 
-    /// Creates a certificate and its key for a host.
+    /// Creates a certificate for a host, with its key.
     ///
     /// # Errors
     /// The certificate cannot express the host.
@@ -176,7 +177,7 @@ impl Authority {
         let from = (now - CLOCK_SLACK_SECS).max(self.from_secs);
         let mut params = base_params(from, (now + secs(LEAF_LIFETIME)).min(self.until_secs))?;
         let mut name = DistinguishedName::new();
-        // The common name has a maximum length (RFC 5280, ub-common-name). Clients check only the alternative name.
+        // Common names have a maximum length (RFC 5280, ub-common-name). Clients check only the alternative name.
         name.push(DnType::CommonName, if host.len() <= COMMON_NAME_BYTES_MAX { host } else { NAME });
         params.distinguished_name = name;
         params.subject_alt_names = vec![match host.parse::<IpAddr>() {
@@ -189,19 +190,19 @@ impl Authority {
     }
 }
 
-/// The output never contains the key.
+/// Prints the CA without its private key.
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").field("permitted", &self.permitted).finish_non_exhaustive()
     }
 }
 
-/// Returns the parameters common to all certificates: a unique serial number, a validity period, and the restriction to
-/// servers.
+/// Returns the parameters that all certificates share: a unique serial number, a validity period, and use by servers
+/// only.
 fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams> {
     let mut serial = [0; SERIAL_BYTES];
     fill(&mut serial)?;
-    // The number is positive and always has the same length.
+    // The highest bits are set so that serial numbers are positive and have the same length.
     serial[0] = serial[0] & 0x7f | 0x40;
     let start = rcgen::date_time_ymd(1970, 1, 1);
     let at = |secs: i64| start + Duration::from_secs(secs.max(0).unsigned_abs());
@@ -213,7 +214,7 @@ fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams>
     Ok(params)
 }
 
-/// Returns the name constraints of a CA for `hosts`.
+/// Returns the name constraints of a CA that may sign for `hosts` only. `None` if it may sign for any host.
 fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     if hosts.is_empty() || hosts.contains(&HostPattern::All) {
         return None;
@@ -236,7 +237,7 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
             }
         });
     }
-    // If no name of a kind were listed, all names of that kind would be permitted.
+    // A kind without permitted names would permit all names of that kind, so each kind gets one that does not exist.
     let mut excluded = Vec::new();
     if !has_name {
         permitted.push(GeneralSubtree::DnsName(NOBODY.to_owned()));
@@ -248,12 +249,12 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
 }
 
-/// Returns the common name of a certificate's subject, or nothing if it has none.
+/// Returns the common name of a certificate's subject, or an empty string if it has none.
 fn common_name(parsed: &TbsCertificate) -> String {
     parsed.subject().common_name().ok().flatten().map_or_else(String::new, |name| name.value().into_owned())
 }
 
-/// Returns the names that a certificate's constraints permit. `None` if it has no constraints.
+/// Returns the names that a CA certificate's constraints permit. `None` if it has no constraints.
 fn permitted(parsed: &TbsCertificate) -> der::Result<Option<Vec<Box<str>>>> {
     let Some((_, constraints)) = parsed.get_extension::<pkix::NameConstraints>()? else { return Ok(None) };
     let subtrees = constraints.permitted_subtrees.iter().flatten();
@@ -265,7 +266,7 @@ fn permitted(parsed: &TbsCertificate) -> der::Result<Option<Vec<Box<str>>>> {
     Ok(Some(names.collect()))
 }
 
-/// Returns the address of a subtree, which consists of an address and a mask.
+/// Returns the address in an IP constraint, which consists of an address and a mask of the same length.
 fn address(octets: &[u8]) -> Option<IpAddr> {
     let half = octets.len() / 2;
     let address = octets.get(..half)?;
@@ -286,13 +287,13 @@ fn secs(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 2)
 }
 
-/// Validity of a host's certificate.
+/// Lifetime of a host's certificate.
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
-/// Start of the names of local CAs.
+/// First part of the common name of CAs that Larder generates.
 const NAME: &str = "Larder local CA";
 /// A name that is guaranteed not to exist (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
-/// Largest error of a client's clock that certificates tolerate.
+/// Certificates are valid from this long before they are created, in seconds, for clients whose clock is late.
 const CLOCK_SLACK_SECS: i64 = 24 * 3600;
 const SERIAL_BYTES: usize = 16;
 const COMMON_NAME_BYTES_MAX: usize = 64;

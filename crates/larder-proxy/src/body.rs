@@ -1,4 +1,4 @@
-//! The bodies of larder-cache as the proxy uses them: with its own requests and responses.
+//! The body types of larder-cache, with this proxy's types of requests and responses.
 
 use crate::{fetcher::OriginFetcher, origin::body::OriginBody};
 

@@ -24,22 +24,21 @@ use crate::{
     tokens::TokenRoles,
 };
 
-/// The host in the keys of all build caches, under which entries are listed and purged. No server can have it (RFC 6761
-/// 6.4).
+/// The host in the cache keys of all build caches, for listing and purging. No server can have it (RFC 6761 6.4).
 pub(crate) const AUTHORITY: &str = "build-cache.invalid";
 const SCHEME: &str = "http";
-/// The mark in the keys of all build caches.
+/// The origin mark in the cache keys of all build caches.
 pub(crate) const MARK: OriginMark<'static> = OriginMark::of_own("build-cache");
 
 /// The configured build caches.
 pub(crate) struct BuildCacheTable(Vec<Arc<KnownBuildCache>>);
 
-/// The tokens of the build caches, in the order of the configuration. `None` for one without.
+/// The writers' tokens of each build cache, in the order of the configuration. `None` if it has no tokens.
 pub(crate) struct BuildCacheTokens(Vec<Option<WriterTokens>>);
 
 type WriterTokens = TokenRoles<WriterRole>;
 
-/// The role of a token.
+/// The only role of a build cache's token: it permits writing.
 #[derive(Clone, Copy, Debug)]
 struct WriterRole;
 
@@ -47,48 +46,49 @@ struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
     local_writers: LocalWriters,
-    /// The build cache from which missing entries are requested, and its path there.
+    /// The build cache that supplies missing entries, and the path of this cache there. `None` if nothing supplies
+    /// them.
     origin: Option<(Origin, String)>,
 }
 
-/// The build cache that a request is for.
+/// A request to a build cache.
 #[derive(Clone)]
 pub(crate) struct BuildCacheRequest {
     cache: Arc<KnownBuildCache>,
-    /// Whether the client may write. Nobody may before that is judged.
+    /// Whether the client may write. Set by [`BuildCacheRequest::judge_writer`]; until then it may not.
     access: WriteAccess,
 }
 
-/// Whether a client may write to a build cache.
+/// Whether a client may write to a build cache, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteAccess {
     Granted,
-    /// The client sent no token.
+    /// The client may not write, because it sent no token.
     NoToken,
-    /// The client's token is not one of the build cache's.
+    /// The client may not write, because its token is not one of the build cache's.
     WrongToken,
-    /// The build cache has no tokens, and the client is none of its local writers.
+    /// The client may not write. The build cache has no tokens, and the client is not a local program that may write.
     ReadOnly,
 }
 
-/// The facts about a request that decide whether its client may write.
+/// Facts about a request that decide whether its client may write to a build cache.
 #[derive(Clone, Copy)]
 pub(crate) struct WriterFacts<'a> {
-    /// All fields of the request as they were received.
+    /// All fields of the request, before any was removed.
     pub(crate) fields: &'a HeaderMap,
-    /// The authority in the request's target or Host.
+    /// The authority in the request's target or Host field.
     pub(crate) authority: Option<&'a str>,
-    /// Whether a program on this machine opened the connection, and sent no PROXY header.
+    /// Whether a program on this machine opened the connection and sent no PROXY header.
     pub(crate) is_near: bool,
-    /// Returns whether that program is of this proxy's own user.
+    /// Returns whether the program that opened the connection runs as this proxy's user.
     pub(crate) is_own_user: &'a dyn Fn() -> bool,
 }
 
 impl BuildCacheTokens {
-    /// Reads the files of tokens.
+    /// Reads the token files of all build caches.
     ///
     /// # Errors
-    /// A file is unusable, with the reason.
+    /// A file cannot be used; the error says which and why.
     pub(crate) fn load(config: &ProxyConfig) -> Result<Self, String> {
         let load = |path| TokenRoles::load(path, "build cache tokens", &[("write", WriterRole)]);
         let tokens = config.build_caches.iter().map(|cache| cache.tokens.as_deref().map(load).transpose());
@@ -106,7 +106,7 @@ impl BuildCacheTable {
             Arc::new(KnownBuildCache { path: cache.path.clone(), tokens, local_writers: cache.local_writers, origin })
         };
         let mut all: Vec<_> = caches.iter().zip(tokens.0).map(known).collect();
-        // If several paths match, the longest wins.
+        // Of several matching paths, the longest wins, so it comes first.
         all.sort_by_key(|known| std::cmp::Reverse(known.path.len()));
         Self(all)
     }
@@ -116,9 +116,9 @@ impl BuildCacheTable {
         self.0.is_empty()
     }
 
-    /// Returns the build cache that a request is for, if any.
+    /// Returns the build cache that a request is for, or `None` if it is for none.
     ///
-    /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
+    /// `is_ours` returns whether the request's target addresses this proxy itself, so that it is not forwarded.
     ///
     /// # Errors
     /// Some clients could interpret the path as one outside the build cache.
@@ -141,17 +141,18 @@ impl BuildCacheTable {
 }
 
 impl BuildCacheRequest {
-    /// Returns the scheme, authority and mark in the keys of entries.
+    /// Returns the scheme, authority and origin mark in the cache keys of all entries.
     pub(crate) fn name() -> (&'static str, &'static str, OriginMark<'static>) {
         (SCHEME, AUTHORITY, MARK)
     }
 
-    /// Returns whether missing entries are requested elsewhere.
+    /// Returns whether missing entries are requested from another build cache.
     pub(crate) fn has_origin(&self) -> bool {
         self.cache.origin.is_some()
     }
 
-    /// Returns the destination of the request. Without an origin it is never contacted.
+    /// Returns where missing entries are requested. Without an origin, the destination is a host that is never
+    /// contacted.
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = Self::name();
         let nowhere = || Origin { trusted: true, ..Origin::of_client(AUTHORITY, 80) };
@@ -160,17 +161,17 @@ impl BuildCacheRequest {
         Destination { scheme, authority: authority.into(), origin, group: None, prefix, mark }
     }
 
-    /// Returns the part of a path below the build cache.
+    /// Returns the part of a path that follows the path of the build cache.
     pub(crate) fn rest<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(self.cache.path.as_str()).filter(|rest| !rest.is_empty()).unwrap_or("/")
     }
 
-    /// Returns whether the client may write.
+    /// Returns whether the client may write to the build cache.
     pub(crate) fn access(&self) -> WriteAccess {
         self.access
     }
 
-    /// Determines whether the sender of a request may write.
+    /// Decides whether the sender of a request may write to the build cache.
     pub(crate) fn judge_writer(&mut self, writer: &WriterFacts<'_>) {
         let is_local = || writer.is_near && !is_forwarded(writer.fields) && !is_of_page(writer);
         self.access = match (&self.cache.tokens, self.cache.local_writers) {
@@ -184,8 +185,7 @@ impl BuildCacheRequest {
     }
 }
 
-/// Prepares the fields of a response for browsers: an entry, which a client stored, is not run as a page or script of
-/// this host.
+/// Changes a response's fields so that browsers do not run an entry, which some client stored, as a page or script.
 pub(crate) fn disarm(is_entry: bool, fields: &mut HeaderMap) {
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_entry && fields.contains_key(CONTENT_TYPE) && !media_type(fields).is_some_and(is_inert) {
@@ -193,7 +193,7 @@ pub(crate) fn disarm(is_entry: bool, fields: &mut HeaderMap) {
     }
 }
 
-/// Returns whether no browser runs content of this media type.
+/// Returns whether browsers never run content of this media type.
 fn is_inert(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
     let Some((_, subtype)) = kind.split_once('/') else { return false };
@@ -202,7 +202,7 @@ fn is_inert(kind: &str) -> bool {
     !is_document && !is_script && !kind.starts_with("multipart/")
 }
 
-/// Returns the digest that an entry's path requires of its content. `None` if the path requires none.
+/// Returns the digest that the content of an entry must have because of its path. `None` if the path names none.
 ///
 /// # Errors
 /// The path names content by its digest, but the name is not a SHA-256 digest.
@@ -217,19 +217,20 @@ pub(crate) fn digest_of(path: &str) -> Result<Option<NamedDigest>, Failure> {
     }
 }
 
-/// Returns whether `path` is `prefix`, or below it in whole segments.
+/// Returns whether `path` equals `prefix` or is below it, compared by whole segments.
 pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether a proxy has forwarded a request with these fields.
+/// Returns whether the fields of a request show that a proxy has forwarded it.
 fn is_forwarded(fields: &HeaderMap) -> bool {
     let names_client = |name: &str| name.starts_with("x-forwarded-") || name == "x-real-ip";
     fields.contains_key(VIA) || fields.contains_key(FORWARDED) || fields.keys().any(|name| names_client(name.as_str()))
 }
 
-/// Returns whether a web page may have made a browser on this machine send a request. Such a page can use a host name
-/// of its own that resolves to this machine (DNS rebinding).
+/// Returns whether a web page in a browser on this machine may have sent the request.
+///
+/// Such a page can use a host name of its own that resolves to this machine (DNS rebinding).
 fn is_of_page(writer: &WriterFacts<'_>) -> bool {
     let host = writer.authority.and_then(|host| host.parse::<Authority>().ok());
     let is_plain = host.is_some_and(|host| {

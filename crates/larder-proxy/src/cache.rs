@@ -1,4 +1,4 @@
-//! The cache of larder-cache as the proxy uses it: its parts by name, and what the configuration decides about it.
+//! The parts of larder-cache under the names that the proxy uses, and the settings that the proxy gives them.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ pub(crate) use larder_cache::http::{
 pub(crate) struct CachePolicy {
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
-    /// Longest body to store, in bytes.
+    /// Maximum length of a stored body, in bytes.
     pub(crate) entry_bytes_max: u64,
 }
 
 impl CachePolicy {
-    /// Creates the policy from the site's settings. All sites share the key rules in `all`. Sites with the same time
-    /// window share `groups`.
+    /// Creates the caching policy of one site from its `settings`. `all` are the general settings.
+    ///
+    /// All sites share the key rules in `all`. Sites with the general time window for groups share `groups`.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {

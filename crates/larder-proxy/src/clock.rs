@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use http::HeaderValue;
 use larder_http::{Timestamp, date::format_http_date};
 
-/// Returns the time of the coarse wall clock. It lags a few milliseconds at most, and costs a tenth of the exact one.
+/// Returns the time of the coarse wall clock. It lags by a few milliseconds at most, and reading it is ten times
+/// cheaper.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp::from_millis(now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000))
 }
 
-/// Returns the present time as the value of a Date field. It is formatted once a second.
+/// Returns the current time as the value of a Date field. The text is formatted once a second.
 pub(crate) fn date() -> HeaderValue {
     thread_local! {
         static FORMATTED: RefCell<(i64, HeaderValue)> = const { RefCell::new((i64::MIN, HeaderValue::from_static(""))) };

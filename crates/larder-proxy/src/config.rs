@@ -50,59 +50,66 @@ pub struct ProxyConfig {
     pub identities: Vec<TlsIdentity>,
     /// Number of worker threads, each with its own runtime and listeners. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
-    /// Sites: requests that go to their own origins, or have their own policy. The first match counts. A site's origin
-    /// takes precedence over forward mode.
+    /// Sites: hosts or paths whose requests go to their own origins, or have their own policy.
+    ///
+    /// The first match counts. A site's origin takes precedence over forward mode.
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
-    /// Paths of this proxy that stand for other servers. They take precedence over the default origin. Default none.
+    /// Mirrors: paths of this proxy that stand for other servers. They take precedence over the default origin. Default
+    /// none.
     pub mirrors: Vec<Mirror>,
-    /// Servers of packages whose listings are on other servers. Default none.
+    /// Package servers whose listings, with the files' digests, are on other servers. Default none.
     pub package_indexes: Vec<PackageIndex>,
-    /// Paths of this proxy below which build tools keep their results. They take precedence over mirrors and the
-    /// default origin. Default none.
+    /// Paths of this proxy under which build tools store results. They take precedence over mirrors and the default
+    /// origin. Default none.
     pub build_caches: Vec<BuildCache>,
-    /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
+    /// Whether Larder is a forward proxy: serves absolute-form requests and CONNECT for all targets in
+    /// [`Self::targets`]. Default on.
     pub forward: bool,
-    /// The parent proxy for origins that clients and mirrors name. Default none.
+    /// The parent proxies for origins that clients and mirrors name. Default none.
     pub parents: Parents,
-    /// The targets that forward requests and tunnels may reach.
+    /// The addresses that forward requests and tunnels may reach.
     pub targets: TargetRules,
     /// Ports to which CONNECT is allowed. With more ports, clients can tunnel other protocols through the proxy.
     /// Default 443 and 8443.
     pub connect_ports: Vec<u16>,
     /// Forward proxy: hosts whose `https://` requests are decrypted and cached instead of tunneled. Default none.
     pub intercept: Option<Intercept>,
-    /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: all.
+    /// Forward proxy: the hosts for which the script at `/proxy.pac` and `/wpad.dat` selects this proxy. Default: all.
     pub pac: HostRules,
     /// Files with block lists and allow lists of hosts, for forward requests and tunnels. They are read again when they
     /// change. Default none.
     pub lists: HostLists,
-    /// Networks whose clients are served. If empty, every client that can connect is served. Default empty.
+    /// Networks whose clients are served. If empty, every client that can connect is served. Default: empty.
     pub clients: Vec<IpNet>,
-    /// The place among other proxies.
+    /// The proxies and nodes that this proxy works with: load balancers, and the other nodes of its fleet.
     pub fleet: Fleet,
     /// Rate limits for responses to clients. Default none.
     pub rate_limits: Vec<RateLimit>,
-    /// Limits on connections, heads and the whole process. Those that a site can override are in [`Self::policy`].
+    /// Limits that apply before a request's site is known. Those that a site can override are in [`Self::policy`].
     pub limits: Limits,
     /// Memory limit of the whole process, in bytes. The memory cache shrinks when other parts grow. Default none: each
     /// part has only its own limit.
     pub memory_bytes: Option<u64>,
-    /// Lets that limit fall while memory is short on the machine or in this process's control groups, and rise again
-    /// later. The memory cache shrinks; the store's index never does. Default none: the limit stays.
+    /// Lowers the memory limit while memory is short on the machine or in this process's control groups.
+    ///
+    /// The memory cache shrinks, and grows again later. The store's index never shrinks. Default none: the limit stays.
     pub memory_yields: Option<MachineMemory>,
-    /// Memory for whole responses in bytes, including heads and bookkeeping. 0 turns the memory cache off. Default 64
-    /// MiB.
+    /// Size of the memory cache for whole responses, including heads and bookkeeping, in bytes. 0 disables it. Default
+    /// 64 MiB.
     pub hot_bytes: u64,
-    /// Memory for all bodies in transfer to clients, in bytes. If it is used up, each body still has 16 KiB. With more,
-    /// fetches from origins finish sooner when clients are slow. Default none: a quarter of `hot_bytes`, at least 8
-    /// MiB.
+    /// Memory for all bodies in transfer to clients, in bytes. Once it is used up, each body has 16 KiB.
+    ///
+    /// With more, fetches from origins finish sooner when clients are slow. Default none: a quarter of `hot_bytes`, at
+    /// least 8 MiB.
     pub window_bytes: Option<u64>,
-    /// Memory for connections, exchanges and the memory cache together, in bytes. The memory cache shrinks when the
-    /// others grow, and requests for which none is left get 503. Default none: no limit.
+    /// Memory for connections, exchanges and the memory cache together, in bytes.
+    ///
+    /// The memory cache shrinks when the others grow. Requests for which no memory is left get 503. Default none: no
+    /// limit.
     pub exchange_bytes: Option<u64>,
-    /// The policy of requests for which no site has its own.
+    /// The policy of requests whose site has no policy of its own.
     pub policy: SitePolicy,
     /// The destination of the access log. Default none: no log is written.
     pub access_log: Option<AccessLogTarget>,
@@ -110,45 +117,51 @@ pub struct ProxyConfig {
     pub log_format: LogFormat,
     /// Whether the access log contains the queries of URLs, which may be private. Default off.
     pub log_queries: bool,
-    /// Whether the last requests are kept in memory for the dashboard. Default on.
+    /// Whether the most recent requests are kept in memory for the dashboard. Default on.
     pub query_log: bool,
-    /// Address of the listener for `/metrics` and `/healthz`. Default none: there is no such listener.
+    /// Address of the admin listener, for the dashboard, `/metrics` and `/healthz`. Default none: there is no such
+    /// listener.
     pub admin: Option<SocketAddr>,
     /// Whether the admin listener uses TLS, with the certificates of [`Self::identities`]. Default off.
     pub admin_tls: bool,
-    /// A file of tokens for the admin listener. Each line has a role (`read`, `purge` or `control`) and a token. Each
-    /// request except `/healthz` must carry one of the tokens. Required if other machines can reach the address.
+    /// A file of tokens for the admin listener. Each line has a role (`read`, `purge` or `control`) and a token.
+    ///
+    /// Each request except `/healthz` must carry one of the tokens. Required if other machines can reach the listener.
     /// Default none.
     pub admin_tokens: Option<PathBuf>,
-    /// The proxy's name in Via and CDN-Loop (RFC 9110 7.6.3), by which it detects loops. It may contain letters,
-    /// digits, `-`, `.` and `_`. Proxies in a chain need different names. Default none: `larder-` and eight digits,
-    /// chosen at random at start.
+    /// The proxy's name in Via and CDN-Loop (RFC 9110 7.6.3), by which it detects loops.
+    ///
+    /// It may contain letters, digits, `-`, `.` and `_`. Proxies in a chain need different names. Default none:
+    /// `larder-` and eight digits, chosen at random at start.
     pub pseudonym: Option<String>,
-    /// Whether Via is added to requests and responses. If off, only CDN-Loop detects loops. Default on.
+    /// Whether a Via field is added to requests and responses. Without it, only CDN-Loop detects loops. Default on.
     pub add_via: bool,
-    /// Whether responses have Cache-Status (RFC 9211), which tells where they came from. Default on.
+    /// Whether responses have Cache-Status (RFC 9211), which says how the cache answered. Default on.
     pub add_cache_status: bool,
     /// Whether X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host tell origins the client's address, scheme and
     /// host. Default off.
     pub add_x_forwarded: bool,
     /// Whether Forwarded (RFC 7239) tells origins the client's address. Default off.
     pub add_forwarded: bool,
-    /// Whether request fields with an underscore in their names are forwarded. Programs behind CGI, WSGI or Rack take
-    /// them for the fields with hyphens. Default off.
+    /// Whether request fields with an underscore in their names are forwarded. Default off.
+    ///
+    /// Programs behind CGI, WSGI or Rack cannot distinguish such a field from the one with a hyphen, so a client could
+    /// forge that.
     pub keep_underscores: bool,
     /// A file of users and passwords in the format of `htpasswd`, with bcrypt or SHA-crypt hashes. Forward requests and
     /// tunnels must carry a user's credentials. Default none: no credentials are required.
     pub passwords: Option<PathBuf>,
     /// A PEM file of CAs that are trusted for origins, in addition to the system's.
     pub origin_ca_file: Option<PathBuf>,
-    /// The offline mode: whether origins are contacted, and how requests are answered if they are not. Default `Off`.
+    /// The offline mode: whether origins are contacted, and which stored responses are served if they are not. Default
+    /// `Off`.
     pub offline: Offline,
     /// Path prefix of the files that keep the proxy's state across restarts, next to the store. `.missing` and other
     /// suffixes are appended. Default none: no state is kept.
     pub state_base: Option<PathBuf>,
-    /// The second tier, to which the store's evicted entries go. It needs a store and `state_base`. Default none.
+    /// The second tier, which receives entries that the store evicts. It needs a store and `state_base`. Default none.
     pub tier: TierConfig,
-    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Default on.
+    /// Whether HTTP/2 is used with origins that use TLS and support it. Default on.
     pub origin_http2: bool,
     /// Rules that override the caching directives of some responses. Default none.
     pub rules: larder_http::Rules,
@@ -207,38 +220,38 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Returns the name of this proxy in Via, CDN-Loop and Cache-Status, if one is configured.
+    /// Returns the configured name of this proxy for Via, CDN-Loop and Cache-Status, or `None` if none is configured.
     pub(crate) fn marking_name(&self) -> Option<&str> {
         let node = self.fleet.node.as_deref().filter(|_| self.fleet.shows_node);
         self.pseudonym.as_deref().or(node)
     }
 
-    /// Returns the memory for connections, exchanges and the memory cache, in bytes.
+    /// Returns the memory for connections, exchanges and the memory cache, in bytes. `u64::MAX` means no limit.
     pub(crate) fn exchange_bytes(&self) -> u64 {
         self.exchange_bytes.unwrap_or(u64::MAX)
     }
 
-    /// Returns the memory for bodies in transfer to clients, in bytes.
+    /// Returns the memory for bodies in transfer to clients, in bytes: the configured size or the default.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
     }
 
-    /// Returns the general policy, and that of each site that has its own.
+    /// Returns the general policy, then the policies of sites that have their own.
     pub(crate) fn policies(&self) -> impl Iterator<Item = &SitePolicy> {
         std::iter::once(&self.policy).chain(self.sites.iter().filter_map(|site| site.policy.as_ref()))
     }
 
-    /// Returns the same policies, to change them.
+    /// Returns the general policy and the policies of sites, to change them.
     pub fn policies_mut(&mut self) -> impl Iterator<Item = &mut SitePolicy> {
         std::iter::once(&mut self.policy).chain(self.sites.iter_mut().filter_map(|site| site.policy.as_mut()))
     }
 
-    /// Returns whether any site has an origin of its own.
+    /// Returns whether any site has its own origins.
     pub fn has_site_origins(&self) -> bool {
         self.sites.iter().any(|site| site.origins.is_some())
     }
 
-    /// Returns whether some origin is contacted through a parent.
+    /// Returns whether any origin is contacted through a parent.
     pub(crate) fn has_parents(&self) -> bool {
         let of_sites = self.sites.iter().filter_map(|site| site.origins.as_ref());
         let mut of_sites = of_sites.flat_map(|origins| origins.members.iter().map(|(url, _)| url));
@@ -248,12 +261,12 @@ impl ProxyConfig {
             || of_sites.any(has_parent)
     }
 
-    /// Returns the path of the file that keeps this kind of state next to the store.
+    /// Returns the path of the state file with the suffix `kind`. `None` if no state is kept across restarts.
     pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
         self.state_base.as_deref().map(|base| base.with_added_extension(kind))
     }
 
-    /// Refuses values outside their ranges. [`crate::Proxy::start`] calls this first.
+    /// Checks that all values are within their ranges. [`crate::Proxy::start`] calls this first.
     ///
     /// # Errors
     /// `InvalidInput`, which says which value is wrong.
@@ -304,52 +317,60 @@ impl ProxyConfig {
     }
 }
 
-/// The targets that forward requests and tunnels may reach. Addresses are checked after the name is resolved, and the
-/// proxy connects to exactly the address that was checked.
+/// The addresses that forward requests and tunnels may reach.
+///
+/// A target's name is resolved first, and the proxy connects only to an address that was checked.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRules {
     /// Networks that are allowed although they are loopback, private, link-local or otherwise special.
     pub allow: Vec<IpNet>,
-    /// Networks that are always refused. Takes precedence over `allow`.
+    /// Networks that are always refused, even if `allow` contains them.
     pub deny: Vec<IpNet>,
 }
 
-/// Limits on connections, on heads and on the whole process, which apply before a request's site is known.
+/// Limits on connections, on heads and on the whole process. They apply before a request's site is known.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Longest request or response head in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
+    /// Maximum length of a request's or response's head, in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
     pub header_bytes_max: usize,
-    /// Most header fields of a request or response. Default 400.
+    /// Maximum number of fields of a request or response. Default 400.
     pub header_count_max: usize,
-    /// Most concurrent requests on one HTTP/2 connection of a client. Default 128.
+    /// Maximum number of concurrent requests on one HTTP/2 connection of a client. Default 128.
     pub stream_count_max: u32,
-    /// Most requests that a client may abandon within ten seconds on one HTTP/2 connection. Exceeding the limit ends
-    /// the connection. Default 500.
+    /// Maximum number of requests that a client may abandon within ten seconds on one HTTP/2 connection. Default 500.
+    ///
+    /// More close the connection.
     pub abandoned_count_max: u32,
-    /// Most control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and similar) that a client may send within ten
-    /// seconds on one HTTP/2 connection. Each request permits 16 more, and each 64 bytes received one more. Exceeding
-    /// the limit ends the connection. A low limit disconnects clients that acknowledge a slow transfer byte by byte.
-    /// Default 2000.
+    /// Maximum control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and similar) in ten seconds on one HTTP/2
+    /// connection.
+    ///
+    /// Each request permits the client 16 more, and each 64 bytes that it receives one more. Exceeding the limit closes
+    /// the connection. A low limit disconnects clients that acknowledge a slow transfer byte by byte. Default 2000.
     pub control_count_max: u32,
-    /// Most open client connections, over all workers. Default 16384.
+    /// Maximum number of client connections, over all workers. Default 16384.
     pub connection_count_max: usize,
-    /// Most open connections of one client address, over all workers, or of one /64 of IPv6. Those of trusted proxies
-    /// and of load balancers do not count. Default none: no limit.
+    /// Maximum number of connections from one client address (of IPv6: one /64 network), over all workers.
+    ///
+    /// Connections of trusted proxies and load balancers do not count. Default none: no limit.
     pub client_connection_count_max: Option<usize>,
-    /// Most concurrent requests of one client address, over all workers, or of one /64 of IPv6. Hits from memory and
-    /// open tunnels do not count. Default none: no limit.
+    /// Maximum number of concurrent requests from one client address (of IPv6: one /64 network), over all workers.
+    ///
+    /// Hits from memory and open tunnels do not count. Default none: no limit.
     pub client_request_count_max: Option<usize>,
-    /// Most requests that may wait for a response, over all workers. Requests beyond it get 503. Hits from memory do
-    /// not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when origins are slow. Default:
-    /// as many as fit in a quarter of the machine's memory, at least 1024.
+    /// Maximum number of requests that wait for a response, over all workers. Further requests get 503.
+    ///
+    /// Hits from memory do not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when
+    /// origins are slow. Default: as many as fit in a quarter of the machine's memory, at least 1024.
     pub waiting_count_max: usize,
-    /// Longest time that a client connection may be idle between requests. Default 60 s.
+    /// Maximum time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
-    /// Longest time that a client may take to send the head of a request. Default 30 s.
+    /// Maximum time that a client may take to send the head of a request. Default 30 s.
     pub header: Duration,
-    /// Longest time that the store may take to respond. After that the origin is contacted, and a store that stays slow
-    /// is not used for a while. With a longer time, a slow disk still gives hits. With a shorter one, clients wait less
-    /// when a disk fails. Default 3 s.
+    /// Maximum time to wait for the store. After that the origin is contacted, and a store that stays slow is not used
+    /// for a while.
+    ///
+    /// With a longer time, a slow disk still gives hits. With a shorter one, clients wait less when a disk fails.
+    /// Default 3 s.
     pub store: Duration,
 }
 
@@ -375,17 +396,17 @@ impl Default for Limits {
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
-    /// Standard output.
+    /// The log is written to standard output.
     Stdout,
-    /// Appended to this file, created if absent.
+    /// The log is appended to this file, which is created if it does not exist.
     File(PathBuf),
 }
 
-/// The default memory for windows is the memory cache's capacity divided by this, but at least the following size.
+/// The default of `window_bytes` is `hot_bytes` divided by this number, but at least `WINDOW_BYTES_MIN`.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;
-/// The smallest limit on a head. Usual heads are shorter.
+/// Smallest permitted limit on a head, in bytes. Usual heads are shorter.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 

@@ -1,8 +1,9 @@
 //! Enforces rate limits: decides how many bytes a client may receive, and when.
 //!
-//! Owns: the buckets of the delay rules, one for each client or group with its own rate. Bodies and tunnels take bytes
-//! from them before they send. Invariant: bytes that were sent are deducted from every bucket concerned. Cost: nothing
-//! without delay rules. Otherwise one lock and lookup per rule and piece, and 64 bytes for each recently served client.
+//! Owns: the token buckets of the rate limits, one for each client or group of clients that shares a rate. Bodies and
+//! tunnels take bytes from them before they send. Invariant: bytes that were sent are deducted from every bucket
+//! concerned. Cost: nothing without rate limits. Otherwise one lock and lookup per rule and piece, and 64 bytes for
+//! each recently served client.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -25,7 +26,7 @@ use crate::{
     pace::{Bucket, Pace},
 };
 
-/// The delay rules and their buckets.
+/// The configured rate limits, each with its token buckets.
 #[derive(Default)]
 pub(crate) struct DelayTable {
     rows: Vec<Arc<DelayRow>>,
@@ -40,29 +41,29 @@ struct DelayRow {
 #[derive(Default)]
 struct DelayBuckets {
     by_share: HashMap<RateShare, Bucket>,
-    /// Number of buckets above which full buckets are dropped.
+    /// Number of buckets at which full ones are removed, because they are as good as new ones.
     sweep_at: usize,
 }
 
-/// The client or group of clients that shares one bucket.
+/// The client, or group of clients, that shares one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RateShare {
     All,
-    /// The clients of the network with this index.
+    /// The clients of one configured network, by its index.
     Network(usize),
     Client(IpAddr),
 }
 
-/// Paces one response or tunnel.
+/// Limits the rate of one response or tunnel.
 pub(crate) struct Pacer {
     turns: Vec<(Arc<DelayRow>, RateShare)>,
     piece_bytes_max: usize,
-    /// Bytes taken from the buckets that have not been sent yet. They may be sent once `timer` has elapsed.
+    /// Number of bytes that were taken from the buckets and not sent yet. They may be sent once `timer` has elapsed.
     granted: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// A stream whose writes are paced.
+/// A stream whose writes are limited in rate.
 pub(crate) struct PacedStream<S> {
     stream: S,
     pacer: Option<Pacer>,
@@ -81,7 +82,7 @@ impl DelayTable {
         self.rows.is_empty()
     }
 
-    /// Returns the pacer for a client's requests to this host. `None` if no rule applies.
+    /// Returns the limiter for a client's requests to a host. `None` if no rate limit applies.
     pub(crate) fn pacer(&self, client: IpAddr, host: &str) -> Option<Pacer> {
         let client = client.to_canonical();
         let turns: Vec<_> = self
@@ -94,7 +95,7 @@ impl DelayTable {
         Some(Pacer { turns, piece_bytes_max, granted: 0, timer: None })
     }
 
-    /// Returns the rules that apply to this host.
+    /// Returns the rate limits that apply to a host.
     pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &RateLimit> {
         self.of_host(host).map(|row| &row.limit)
     }
@@ -105,7 +106,7 @@ impl DelayTable {
     }
 }
 
-/// Returns the bucket that a client's bytes are deducted from, or `None` if the rule does not apply to the client.
+/// Returns the bucket from which a client's bytes are deducted. `None` if the rate limit does not apply to the client.
 fn share_of(limit: &RateLimit, client: IpAddr) -> Option<RateShare> {
     let network = limit.clients.iter().position(|network| network.contains(&client));
     if network.is_none() && !limit.clients.is_empty() {
@@ -115,7 +116,7 @@ fn share_of(limit: &RateLimit, client: IpAddr) -> Option<RateShare> {
         (RateSharing::Together, _) => RateShare::All,
         (RateSharing::Network, network) => RateShare::Network(network?),
         (RateSharing::Client, _) => RateShare::Client(match client {
-            // A client with one address of such a network usually has all of them.
+            // A client with one address of a /64 network usually can use all its addresses.
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
             address @ IpAddr::V4(_) => address,
         }),
@@ -123,7 +124,7 @@ fn share_of(limit: &RateLimit, client: IpAddr) -> Option<RateShare> {
 }
 
 impl DelayRow {
-    /// Takes bytes from a bucket. Returns the time at which they may be sent.
+    /// Takes bytes from the bucket of `share`. Returns the time at which they may be sent.
     fn take(&self, share: RateShare, now: Instant, bytes: usize) -> Instant {
         let mut buckets = self.buckets.lock().ignore_poison();
         let turn = buckets.by_share.entry(share).or_default().take(&self.pace, now, bytes as u64);
@@ -136,7 +137,7 @@ impl DelayRow {
 }
 
 impl Pacer {
-    /// Returns how many of `wanted` bytes may be sent now, at least one.
+    /// Waits until bytes may be sent. Returns how many of `wanted`, at least one.
     pub(crate) fn poll_take(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
         debug_assert!(wanted > 0, "nothing needs no leave");
         if self.granted == 0 {
@@ -155,7 +156,7 @@ impl Pacer {
         Poll::Ready(bytes)
     }
 
-    /// Gives back bytes that were taken but not sent.
+    /// Returns bytes that were permitted but not sent, for the next write.
     fn put_back(&mut self, bytes: usize) {
         self.granted += bytes;
     }
@@ -202,12 +203,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     }
 }
 
-/// Pieces per second at the lowest rate. They are few enough that timers cost little, and frequent enough that a
-/// download appears continuous.
+/// Number of pieces per second at the lowest rate. Few enough that timers cost little, many enough for a smooth
+/// download.
 const PIECES_A_SECOND: u64 = 16;
-/// Shortest and longest piece, in bytes.
+/// Minimum and maximum length of a piece, in bytes.
 const PIECE_BYTES: (usize, usize) = (256, 64 << 10);
-/// Number of buckets up to which none are dropped.
+/// Number of buckets below which none are removed.
 const SWEEP_MIN: usize = 1024;
 
 #[cfg(test)]

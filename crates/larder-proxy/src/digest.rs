@@ -1,7 +1,7 @@
 //! Known digests of bodies, and the check of bodies against them.
 //!
-//! Owns: finding the digest in a path or a field, and computing the digest of a body while it passes. Digests in
-//! listings are found in `listings`. The handling of a mismatch is in `crate::body`. Cost: the hash of each byte.
+//! Owns: finding the digest in a path or field, and computing the digest of a body while it passes. Digests in listings
+//! are found in `listings`. The cache handles a mismatch. Cost: a hash of each byte.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::HeaderMap;
@@ -9,7 +9,7 @@ pub(crate) use larder_cache::http::tier::short_digest;
 use larder_http::repr_digest;
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 
-/// The digest that a body must have.
+/// The digest that a body must have, and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedDigest {
     algorithm: &'static Algorithm,
@@ -17,24 +17,25 @@ pub(crate) struct NamedDigest {
     subject: DigestSubject,
 }
 
-/// The octets of which a digest is made.
+/// The part of a response that a digest describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DigestSubject {
-    /// The body.
+    /// The digest is that of the body itself.
     Body,
-    /// The line about the body in a list of a Go module's files, which has only this one.
+    /// The body is a `go.mod` of Go. Go's digest covers the line `DIGEST  go.mod`, in which `DIGEST` is the SHA-256
+    /// digest of the body.
     GoMod,
 }
 
-/// The check of a body against its digest, while the body passes.
+/// Computes the digest of a body while it passes, to compare it with the expected one.
 pub(crate) struct DigestCheck {
     context: Context,
     expected: NamedDigest,
 }
 
 impl NamedDigest {
-    /// Returns the digest at the end of a path: `.../sha256:HEX`, as in container registries, or `.../SHA256/HEX`, as
-    /// in Debian's repositories.
+    /// Returns the digest at the end of a path: `.../sha256:HEX` as in container registries, or `.../SHA256/HEX` as in
+    /// Debian.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let path = path.split('?').next()?;
         let (before, last) = path.rsplit_once('/')?;
@@ -50,18 +51,18 @@ impl NamedDigest {
         Self::new(algorithm, octets_of(digits)?)
     }
 
-    /// Returns the SHA-256 digest with these hexadecimal digits, which must be in lower case.
+    /// Creates a SHA-256 digest from hexadecimal digits. `None` if they are not 64 lower-case digits.
     pub(crate) fn of_sha256(digits: &str) -> Option<Self> {
         Self::new(&SHA256, octets_of(digits)?)
     }
 
-    /// Returns the digest of a representation (RFC 9530 3) that a response's fields name.
+    /// Returns the digest in a response's Repr-Digest field (RFC 9530 3), the strongest one that is supported.
     pub(crate) fn of_representation(fields: &HeaderMap) -> Option<Self> {
         let repr_digest::ReprDigest { name, octets } = repr_digest::strongest(fields)?;
         Self::new(if name == "sha-512" { &SHA512 } else { &SHA256 }, octets)
     }
 
-    /// Returns the strongest digest in integrity metadata, such as `sha512-` followed by base64 (Subresource Integrity
+    /// Returns the strongest digest in integrity metadata: `sha512-` and base64, or similar (Subresource Integrity
     /// 3.1).
     pub(crate) fn of_integrity(text: &str) -> Option<Self> {
         [("sha512", &SHA512), ("sha384", &SHA384), ("sha256", &SHA256), ("sha1", &SHA1_FOR_LEGACY_USE_ONLY)]
@@ -74,7 +75,7 @@ impl NamedDigest {
             })
     }
 
-    /// Returns the digest of a Go module's `go.mod`: `h1:` followed by base64.
+    /// Returns the digest of a Go module's `go.mod`, which is written as `h1:` and base64.
     pub(crate) fn of_go_mod(label: &str) -> Option<Self> {
         let octets = BASE64_STANDARD.decode(label.strip_prefix("h1:")?).ok()?;
         Some(Self { subject: DigestSubject::GoMod, ..Self::new(&SHA256, octets)? })
@@ -85,7 +86,7 @@ impl NamedDigest {
         (octets.len() == algorithm.output_len()).then_some(Self { algorithm, octets, subject })
     }
 
-    /// Returns the digest in a label: `sha256:HEX`, or `sha1:` followed by base32 (RFC 4648), as in web archives.
+    /// Returns the digest in a label: `sha256:HEX`, or `sha1:` and base32 (RFC 4648) as in web archives.
     pub(crate) fn of_label(label: &str) -> Option<Self> {
         let (name, digits) = label.trim().split_once(':')?;
         let algorithm = match name.to_ascii_lowercase().as_str() {
@@ -101,19 +102,19 @@ impl NamedDigest {
         Self::new(algorithm, octets)
     }
 
-    /// Begins the check of a body.
+    /// Begins to compute the digest of a body.
     pub(crate) fn check(&self) -> DigestCheck {
         DigestCheck { context: Context::new(self.algorithm), expected: self.clone() }
     }
 }
 
 impl DigestCheck {
-    /// Processes the next bytes of the body.
+    /// Adds the next bytes of the body.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
-    /// Returns whether the complete body has the digest.
+    /// Returns whether the body has the expected digest. Call it at the end of the body.
     pub(crate) fn matches(self) -> bool {
         let mut found = self.context.finish();
         if self.expected.subject == DigestSubject::GoMod {

@@ -2,19 +2,19 @@
 //!
 //! Cost: one pass over the path. Each octet is added once and removed at most once, however deep escapes are nested.
 
-/// Returns whether a server may read a path as one with a `..` segment, which would lead out of its folder.
+/// Returns whether some server may read a path as one with a `..` segment, which leads out of its folder.
 ///
 /// Servers differ in their decoding. Some accept encoded dots and slashes (`%2e%2e`, `..%2f`), double encoding, the
 /// escapes of IIS (`%u002e`, `%uff0e`), overlong UTF-8 (`%c0%ae`), a backslash as a slash (IIS), parameters of a
 /// segment (`..;x`, Tomcat), or octets that end a name in C or on Windows (`..%00`, `..%20`).
 ///
-/// The path is decoded until nothing is left to decode. No segment `..` is lost on the way, because decoding never
-/// changes a dot or a slash. So one look at the result replaces a look at each level.
+/// The path is decoded until nothing is left to decode. Decoding never changes a dot or slash that is already plain, so
+/// a `..` that appears at any level is still there at the end. So only the end result is searched.
 pub(crate) fn may_climb(path: &str) -> bool {
     decoded(path.as_bytes(), || ()).split(|octet| b"/\\".contains(octet)).any(is_upwards)
 }
 
-/// Decodes all escapes of a path, also those that decoding creates. Calls `note_escape` for each.
+/// Decodes all escapes of a path, including those that decoding creates. Calls `note_escape` for each escape.
 fn decoded(path: &[u8], mut note_escape: impl FnMut()) -> Vec<u8> {
     let mut octets = Vec::with_capacity(path.len());
     for octet in path {
@@ -28,7 +28,8 @@ fn decoded(path: &[u8], mut note_escape: impl FnMut()) -> Vec<u8> {
     octets
 }
 
-/// Returns the length of an escape at the end of `octets`, at least 2, and the octet that it stands for.
+/// Returns the length of the escape at the end of `octets`, at least 2, and the octet that it stands for. `None`
+/// without escape.
 fn escape_at_end(octets: &[u8]) -> Option<(usize, u8)> {
     match *octets {
         [.., b'%', b'u' | b'U', a, b, c, d] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => {
@@ -38,12 +39,12 @@ fn escape_at_end(octets: &[u8]) -> Option<(usize, u8)> {
         [.., b'%', high, low] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
             Some((3, hex(high) << 4 | hex(low)))
         }
-        // Overlong UTF-8. The first octet of two is never valid, so some decoders do not check the second.
+        // Overlong UTF-8. A lead octet 0xC0 or 0xC1 is never valid, so some decoders do not check the second octet.
         [.., 0xc0, last @ (b'.' | b'/' | 0x80..=0xbf)] => Some((2, last & 0x3f)),
         [.., 0xc1, last @ 0x80..=0xbf] => Some((2, 0x40 | last & 0x3f)),
         [.., 0xe0, middle @ 0x80..=0x81, last @ 0x80..=0xbf] => Some((3, (middle & 1) << 6 | last & 0x3f)),
         [.., 0xf0, 0x80, middle @ 0x80..=0x81, last @ 0x80..=0xbf] => Some((4, (middle & 1) << 6 | last & 0x3f)),
-        // The characters of full width from U+FF01 to U+FF5E.
+        // The full-width characters from U+FF01 to U+FF5E.
         [.., 0xef, middle @ 0xbc..=0xbd, last @ 0x80..=0xbf] => {
             let code = 0xf000 | u32::from(middle & 0x3f) << 6 | u32::from(last & 0x3f);
             (0xff01..=0xff5e).contains(&code).then(|| (3, folded(code)))
@@ -52,7 +53,8 @@ fn escape_at_end(octets: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the octet that Windows takes for a character: that of its Latin letter, dot or slash, or a question mark.
+/// Returns the octet to which Windows converts a character, such as the ASCII letter for a full-width one. Others
+/// become `?`.
 fn folded(code: u32) -> u8 {
     let code = match code {
         0xff01..=0xff5e => code - 0xfee0,
@@ -63,7 +65,7 @@ fn folded(code: u32) -> u8 {
     u8::try_from(code).unwrap_or(b'?')
 }
 
-/// Returns the value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit, in either case.
 fn hex(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

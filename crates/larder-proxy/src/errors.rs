@@ -15,59 +15,61 @@ use crate::overload::Shortage;
 
 use crate::origin::{fault::FaultReport, target::permission};
 
-/// Why an exchange has no response from the cache or the origin. Cheap to clone, because every client that waits for a
-/// flight gets a copy.
+/// Why an exchange has no response from the cache or an origin.
+///
+/// Cheap to clone, because every client that waits for the same flight gets a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The request is invalid for this proxy.
+    /// The request is malformed, or this proxy cannot serve it.
     BadRequest(&'static str),
-    /// The head of the request exceeds a limit, or its version is not served.
+    /// The head of the request exceeds a limit, or its HTTP version is not supported.
     BadHead(WireFault),
-    /// The client sends its request's body too slowly.
+    /// The client sends the body of its request too slowly.
     SlowBody,
     /// The request has an unknown expectation (RFC 9110 10.1.1).
     UnknownExpectation,
     /// The request is in origin form, and no site matches its host.
     NoSite,
-    /// The client's address is not in the list of allowed networks.
+    /// The client's address is in none of the networks that are served.
     ClientDenied,
-    /// The client is a program of another user, and the listener is for a session.
+    /// The listener belongs to a session, and the client is a program of another user.
     OtherUser,
-    /// A block list names the target.
+    /// A block list contains the target's host.
     Blocked { host: String },
-    /// The rules for targets refuse the address.
+    /// The rules for targets do not permit the target's address.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
-    /// The request asks for an unknown version of WebSocket (RFC 6455 4.4).
+    /// The request asks for a version of WebSocket other than 13 (RFC 6455 4.4).
     WebSocketVersion,
     /// The request is for a host that the connection's certificate does not cover (RFC 9110 7.4).
     Misdirected,
-    /// The request carries no user's valid credentials.
+    /// The request has no credentials of a known user.
     NoPassword,
-    /// There is no room for the request.
+    /// A limit is reached, such as memory or the number of waiting requests.
     Overloaded(Shortage),
-    /// Another node of the fleet knows purges that are unknown here.
+    /// Another node of the fleet, which sent the request, knows purges that this node does not have.
     PurgesUnknown,
-    /// Another node of the fleet has another clock or other rules, or somebody repeats its request. The response proves
-    /// that this node refuses it.
+    /// Another node of the fleet sent the request, but its clock or rules differ, or the request is a replay.
+    ///
+    /// The field `proof` proves that the refusal comes from this node.
     PeerDiffers { proof: HeaderValue },
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
     /// The request has passed this proxy before, or leads to one of its own listeners.
     Loop,
-    /// The origin has no address, accepts no connection, or does not speak TLS or HTTP properly.
+    /// The origin has no address, accepts no connection, or violates TLS or HTTP.
     Unusable { host: String, fault: FaultReport },
     /// The origin did not answer in time.
     Timeout { host: String },
     /// The origin closed or reset the connection before its response arrived.
     Broken { host: String, why: String },
-    /// The request says `only-if-cached`, and no stored response answers it.
+    /// The request has `only-if-cached`, and no stored response may be used for it.
     OnlyIfCached,
-    /// Origins must not be contacted, and no stored response can be used.
+    /// Origins must not be contacted, and no stored response may be used.
     Offline { host: String },
 }
 
 impl Failure {
-    /// Returns the status for the client.
+    /// Returns the status code for the client.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
@@ -95,12 +97,13 @@ impl Failure {
         }
     }
 
-    /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
+    /// Returns whether the origin failed, so that a stale response may be served instead (RFC 9111 4.2.4).
     pub(crate) fn is_origin_failure(&self) -> bool {
         self.origin_fault().is_some()
     }
 
-    /// Returns the origin at fault, the kind of its fault, and the text for the operator.
+    /// Returns the origin that failed, the kind of its fault, and a description for the operator. `None` if no origin
+    /// failed.
     pub(crate) fn origin_fault(&self) -> Option<(&str, ProxyError, &str)> {
         match self {
             Self::Unusable { host, fault } => Some((host, fault.error, &fault.why)),
@@ -110,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether the proxy refused the request, as opposed to having failed.
+    /// Returns whether the proxy refuses the request by its rules, as opposed to a failure.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(
             self,
@@ -125,7 +128,7 @@ impl Failure {
         )
     }
 
-    /// Returns the failure's error type in Proxy-Status (RFC 9209).
+    /// Returns the error type for the response's Proxy-Status field (RFC 9209).
     pub(crate) fn proxy_error(&self) -> ProxyError {
         match self {
             Self::BadRequest(_)
@@ -151,12 +154,12 @@ impl Failure {
         }
     }
 
-    /// Returns further details for Proxy-Status.
+    /// Returns the `details` parameter for the Proxy-Status field, if there is any.
     pub(crate) fn details(&self) -> Option<&'static str> {
         matches!(self, Self::Offline { .. }).then_some("offline")
     }
 
-    /// Returns the origin concerned.
+    /// Returns the name of the origin that the failure is about, if any.
     pub(crate) fn next_hop(&self) -> Option<&str> {
         match self {
             Self::TargetDenied { host, .. }
@@ -251,7 +254,7 @@ impl From<HostError> for Failure {
     }
 }
 
-/// Returns a description of an origin's fault for clients.
+/// Returns a description of an origin's fault in words for clients.
 fn in_plain_words(error: ProxyError) -> &'static str {
     match error {
         ProxyError::DnsError => "its name has no address",

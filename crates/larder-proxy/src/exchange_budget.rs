@@ -1,10 +1,10 @@
-//! Limits the memory of connections and exchanges: what each of them holds besides the counted bytes of its body.
+//! Limits the memory of connections and exchanges: what each holds besides the counted bytes of its body.
 //!
-//! Owns: the count of reserved bytes, and the capacity that they leave to the memory cache. A place is reserved before
-//! its memory is used, because a thousand requests can arrive between two checks of the governor. Invariants: only a
-//! fetch waits for a place, and only briefly, so clients that stand still take memory from the others, but do not stop
-//! them. Each use has a share of its own, and waiting requests leave room for the bodies that end their wait. Cost: two
-//! atomic additions per place; the memory cache is resized once per [`STEP_BYTES`].
+//! Owns: the number of reserved bytes, and the size that they leave to the memory cache. Memory is reserved before it
+//! is used, because a thousand requests can arrive between two checks of the governor. Invariants: only a fetch waits
+//! for memory, and only briefly. So clients that do not read take memory from others, but do not block them. Each use
+//! has a maximum share, and waiting requests leave memory for the bodies that end their wait. Cost: two atomic
+//! additions per reservation; the memory cache is resized once per [`STEP_BYTES`].
 
 use larder_device::IgnorePoison;
 use std::{
@@ -21,48 +21,48 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::{cache::hot::HotItem, origin::stream::SCARCE_HEAD_READ_BYTES};
 
-/// The memory for connections, exchanges and the memory cache, of all workers together.
+/// The memory for connections, exchanges and the memory cache of all workers.
 pub(crate) struct ExchangeBudget {
     held_bytes: AtomicU64,
-    /// The bytes of each use.
+    /// Reserved bytes, by use.
     used_bytes: [AtomicU64; PlaceUse::COUNT],
-    /// The memory for all places and the memory cache.
+    /// Maximum bytes for all reservations and the memory cache together.
     max_bytes: AtomicU64,
-    /// The bytes by which the process exceeds its limit.
+    /// Number of bytes by which the whole process exceeds its memory limit.
     excess_bytes: AtomicU64,
     hot: Arc<MemoryCache<HotItem>>,
     freed: Notify,
-    /// Number of fetches that wait for a place.
+    /// Number of fetches that wait for memory.
     waiting_fetch_count: AtomicU64,
 }
 
-/// The use of a place.
+/// The purpose for which memory is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceUse {
     /// A client's connection without a request.
     Connection,
-    /// The state of a connection with HTTP/2.
+    /// The state of an HTTP/2 connection.
     Http2,
     /// A request that waits for its response.
     Exchange,
-    /// A response over HTTP/1.1 whose body is sent in pieces. Replaces the exchange.
+    /// A response over HTTP/1.1 that is sent in pieces. It replaces the reservation of its exchange.
     Streaming,
-    /// The same on a stream of HTTP/2.
+    /// A response over HTTP/2 that is sent in pieces. It replaces the reservation of its exchange.
     StreamingHttp2,
-    /// A fetch of a body that did not arrive with its head.
+    /// A fetch whose body did not arrive together with the head.
     Fetch,
 }
 
-/// Reserved memory.
+/// Reserved memory, released when this is dropped.
 pub(crate) struct ExchangePlace {
     used_for: PlaceUse,
-    /// Bytes beyond those of the use: of a request's head, or of a connection's streams.
+    /// Bytes that are reserved in addition to the usual ones: for a request's head, or a connection's streams.
     more_bytes: u64,
     budget: Arc<ExchangeBudget>,
 }
 
 impl ExchangeBudget {
-    /// Creates an unused budget of `max_bytes` for places and `hot` together.
+    /// Creates an empty budget of `max_bytes` for reservations and the memory cache `hot` together.
     pub(crate) fn new(max_bytes: u64, hot: Arc<MemoryCache<HotItem>>) -> Self {
         Self {
             held_bytes: AtomicU64::new(0),
@@ -75,63 +75,66 @@ impl ExchangeBudget {
         }
     }
 
-    /// Changes the limit.
+    /// Changes the limit of the budget.
     pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
         self.max_bytes.store(max_bytes, Relaxed);
     }
 
-    /// Records by how many bytes the process exceeds its limit. What the sizes of places do not cover is taken from new
-    /// requests and connections, but not from responses that have begun, because they end by themselves.
+    /// Sets by how many bytes the process exceeds its memory limit.
+    ///
+    /// These bytes are taken from new requests and connections. Responses that have begun keep theirs, because they end
+    /// by themselves.
     pub(crate) fn set_excess_bytes(&self, excess_bytes: u64) {
         self.excess_bytes.store(excess_bytes, Relaxed);
     }
 
-    /// Returns the reserved bytes.
+    /// Returns the number of reserved bytes.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Returns whether there are so many places that their responses must not keep buffers longer than their bodies.
+    /// Returns whether so much is reserved that responses should not keep buffers longer than their bodies.
     pub(crate) fn are_many(&self) -> bool {
         self.held_bytes() > self.places_bytes_max() / SIXTEENTHS
     }
 
-    /// Returns the limit of the reserved bytes.
+    /// Returns the maximum number of reserved bytes.
     fn places_bytes_max(&self) -> u64 {
         self.max_bytes.load(Relaxed).saturating_sub(CACHE_BYTES_MIN)
     }
 
-    /// Returns the bytes that the reserved ones leave to the memory cache.
+    /// Returns the size that reservations leave to the memory cache, in bytes.
     pub(crate) fn cache_bytes_max(&self) -> u64 {
         self.max_bytes.load(Relaxed).saturating_sub(self.held_bytes()).max(CACHE_BYTES_MIN)
     }
 
-    /// Reserves a place, or returns `None` if there is no memory for it.
+    /// Reserves memory for a use, or returns `None` if none is left.
     pub(crate) fn take(self: &Arc<Self>, used_for: PlaceUse) -> Option<ExchangePlace> {
         self.add(used_for, used_for.bytes());
         if !self.is_within_limit(used_for) {
-            // Those that wait for a place are not woken, because nothing has changed for them.
+            // Waiting fetches are not woken, because they have no more memory than before.
             self.subtract(used_for, used_for.bytes());
             return None;
         }
         Some(ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) })
     }
 
-    /// Reserves the place of an exchange whose request has a head of `head_bytes`.
+    /// Reserves memory for an exchange. `head_bytes` is the length of its request's head. `None` if none is left.
     pub(crate) fn begin_exchange(self: &Arc<Self>, head_bytes: u64) -> Option<ExchangePlace> {
         let mut place = self.take_anyway(PlaceUse::Exchange);
         place.grow(head_bytes);
         place.is_within_limit().then_some(place)
     }
 
-    /// Reserves a place even if there is no memory for it.
+    /// Reserves memory for a use even if none is left.
     pub(crate) fn take_anyway(self: &Arc<Self>, used_for: PlaceUse) -> ExchangePlace {
         self.add(used_for, used_for.bytes());
         ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) }
     }
 
-    /// Reserves the place of a fetch. Waits briefly for one, because fetches end by themselves, but only while no more
-    /// fetches wait than have a place: those that wait have memory that the others need.
+    /// Reserves memory for a fetch, and waits up to [`PLACE_PATIENCE`] for it, because other fetches end by themselves.
+    ///
+    /// Returns `None` at once if as many fetches wait as have memory: waiting fetches hold memory that the others need.
     pub(crate) async fn take_for_fetch(self: &Arc<Self>) -> Option<ExchangePlace> {
         if let Some(place) = self.take(PlaceUse::Fetch) {
             return Some(place);
@@ -139,7 +142,7 @@ impl ExchangeBudget {
         let _waiting = WaitingFetch::begin(self)?;
         let taking = async {
             loop {
-                // Registered first, so that no place that is given back meanwhile is missed.
+                // Registered before the attempt, so that no memory that is released meanwhile is missed.
                 let mut freed = pin!(self.freed.notified());
                 freed.as_mut().enable();
                 if let Some(place) = self.take(PlaceUse::Fetch) {
@@ -168,14 +171,15 @@ impl ExchangeBudget {
         self.used_bytes[used_for as usize].fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns whether there is memory for what is reserved for a use.
+    /// Returns whether the bytes reserved for a use are within its limit.
     fn is_within_limit(&self, used_for: PlaceUse) -> bool {
         let max = self.places_bytes_max();
-        // The excess may have other causes, so half is always left.
+        // The excess may have other causes, so at least half remains.
         let excess = if used_for.is_for_body() { 0 } else { self.excess_bytes.load(Relaxed).min(max / 2) };
         let used = self.used(used_for);
         let (kept, shared) = match used_for {
-            // Of what the streams of HTTP/2 leave, waiting requests leave a part to the bodies that end their wait.
+            // Waiting requests share what HTTP/2 connections leave, and must leave a part of it to the bodies that end
+            // their wait.
             PlaceUse::Exchange => (0, max - max.min(self.used(PlaceUse::Http2))),
             PlaceUse::Connection | PlaceUse::Http2 => (0, max),
             PlaceUse::Streaming | PlaceUse::StreamingHttp2 | PlaceUse::Fetch => (max / SIXTEENTHS, max),
@@ -187,8 +191,9 @@ impl ExchangeBudget {
         self.used_bytes[used_for as usize].load(Relaxed)
     }
 
-    /// Returns how many streams a new connection of HTTP/2 may have at once, of at most `limit`. While memory is in
-    /// demand, further streams are refused before they take any.
+    /// Returns how many concurrent streams a new HTTP/2 connection may have, at most `limit`.
+    ///
+    /// While memory is in demand, further streams are refused before they use any.
     pub(crate) fn stream_count_max(&self, limit: u32) -> u32 {
         let is_in_demand = self.held_bytes() > self.places_bytes_max() / SIXTEENTHS * DEMAND_SIXTEENTHS;
         if is_in_demand { limit.min(DEMAND_STREAM_COUNT) } else { limit }
@@ -196,19 +201,20 @@ impl ExchangeBudget {
 }
 
 impl ExchangePlace {
-    /// Returns whether there was memory for the place.
+    /// Returns whether memory was left for this reservation.
     pub(crate) fn is_within_limit(&self) -> bool {
         self.budget.is_within_limit(self.used_for)
     }
 
-    /// Adds bytes to the place, even if there is no memory for them.
+    /// Adds bytes to the reservation, even if none are left.
     pub(crate) fn grow(&mut self, bytes: u64) {
         self.budget.add(self.used_for, bytes);
         self.more_bytes += bytes;
     }
 
-    /// Uses the place of an exchange for the response. Its request is no longer needed. Returns `false` if there is no
-    /// memory for it.
+    /// Changes the reservation from an exchange to its response, because the request is no longer needed.
+    ///
+    /// Returns `false` if no memory is left for the response.
     pub(crate) fn begin_streaming(&mut self, is_http2: bool) -> bool {
         let used_for = if is_http2 { PlaceUse::StreamingHttp2 } else { PlaceUse::Streaming };
         let streaming = self.budget.take_anyway(used_for);
@@ -217,11 +223,11 @@ impl ExchangePlace {
     }
 }
 
-/// Counts a fetch that waits for a place.
+/// Counts a fetch as waiting for memory, until it is dropped.
 struct WaitingFetch<'a>(&'a ExchangeBudget);
 
 impl<'a> WaitingFetch<'a> {
-    /// Returns `None` if too many wait.
+    /// Begins the wait. Returns `None` if too many fetches wait.
     fn begin(budget: &'a ExchangeBudget) -> Option<Self> {
         let with_place = budget.used(PlaceUse::Fetch) / PlaceUse::Fetch.bytes();
         let before = budget.waiting_fetch_count.fetch_add(1, Relaxed);
@@ -236,9 +242,9 @@ impl Drop for WaitingFetch<'_> {
     }
 }
 
-/// The memory that h2 keeps for the streams of a connection.
+/// The memory that h2 keeps for the streams of one connection.
 pub(crate) struct StreamMemory {
-    /// Most streams at once so far.
+    /// Largest number of concurrent streams so far.
     count_max: AtomicU32,
     place: Mutex<ExchangePlace>,
 }
@@ -248,7 +254,7 @@ impl StreamMemory {
         Self { count_max: AtomicU32::new(0), place: Mutex::new(place) }
     }
 
-    /// Counts the memory of further streams once there are `count` at once.
+    /// Reserves memory for further streams if `count`, the number of concurrent streams, is a new maximum.
     pub(crate) fn note(&self, count: u32) {
         let before = self.count_max.fetch_max(count, Relaxed);
         if count > before {
@@ -268,8 +274,9 @@ impl Drop for ExchangePlace {
 impl PlaceUse {
     const COUNT: usize = 6;
 
-    /// Returns the part of all places that a use may take. Idle clients leave room for requests, and waiting requests
-    /// leave room for responses, so that they can end.
+    /// Returns the maximum share of a use, in sixteenths of all reservable memory.
+    ///
+    /// Idle clients leave memory for requests, and waiting requests leave memory for responses, so that they can end.
     const fn sixteenths_max(self) -> u64 {
         match self {
             Self::Connection | Self::Http2 => 12,
@@ -283,38 +290,40 @@ impl PlaceUse {
         matches!(self, Self::Streaming | Self::StreamingHttp2 | Self::Fetch)
     }
 
-    /// Returns the measured bytes of a use (`bench/memory.py`), rounded up.
+    /// Returns the memory that one reservation for this use needs, in bytes, measured with `bench/memory.py` and
+    /// rounded up.
     const fn bytes(self) -> u64 {
         match self {
-            // The socket, its state and its task. If there are many, those that do nothing keep nothing else.
+            // The socket, its state and its task. While many connections are open, idle ones keep no buffers.
             Self::Connection => 2_200,
             Self::Http2 => 20 << 10,
             // The exchange, the connection to the origin, and a little of a body that arrived with its head.
             Self::Exchange => (10 << 10) + SCARCE_HEAD_READ_BYTES as u64,
-            // What the client has not taken, and the least share of a body.
+            // The data that the client has not accepted yet, and the minimum share of a body.
             Self::Streaming => 26 << 10,
-            // The state of the stream, and the least share of a body. Nothing is taken before the window has room.
+            // The state of the stream, and the minimum share of a body. Data is taken only when the stream's window has
+            // room.
             Self::StreamingHttp2 => 10 << 10,
-            // The window has the least share of a body, and one piece more.
+            // The minimum share of a body, and one more piece.
             Self::Fetch => 32 << 10,
         }
     }
 }
 
-/// The memory that h2 keeps for each stream of a connection until the connection closes. The most streams at once
-/// count.
+/// Memory that h2 keeps for each concurrent stream, in bytes. It reuses but never frees that before the connection
+/// closes.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
-/// The memory cache is resized whenever this many more bytes are reserved.
+/// The memory cache is resized each time that this many more bytes are reserved.
 const STEP_BYTES: u64 = 1 << 20;
-/// Smallest memory cache, in bytes.
+/// Minimum size of the memory cache, in bytes.
 pub(crate) const CACHE_BYTES_MIN: u64 = 1 << 20;
-/// Reserved part of the memory from which on new connections of HTTP/2 may have few streams.
+/// From this share of reserved memory on, in sixteenths, new HTTP/2 connections may have only few streams.
 const DEMAND_SIXTEENTHS: u64 = 4;
-/// Streams of a connection while memory is in demand. Browsers rarely have more at once.
+/// Maximum concurrent streams of a connection that is opened while memory is in demand. Browsers rarely need more.
 const DEMAND_STREAM_COUNT: u32 = 16;
-/// Parts in which the limits of the uses are given.
+/// The unit in which the shares of the uses are given.
 const SIXTEENTHS: u64 = 16;
-/// Longest wait for a place.
+/// Maximum time that a fetch waits for memory.
 const PLACE_PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
     shared::ProxyState,
 };
 
-/// Reads the metrics, except those of sites and of the process.
+/// Reads all metrics except those of sites and of the process.
 pub(crate) fn families(state: &ProxyState) -> Vec<MetricFamily> {
     let stats = gather(state.history.workers(), Some(state));
     let mut families = stats.metrics();
@@ -51,7 +51,7 @@ pub(crate) fn families(state: &ProxyState) -> Vec<MetricFamily> {
     families
 }
 
-/// Sums the workers' counters, and adds the shared state, if it still exists.
+/// Sums the workers' counters, and adds the state that workers share, if there is a running proxy.
 pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], state: Option<&ProxyState>) -> ProxyStats {
     let mut stats = ProxyStats::sum(workers);
     if let Some(state) = state {
@@ -99,7 +99,7 @@ metric_table! {
 }
 
 metric_table! {
-    // The totals since the first start with this store.
+    // Totals since the first start with this store.
     fn lifetime("larder_lifetime_", kept: KeptHistory) {
         Counter requests = "Exchanges over all runs with this store", kept.ever.requests();
         Counter hits = "Exchanges over all runs whose body came from the cache", kept.ever.hits();

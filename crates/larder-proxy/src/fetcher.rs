@@ -64,21 +64,21 @@ use crate::{
     unfinished::UnfinishedWork,
 };
 
-/// The way of one worker's fetches to other nodes and origins.
+/// Fetches responses for one worker's cache, from other nodes and from origins.
 pub(crate) struct OriginFetcher {
     pub(crate) cache: Arc<Cache>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// The memory for connections and exchanges.
+    /// The memory reserved for connections and exchanges.
     pub(crate) places: Arc<ExchangeBudget>,
-    /// The places of packages' listings.
+    /// Finds the listings of packages, which contain the digests of files.
     pub(crate) listings: Arc<ListingTable>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) marks: Arc<ResponseMarkers>,
-    /// The long and arriving bodies in use.
+    /// The long and arriving bodies in use, which requests share.
     pub(crate) bodies: Arc<BodyTable>,
-    /// The nodes that are asked before origins.
+    /// The other nodes of the fleet, which are asked before origins. `None` without a fleet that shares entries.
     pub(crate) siblings: Option<Arc<Siblings>>,
-    /// The work that a stop of the proxy waits for.
+    /// Counts the work that must finish before the proxy stops.
     pub(crate) unfinished: Arc<UnfinishedWork>,
 }
 
@@ -214,7 +214,7 @@ impl Fetcher for OriginFetcher {
             return BodyChecks::default();
         }
         let named = match &asked.before.digest {
-            // An encoded body has another digest.
+            // The known digest is that of the unencoded body.
             _ if fields.contains_key(CONTENT_ENCODING) => None,
             Some(named) => Some(named.clone()),
             None if Ruling::of(fields).is_some_and(|ruling| ruling.immutable) => {
@@ -229,13 +229,14 @@ impl Fetcher for OriginFetcher {
 
     fn terms(&self, asked: &RequestHead, chunks: &ChunkedBody) -> CursorTerms {
         let is_divided = self.divides_stored(asked, chunks);
-        // Other nodes can be asked for the pieces of a divided body while origins cannot.
+        // Pieces of a divided body can still come from other nodes while origins cannot be contacted.
         let is_cut_off = asked.line.is_down() && !is_divided;
-        // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
+        // The request has `only-if-cached`, so it must not reach the origin and a gap cannot be filled (RFC 9111
+        // 5.2.1.7).
         let is_alone = asked.terms().is_only_if_cached(&self.cache.http);
         let may_ask = !is_cut_off && !is_alone && asked.question.is_none();
-        // If a node had to wait until another one has the pieces of others, nodes could wait for each other in a
-        // circle. And an origin that ignores ranges would send the whole body for each piece.
+        // If a node waited for pieces of other nodes before it answers, nodes could wait for each other in a circle.
+        // And an origin that ignores ranges would send the whole body for each piece.
         let promise = if is_divided { PromiseRule::First } else { PromiseRule::All };
         CursorTerms { may_ask, promise }
     }
@@ -252,7 +253,7 @@ impl Fetcher for OriginFetcher {
         self.siblings.is_some() && !asked.is_by_sibling
     }
 
-    /// Returns the length of the pieces of a stored body, if the nodes divide it for this request.
+    /// Returns the length of the pieces into which the nodes divide a stored body. `None` if they do not divide it.
     fn piece_len(&self, asked: &RequestHead, chunks: &ChunkedBody) -> Option<u64> {
         let is_divided = self.divides_stored(asked, chunks);
         self.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.len_bytes())
@@ -265,7 +266,7 @@ impl Fetcher for OriginFetcher {
         head: &StoredHead,
         len: Option<u64>,
     ) -> Option<StoreAdmission> {
-        // A sibling stores it for all nodes, so it stays in memory here unless it is popular.
+        // Another node stores the response for all nodes. Here, only a popular one is stored.
         body.is_from_sibling.then(|| copying::admission(self, place, head, len))
     }
 
@@ -294,8 +295,9 @@ impl Fetcher for OriginFetcher {
 }
 
 impl OriginFetcher {
-    /// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing
-    /// is found.
+    /// Counts a stored file that never changes, by whether its digest was verified.
+    ///
+    /// For a listing, remembers the request fields by which it is found again.
     pub(crate) fn count_file(&self, primary: &Arc<[u8]>, head: &StoredHead) {
         let Some(ruling) = Ruling::of(head.fields()) else { return };
         if head.selecting().iter().next().is_some() {

@@ -11,29 +11,29 @@ use std::{
     time::Duration,
 };
 
-/// Watches some files until it is dropped.
+/// Watches files for changes until it is dropped.
 pub(crate) struct FileWatcher {
-    /// `None` once the watcher is dropped, which ends the thread.
+    /// Ends the thread when dropped. `None` once the watcher is dropped.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Time, size and identity of a file, which change when the file does; `None` if it does not exist.
+/// Modification time (seconds and nanoseconds), length and inode of a file. `None` if it does not exist.
 pub(crate) type FileStamp = Option<(i64, i64, u64, u64)>;
 
-/// Returns a file's stamp.
+/// Returns the facts by which a change of a file is noticed.
 pub(crate) fn stamp(path: &Path) -> FileStamp {
     let data = fs::metadata(path).ok()?;
     Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
 }
 
 impl FileWatcher {
-    /// Starts a thread that calls `reload` whenever the `stamps` of the files change.
+    /// Starts a thread that calls `reload` whenever the result of `stamps` changes.
     ///
-    /// `what` names the files in the log. If `reload` fails, it must keep the previous content.
+    /// `what` names the files in log lines. If `reload` fails, it must keep the previous content.
     ///
     /// # Errors
-    /// The thread could not be started.
+    /// The thread cannot be started.
     pub(crate) fn start(
         what: &'static str,
         stamps: impl Fn() -> Vec<FileStamp> + Send + 'static,
@@ -63,7 +63,7 @@ impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, the panic has already been reported.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }

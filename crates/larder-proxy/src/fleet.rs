@@ -1,11 +1,12 @@
 //! The other nodes of this node's fleet: the state of each, and whether purges made on them may be unknown here.
 //!
-//! Owns: the decision. `peers` has that state, `reading` reads logs of purges, `serving` sends this node's log,
-//! `message` has the formats, and `cache::purges` applies and keeps the purges.
+//! Owns: the decision whether stored responses can be trusted. `peers` has the state of the nodes, `reading` reads logs
+//! of purges, `serving` sends this node's log, `message` has the formats, and `cache::purges` applies and keeps the
+//! purges.
 //!
 //! Invariant: a response that was purged on another node more than [`crate::Fleet::node_timeout`] ago is served only
-//! after validation. While a node is silent for longer than that, everything stored until now must be validated, and
-//! the moment that counts as now advances at that interval. After a start, everything stored before must be validated
+//! after validation. While a node is silent for longer than that, every response must be validated if it was stored
+//! before the last check, which is repeated at that interval. After a start, everything stored before must be validated
 //! until all nodes that respond have been read.
 //!
 //! There is neither consensus nor gossip. Each purge is in the log of one node, and each node reads the logs of all
@@ -56,7 +57,9 @@ pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purg
     tasks.spawn(sending::send_all(Arc::clone(link), Arc::clone(purges), name.into()));
 }
 
-/// Keeps this node in doubt while purges unknown here may have been made, for as long as the worker runs.
+/// Requires validation of stored responses while other nodes may have made purges that are unknown here.
+///
+/// Runs as long as the worker.
 async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
     let mut renewed = Instant::now();
     loop {
@@ -81,10 +84,10 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
                 tracing::warn!(%error, "cannot record since when purges may be missing: more is validated than necessary");
             }
         }
-        // A node can fall silent without a notification, so the state is also checked at intervals.
+        // A node can fall silent without an event, so the state is also checked at intervals.
         let _ = tokio::time::timeout(DOUBT_INTERVAL, link.peers.changed()).await;
     }
 }
 
-/// Interval at which the silence of nodes is checked.
+/// Interval between two checks for silent nodes.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);

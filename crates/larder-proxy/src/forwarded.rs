@@ -15,21 +15,21 @@ use crate::{
     origin::target::is_within,
 };
 
-/// The address of a client that a trusted proxy names in a form that cannot be read. No network of permitted clients
-/// contains it, except one of all addresses.
+/// Stands for a client that a trusted proxy names in an unreadable form. No list of networks permits it, except one of
+/// all addresses.
 pub(crate) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Returns the client of a request that came from `peer`.
+/// Returns the client of a request that came from `peer`, as the trusted proxies name it.
 ///
-/// A member without an address (`unknown`, an obfuscated name, or a malformed one) ends the search: the client is then
-/// [`UNKNOWN_CLIENT`]. If it were skipped, or if the nearest proxy counted as the client, a client could get the rights
-/// of the proxy by sending such a member.
+/// A list member without an address (`unknown`, an obfuscated name, or a malformed one) ends the search: the client is
+/// then [`UNKNOWN_CLIENT`]. If such a member were skipped, or if the nearest proxy counted as the client, a client
+/// could get the rights of a proxy by sending one.
 pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAddr {
     let name = match fleet.client_field {
         ClientField::XForwardedFor => &X_FORWARDED_FOR,
         ClientField::Forwarded => &FORWARDED,
     };
-    // Read as octets, because a line with one that is not ASCII must not disappear.
+    // Read as octets, because a line that is not ASCII must not be ignored.
     let mut members = fields.get_all(name).iter().rev().flat_map(|line| members_from_end(line.as_bytes()));
     let mut client = peer;
     while is_within(&fleet.trusted_proxies, client) {
@@ -44,7 +44,7 @@ pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAd
     client
 }
 
-/// Returns the members of a list, starting with the last. A comma within quotes does not separate members.
+/// Returns the members of a list, the last first. A comma within quotes does not separate members.
 fn members_from_end(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     steps::take(list.len());
     let mut is_quoted = false;
@@ -55,8 +55,10 @@ fn members_from_end(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Returns the value of `for` in a member of Forwarded. `None` if there is none, or if the member can be read in
-/// several ways: with a repeated `for`, an open quote, or an escape, which no address needs.
+/// Returns the value of `for` in a member of a Forwarded field.
+///
+/// `None` if there is none, or if programs may read the member differently: if it repeats `for`, has an open quote, or
+/// an escape, which no address needs.
 fn forwarded_for(member: &[u8]) -> Option<&[u8]> {
     steps::take(member.len());
     let quote_count = member.iter().filter(|octet| **octet == b'"').count();
@@ -76,7 +78,7 @@ fn forwarded_for(member: &[u8]) -> Option<&[u8]> {
     Some(node.strip_prefix(b"\"").and_then(|node| node.strip_suffix(b"\"")).unwrap_or(node))
 }
 
-/// Returns the address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
+/// Parses an address, with or without a port: `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`.
 fn address_of(node: &[u8]) -> Option<IpAddr> {
     let node = str::from_utf8(node).ok()?;
     let bare = node.strip_prefix('[').and_then(|node| node.strip_suffix(']')).unwrap_or(node);
@@ -84,20 +86,20 @@ fn address_of(node: &[u8]) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// The peer that a request came from, and its target as the client means it.
+/// The facts in forwarding fields for an origin: the peer that sent a request, and the scheme and host of its target.
 pub(crate) struct ForwardedRequest<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a HeaderValue,
-    /// Whether the peer is a trusted proxy. If so, its own statement about scheme and host is kept.
+    /// Whether the peer is a trusted proxy. Its own fields about scheme and host are then kept.
     pub(crate) is_by_proxy: bool,
 }
 
 impl ForwardedRequest<'_> {
-    /// Appends the peer to X-Forwarded-For, and describes its request in the related fields.
+    /// Appends the peer to X-Forwarded-For, and sets X-Forwarded-Proto and X-Forwarded-Host.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
         let peer = self.peer.to_canonical().to_string();
-        // All lines are joined into one, so that programs that read only the first or the last line see the whole list.
+        // All lines are joined into one, because some programs read only the first or the last line.
         let before = fields.get_all(&X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
         let nodes: Vec<&[u8]> = before.chain([peer.as_bytes()]).collect();
         if let Ok(nodes) = HeaderValue::try_from(nodes.join(&b", "[..])) {
@@ -112,14 +114,14 @@ impl ForwardedRequest<'_> {
         }
     }
 
-    /// Adds a member to Forwarded.
+    /// Appends a member for this request to the Forwarded field.
     pub(crate) fn append_forwarded(&self, fields: &mut HeaderMap) {
         let node = match self.peer.to_canonical() {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("\"[{address}]\""),
         };
         let Ok(host) = self.host.to_str() else { return };
-        // A host with a port is not a token, so it is quoted. The host was checked and needs no escapes.
+        // A host with a port is not a token, so it needs quotes. It was checked and needs no escapes.
         let member = format!("for={node};host=\"{host}\";proto={}", self.scheme);
         if let Ok(member) = HeaderValue::try_from(member) {
             fields.append(FORWARDED, member);

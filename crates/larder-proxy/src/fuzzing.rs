@@ -38,7 +38,7 @@ mod requests;
 
 pub use parsers::{PARSERS, ParserTarget, parse};
 
-/// Sample inputs for `run`: field lines of a request, a NUL, and an origin's response.
+/// Samples for `run`. Each has field lines of a request, a NUL, and an origin's response.
 pub const SAMPLES: [&[u8]; 9] = [
     b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
     b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2\r\n, \r\n0\r\nX: 1\r\n\r\n",
@@ -51,11 +51,10 @@ pub const SAMPLES: [&[u8]; 9] = [
     b"Connection: x-hop\r\nX-Hop: 1\r\n\0HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n",
 ];
 
-/// As [`run`], in a process that does nothing else.
+/// Does the same as [`run`], in a process that does nothing else, and also checks the number of steps.
 ///
 /// # Panics
-/// If one of the module's properties is violated, or if the exchange takes more than [`PER_OCTET_MAX`] steps for each
-/// octet.
+/// If one of the module's properties is violated, or if the exchange takes more than [`PER_OCTET_MAX`] steps per octet.
 pub fn run_alone(bytes: &[u8]) {
     let before = steps::total();
     run(bytes);
@@ -64,7 +63,7 @@ pub fn run_alone(bytes: &[u8]) {
     assert!(count <= most, "{count} steps for an exchange of {} octets, at most {most}", bytes.len());
 }
 
-/// Performs one exchange with these bytes, and then requests the same resource from the cache alone.
+/// Performs one exchange with these bytes, then requests the same resource with `only-if-cached`.
 ///
 /// # Panics
 /// If one of the module's properties is violated.
@@ -89,7 +88,7 @@ pub fn run(bytes: &[u8]) {
         let parts = fields.iter().any(|(name, value)| name == "content-type" && value.starts_with("multipart/"));
         let holds = match &framed {
             FramedAnswer::Unclear => true,
-            // The part may have arrived before the response broke off.
+            // The requested range may have arrived before the response broke off.
             FramedAnswer::Broken => status == 206 && is_within(answer, &body),
             FramedAnswer::Body(framed) if status == 206 => parts || is_within(framed, &body),
             FramedAnswer::Body(framed) => *framed == body,
@@ -119,8 +118,10 @@ pub fn receive(bytes: &[u8]) {
     assert!(holds, "{:?} was received of {}", whole, bytes.escape_ascii());
 }
 
-/// Returns the body of the final response in these bytes, which arrive in two pieces before the connection ends. `None`
-/// if the response is refused or incomplete.
+/// Parses an origin's response that arrives in two pieces before the connection ends. Returns the body of the final
+/// response.
+///
+/// `None` if the response is refused or incomplete.
 fn receive_in_two(bytes: &[u8], split: usize) -> Option<Vec<u8>> {
     let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 400 };
     let mut at = 0;
@@ -157,7 +158,7 @@ fn receive_in_two(bytes: &[u8], split: usize) -> Option<Vec<u8>> {
     (decoder.has_ended() || matches!(decoder, BodyDecoder::UntilClose)).then_some(body)
 }
 
-/// Returns the responses in the samples.
+/// Returns the origin's responses in the samples.
 fn responses() -> Vec<Vec<u8>> {
     SAMPLES.map(|sample| sample[sample.iter().position(|byte| *byte == 0).unwrap_or(0) + 1..].to_vec()).into()
 }
@@ -198,7 +199,7 @@ pub fn unpack(bytes: &[u8]) {
 
 struct Bench {
     proxy: RunningProxy,
-    /// The origin's response.
+    /// The response that the origin sends next.
     answer: Arc<Mutex<Vec<u8>>>,
     count: AtomicU64,
 }
@@ -212,7 +213,7 @@ impl Bench {
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let answer = answered.lock().ignore_poison().clone();
-                // The error is ignored, because the test is about the proxy's handling of a broken connection.
+                // Errors are ignored: broken connections are what the fuzzer tests.
                 thread::spawn(move || drop(serve(socket, &answer)));
             }
         });
@@ -229,12 +230,12 @@ impl Bench {
         Ok(Self { proxy: Proxy::start(config, None)?, answer, count: AtomicU64::new(0) })
     }
 
-    /// Sends a request on a new connection and returns all bytes received.
+    /// Sends a request on a new connection, and returns all bytes received until the connection closes.
     fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
         let mut socket = TcpStream::connect(self.proxy.local_addrs()[0])?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut got = Vec::new();
-        // The proxy may close before it has read everything.
+        // The proxy may close the connection before it has read everything.
         if socket.write_all(request).is_ok() && !may_be_unfinished(request) || socket.shutdown(Shutdown::Write).is_ok()
         {
             match socket.read_to_end(&mut got) {
@@ -246,7 +247,7 @@ impl Bench {
     }
 }
 
-/// Reads a request's head and sends the response.
+/// Reads the head of a request, and sends the response.
 fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut head = Vec::new();
@@ -263,7 +264,7 @@ fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a request's head may announce more body than the request has.
+/// Returns whether a request may announce a longer body than it has.
 fn may_be_unfinished(request: &[u8]) -> bool {
     let text = request.to_ascii_lowercase();
     [&b"content-length"[..], b"transfer-encoding", b"upgrade", b"expect"]
@@ -271,12 +272,12 @@ fn may_be_unfinished(request: &[u8]) -> bool {
         .any(|name| text.windows(name.len()).any(|window| window == *name))
 }
 
-/// The body in an origin's response, framed strictly by RFC 9112 6.
+/// The result of parsing an origin's response strictly (RFC 9112 6).
 enum FramedAnswer {
     Body(Vec<u8>),
     /// The body is shorter than announced, or its framing is ambiguous.
     Broken,
-    /// The message is not in the plainest form, so implementations may refuse it or read it differently.
+    /// The response is unusual, so implementations may refuse it or read it differently.
     Unclear,
 }
 
@@ -293,17 +294,17 @@ fn framed_by(answer: &[u8]) -> FramedAnswer {
     }
 }
 
-/// A parsed message. It has a body if the body ends as announced.
+/// A parsed response. It has a body if the body ends as announced.
 struct FuzzedResponse<'a> {
     status: u16,
-    /// The last digit of the version.
+    /// The last digit of the HTTP version.
     version: u8,
     fields: Vec<(String, String)>,
     body: Option<Vec<u8>>,
     after: &'a [u8],
 }
 
-/// Reads the final response after interim ones.
+/// Parses a response, and returns the final one after any interim ones.
 fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let mut response = read_response(bytes)?;
     while (100..200).contains(&response.status) && response.status != 101 {
@@ -312,7 +313,7 @@ fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     Some(response)
 }
 
-/// Reads a response in the plainest form, or returns `None` if its head has another form.
+/// Parses a response in its plainest form. Returns `None` if the head has another form.
 fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -377,13 +378,13 @@ fn is_within(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || whole.windows(part.len()).any(|window| window == part)
 }
 
-/// Most steps for each octet of an exchange: it is parsed, checked, stored, and served again from the cache.
+/// Maximum steps for each octet of an exchange, which is parsed, checked, stored, and served again from the cache.
 pub const PER_OCTET_MAX: u64 = 256;
-/// Octets of an exchange that are not the input: the other fields of both messages.
+/// Number of octets of an exchange that are not part of the input: the other fields of both messages.
 const FREE_OCTETS: u64 = 4096;
-/// Longest time without progress within a message, in these tests.
+/// Maximum time without progress within a message, in these tests.
 const SHORT: Duration = Duration::from_millis(200);
-/// Longest time that a client waits. Anything slower counts as a hang.
+/// Maximum time that a client waits. A longer wait counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -408,7 +409,7 @@ pub(crate) mod tests {
         assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
     }
 
-    /// Calls `run` with samples in which some octets are changed, inserted or removed.
+    /// Calls `run` with mutated samples, in which some octets are changed, inserted or removed.
     pub(crate) fn each_mutated(samples: &[&[u8]], rounds: usize, run: impl Fn(&[u8])) {
         let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut next = || {

@@ -16,35 +16,35 @@ use ring::digest::{Context, SHA256};
 
 use crate::digest::hex;
 
-/// Longest question that is read, in bytes. Git sends longer questions in pieces of unknown length.
+/// Maximum length of a question that is read, in bytes. Git sends longer ones in pieces of unknown length.
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
-/// Longest question after decompression, in bytes.
+/// Maximum length of a question after decompression, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 8 << 20;
 /// Suffix of a repository's path in requests for objects.
 const UPLOAD_PACK: &str = "/git-upload-pack";
 /// Suffix of a repository's path and query in requests for references.
 const REFERENCES: &str = "/info/refs?service=git-upload-pack";
 
-/// The kind of a client's git request.
+/// The objects or references that a git request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitRequest {
-    /// A request for objects by name: `fetch`.
+    /// The client wants objects, which it names (command `fetch`).
     Pack,
-    /// A request for the current values of references: `ls-refs`.
+    /// The client wants the current values of references (command `ls-refs`).
     References,
 }
 
-/// A question that determines its answer, at least for now.
+/// A question whose answer depends on nothing but the question, and for references on the time.
 #[derive(Debug)]
 pub(crate) struct GitQuestion {
     pub(crate) wanted: GitRequest,
-    /// The body as the client sent it.
+    /// The body of the request, as the client sent it.
     pub(crate) body: Bytes,
-    /// Hash of everything that determines the answer, in hexadecimal digits.
+    /// Hash of all lines that determine the answer, in hexadecimal digits.
     digest: String,
 }
 
-/// Returns whether a request may be a git question.
+/// Returns whether a request may be a git question, by its method, path and fields.
 pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -> bool {
     let is = |name, expected: &[u8]| fields.get(name).is_some_and(|value| value.as_bytes() == expected);
     *method == Method::POST
@@ -52,14 +52,13 @@ pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -
         && is(header::CONTENT_TYPE, b"application/x-git-upload-pack-request")
 }
 
-/// Returns whether a path and query are those of a request for references.
+/// Returns whether a path and query request the references of a repository.
 pub(crate) fn names_references(path: &str) -> bool {
     path.ends_with(REFERENCES)
 }
 
 impl GitQuestion {
-    /// Parses the question in a request with these fields and this body. Returns `None` if its answer may depend on
-    /// anything else.
+    /// Parses a question from a request's fields and body. Returns `None` if its answer may depend on anything else.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
         let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None => body.clone(),
@@ -75,26 +74,29 @@ impl GitQuestion {
         Some(Self { wanted, body, digest })
     }
 
-    /// Returns the key of the answer. `repository` is the key of the repository. Keys of other requests differ, because
-    /// no client's URL has a fragment.
+    /// Returns the cache key of the answer. `repository` is the key of the repository.
+    ///
+    /// No URL in a key has a fragment, so the `#` distinguishes it from all other keys.
     pub(crate) fn key(&self, repository: &[u8]) -> Vec<u8> {
         [repository, b"#", self.digest.as_bytes()].concat()
     }
 
-    /// Begins the check of an answer for completeness.
+    /// Begins to check whether an answer is complete.
     pub(crate) fn check(&self) -> AnswerCheck {
         AnswerCheck { wanted: self.wanted, ..AnswerCheck::default() }
     }
 }
 
-/// Returns the body with its content coding removed.
+/// Decompresses a body. Returns `None` if it is malformed or longer than [`UNPACKED_BYTES_MAX`].
 fn unpacked(body: &[u8]) -> Option<Bytes> {
     let mut unpacked = Vec::new();
     GzDecoder::new(body).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut unpacked).ok()?;
     (unpacked.len() as u64 <= UNPACKED_BYTES_MAX).then(|| unpacked.into())
 }
 
-/// Parses a question, and calls `note` with each line that determines its answer.
+/// Parses a question. Calls `note` with each line that determines its answer.
+///
+/// Returns `None` if it has a word that is not known to be harmless.
 fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
     let wanted = match text(take_packet(&mut bytes)?)? {
         b"command=fetch" => GitRequest::Pack,
@@ -111,7 +113,7 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter if !has_delimiter => has_delimiter = true,
             GitPacket::Data(_) if !has_delimiter => {
                 let capability = text(packet)?;
-                // The client's name and session do not change the answer.
+                // The client's name and session do not influence the answer.
                 if !capability.starts_with(b"agent=") && !capability.starts_with(b"session-id=") {
                     capability.starts_with(b"object-format=").then(|| note(capability))?;
                 }
@@ -129,14 +131,15 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter | GitPacket::End => return None,
         }
     }
-    // Without `done`, the question is part of a negotiation. It lists the client's objects, so if the answer has a
+    // Without `done`, the client still negotiates, and the question lists the client's objects. If the answer has a
     // pack, the pack is valid forever. An answer without a pack is not stored (see `AnswerCheck`).
     let is_whole = bytes.is_empty() && (wanted == GitRequest::References || wants > 0);
     is_whole.then_some(wanted)
 }
 
-/// Arguments of `fetch` that name objects, or say how to send them. `want-ref` and `deepen-not` are missing, because
-/// they name references, which change.
+/// Arguments of `fetch` that name objects, or say how to send them.
+///
+/// `want-ref` and `deepen-not` are not among them, because they name references, whose values change.
 const PACK_ARGUMENTS: [&[u8]; 12] = [
     b"want",
     b"have",
@@ -153,7 +156,7 @@ const PACK_ARGUMENTS: [&[u8]; 12] = [
 ];
 const REFERENCE_ARGUMENTS: [&[u8]; 4] = [b"symrefs", b"peel", b"ref-prefix", b"unborn"];
 
-/// A packet of git's protocols.
+/// A packet (pkt-line) of git's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GitPacket<'a> {
     Flush,
@@ -162,12 +165,12 @@ enum GitPacket<'a> {
     Data(&'a [u8]),
 }
 
-/// The start of a packet.
+/// The first four octets of a packet.
 enum PacketStart {
     Flush,
     Delimiter,
     End,
-    /// Followed by this many bytes of data.
+    /// Data of this length, in bytes, follows.
     Data(usize),
 }
 
@@ -196,31 +199,31 @@ fn take_packet<'a>(bytes: &mut &'a [u8]) -> Option<GitPacket<'a>> {
     Some(packet)
 }
 
-/// Returns the text of a packet, without its line end.
+/// Returns the text of a packet without its line end. `None` for a packet without data.
 fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
     let GitPacket::Data(line) = packet else { return None };
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// Checks an answer for completeness while it passes.
+/// Checks whether an answer is complete, while it passes.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,
-    /// The received digits of the next packet's length.
+    /// The received digits of the next packet's length, until there are four.
     digits: Vec<u8>,
-    /// Number of the packet's data bytes that have not arrived yet.
+    /// Number of the current packet's data bytes that have not arrived yet.
     left: usize,
-    /// The first of the packet's data bytes.
+    /// The first bytes of the current packet's data, at most [`DATA_KEPT`].
     data: Vec<u8>,
     is_in_pack: bool,
     has_pack: bool,
-    /// Whether the last packet ends the answer.
+    /// Whether the last packet so far ends the answer.
     is_over: bool,
     is_wrong: bool,
 }
 
 impl AnswerCheck {
-    /// Processes the next bytes of the answer.
+    /// Adds the next bytes of the answer.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_wrong {
             if self.left > 0 {
@@ -243,7 +246,7 @@ impl AnswerCheck {
         }
     }
 
-    /// Returns whether the answer is complete and reports no error.
+    /// Returns whether the answer is complete and reports no error. Call it at the end of the body.
     pub(crate) fn is_whole(&self) -> bool {
         let has_all = self.wanted == GitRequest::References || self.has_pack;
         !self.is_wrong && self.is_over && self.left == 0 && self.digits.is_empty() && has_all
@@ -265,7 +268,7 @@ impl AnswerCheck {
 
     fn end_packet(&mut self) {
         match self.data.as_slice() {
-            // Band 3 of a pack carries the error that ends it.
+            // Within a pack, band 3 carries the error that ends it.
             [band, ..] if self.is_in_pack => self.is_wrong = *band == 3,
             [b'E', b'R', b'R', b' ', ..] => self.is_wrong = true,
             b"packfile" | b"packfile\n" => (self.is_in_pack, self.has_pack) = (true, true),
@@ -275,13 +278,13 @@ impl AnswerCheck {
 }
 
 impl Default for GitRequest {
-    /// Returns the kind whose answers must meet the stricter requirements.
+    /// Returns `Pack`, because the requirements on answers with packs are stricter.
     fn default() -> Self {
         Self::Pack
     }
 }
 
-/// Number of data bytes that identify a packet's kind.
+/// Number of a packet's first bytes that suffice to recognize its kind.
 const DATA_KEPT: usize = 16;
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) use self::{
 };
 use crate::metrics::{ProxyStats, WorkerMetrics};
 
-/// The totals over time.
+/// The totals of served requests over time, and their file.
 pub(crate) struct History {
     workers: Vec<Arc<WorkerMetrics>>,
     book: Mutex<CounterBook>,
@@ -42,36 +42,36 @@ pub(crate) struct History {
     path: Option<PathBuf>,
 }
 
-/// All totals at one moment.
+/// All totals of served requests at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct CounterBook {
-    /// The counts since the process began, as of the last update.
+    /// The workers' counters, as of the last update.
     counted: ExchangeSums,
     pub(crate) kept: KeptHistory,
-    /// The last minute, by second.
+    /// Requests in the last minute, by second.
     pub(crate) seconds: TimeSeries,
     looks: TimedLooks,
 }
 
-/// The totals that are kept across restarts.
+/// The totals that are kept in the file across restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptHistory {
-    /// The time since which `ever` counts, in seconds of Unix time.
+    /// Start of the period that `ever` covers, in seconds of Unix time.
     pub(crate) since_s: i64,
     pub(crate) ever: ExchangeSums,
-    /// The date of `today`, by this machine's clock.
+    /// The day that `today` covers, in this machine's time zone.
     pub(crate) date: Date,
     pub(crate) today: ExchangeSums,
-    /// The last hour, by minute.
+    /// Requests in the last hour, by minute.
     pub(crate) minutes: TimeSeries,
-    /// The last day, by quarter of an hour.
+    /// Requests in the last day, by quarter of an hour.
     pub(crate) quarters: TimeSeries,
-    /// The last year and a month, by day.
+    /// Requests in the last 13 months, by day.
     #[serde(default)]
     pub(crate) days: DailySums,
 }
 
-/// A moment, as shown by the machine's clock.
+/// A moment, with the date in this machine's time zone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockMoment {
     unix_s: i64,
@@ -90,7 +90,7 @@ impl ClockMoment {
 }
 
 impl History {
-    /// Reads the totals from the file, or starts empty. Blocks.
+    /// Reads the totals from their file. Without one, or if it is invalid, starts with empty totals. Blocks.
     pub(crate) fn open(path: Option<PathBuf>, workers: Vec<Arc<WorkerMetrics>>) -> Self {
         let read = path.as_deref().map(file::read);
         let kept = match read {
@@ -112,7 +112,7 @@ impl History {
         Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
     }
 
-    /// Adds the counts since the last update.
+    /// Adds what the workers have counted since the last update.
     pub(crate) fn note(&self, moment: ClockMoment) {
         let stats = ProxyStats::sum(&self.workers);
         let counted = ExchangeSums::of(&stats);
@@ -124,13 +124,13 @@ impl History {
         self.is_changed.fetch_or(added != ExchangeSums::default(), Relaxed);
     }
 
-    /// Returns the totals at this moment.
+    /// Returns the totals at `moment`, after an update.
     pub(crate) fn book_at(&self, moment: ClockMoment) -> CounterBook {
         self.note(moment);
         self.book().clone()
     }
 
-    /// Returns the distribution of durations in the last minute.
+    /// Returns the distribution of response times in the last minute.
     pub(crate) fn lately(&self) -> NamedTimes {
         self.book().looks.lately(&ProxyStats::sum(&self.workers))
     }
@@ -140,7 +140,7 @@ impl History {
         &self.workers
     }
 
-    /// Writes the totals to the file if they have changed. Blocks.
+    /// Writes the totals to their file, if they have changed. Blocks.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let kept = self.book().kept.clone();
@@ -149,7 +149,7 @@ impl History {
         }
     }
 
-    /// Updates and saves the totals for as long as the proxy runs.
+    /// Updates the totals every second and saves them, as long as the proxy runs.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -160,7 +160,7 @@ impl History {
             if self.is_changed.load(Relaxed) && saved_at.is_none_or(|at| now - at >= KEEP_INTERVAL) {
                 saved_at = Some(now);
                 let this = Arc::clone(&self);
-                // An error is ignored here, because the task itself logs it.
+                // `save` logs its own errors. Here, only a panic could be reported.
                 let _ = tokio::task::spawn_blocking(move || this.save()).await;
             }
         }
@@ -201,9 +201,9 @@ impl KeptHistory {
     }
 }
 
-/// Interval at which the counters are summed.
+/// Interval at which the workers' counters are summed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval at which the file is written, if the totals have changed.
+/// Interval at which changed totals are written to the file.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

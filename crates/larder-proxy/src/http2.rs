@@ -13,7 +13,7 @@ use http::{
     header::{CONNECTION, TE, TRANSFER_ENCODING, UPGRADE},
 };
 
-/// Removes the fields of HTTP/1.1's connections, with which h2 sends no message (RFC 9113 8.2.2).
+/// Removes the fields that concern an HTTP/1.1 connection. h2 refuses messages that have them (RFC 9113 8.2.2).
 pub(crate) fn strip_connection_fields(fields: &mut HeaderMap) {
     let is_meant = |name: &HeaderName| {
         matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
@@ -24,5 +24,5 @@ pub(crate) fn strip_connection_fields(fields: &mut HeaderMap) {
     }
 }
 
-/// Bytes of a stream that h2 holds until the socket takes them.
+/// Maximum bytes of a stream that h2 holds until the socket accepts them.
 pub(crate) const SEND_BYTES_MAX: usize = 256 << 10;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 
-/// The links to replace, and their replacements.
+/// The links to replace, each with its replacement.
 pub(crate) struct LinkReplacements(Vec<LinkReplacement>);
 
 struct LinkReplacement {
@@ -20,12 +20,12 @@ struct LinkReplacement {
 /// Replaces links in a body that arrives in pieces.
 pub(crate) struct LinkReplacer {
     replacements: Arc<LinkReplacements>,
-    /// Octets not output yet, because they may begin a link.
+    /// Octets that are not output yet, because they may be the start of a link.
     held: BytesMut,
 }
 
 impl LinkReplacements {
-    /// Creates the replacements from pairs of a prefix and its replacement. If two prefixes match, the longer one
+    /// Creates the replacements from pairs of a link's prefix and its replacement. Of several matches, the longest
     /// counts.
     pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(found, _)| !found.is_empty());
@@ -37,13 +37,13 @@ impl LinkReplacements {
         Self(pairs.into_iter().map(replacement).collect())
     }
 
-    /// Returns the position of the first link to replace, and its replacement.
+    /// Returns the position and the replacement of the first link in `octets`, or `None` if there is none.
     fn first_in(&self, octets: &[u8]) -> Option<(usize, &LinkReplacement)> {
         let found = self.0.iter().filter_map(|one| one.found.find(octets).map(|at| (at, one)));
         found.min_by_key(|(at, _)| *at)
     }
 
-    /// Returns the number of trailing octets that may begin a link.
+    /// Returns how many of the last octets may be the start of a link.
     fn open_end(&self, octets: &[u8]) -> usize {
         let longest = |one: &LinkReplacement| {
             let needle = one.found.needle();
@@ -59,7 +59,7 @@ impl LinkReplacer {
         Self { replacements, held: BytesMut::new() }
     }
 
-    /// Processes a piece and returns the output so far, which may be empty.
+    /// Processes a piece of the body. Returns the output that is final, which may be empty.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
         self.held.extend_from_slice(piece);
         let mut out = BytesMut::with_capacity(self.held.len());
@@ -77,7 +77,7 @@ impl LinkReplacer {
         out.freeze()
     }
 
-    /// Returns the held octets at the end of the body.
+    /// Ends the body. Returns the octets that were held back.
     pub(crate) fn end(&mut self) -> Bytes {
         std::mem::take(&mut self.held).freeze()
     }

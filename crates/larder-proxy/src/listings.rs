@@ -25,36 +25,38 @@ use crate::{
     digest::{NamedDigest, short_digest},
 };
 
-/// A file of a package, as its URL describes it.
+/// A file of a package, and where its digest may be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedFile {
     entry: ListingEntry,
-    /// The path of the listing below the URL of a separate index.
+    /// The path of the listing on a separate index server. `None` if the listing cannot be there.
     at_index: Option<String>,
-    /// Paths at which the listing can be on the file's own server.
+    /// The paths at which the listing can be on the file's own server.
     own: Vec<String>,
 }
 
 /// The entry of a listing that describes a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ListingEntry {
-    /// A file with this name in the simple index of a Python project (PEP 503, PEP 691).
+    /// A file in a Python project's simple index (PEP 503, PEP 691), by its name.
     Python(String),
-    /// A tarball with this name in an npm packument.
+    /// A tarball in an npm packument, by its name.
     Npm(String),
-    /// This version in a file of cargo's sparse index.
+    /// A crate in a file of cargo's sparse index, by its version.
     Crate(String),
-    /// The `go.mod` of this version in a record of Go's checksum database.
+    /// A module's `go.mod` in a record of Go's checksum database, by its version.
     GoMod(String),
 }
 
-/// Servers of packages whose listings are elsewhere, and recently stored variants of listings.
+/// Package servers with separate index servers, and the recently stored variants of listings.
 pub(crate) struct ListingTable {
     indexes: Vec<KnownIndex>,
-    /// The selecting fields of the newest variant of a listing, by a digest of its key. Without them, a listing that
-    /// varies could not be found, because a request for a file has other fields than one for a listing.
+    /// The selecting request fields of each listing's newest variant, by a digest of the listing's key.
+    ///
+    /// They are needed to find a listing that varies, because a request for a file has other fields than one for a
+    /// listing.
     variants: Mutex<HashMap<u64, HeaderMap>>,
-    /// The files of which a digest was known, by their keys.
+    /// The keys of the files whose digest was known.
     known_files: KeySet,
 }
 
@@ -80,7 +82,7 @@ impl ListingTable {
         }
     }
 
-    /// Remembers by which request fields a stored listing can be found.
+    /// Remembers the request fields by which a stored listing is found again.
     pub(crate) fn note(&self, primary: &[u8], selecting: &SelectingFields) {
         let value = |octets: &bytes::Bytes| HeaderValue::from_bytes(octets).ok();
         let fields: HeaderMap =
@@ -92,13 +94,13 @@ impl ListingTable {
         variants.insert(short_digest(primary), fields);
     }
 
-    /// Returns the request fields by which the newest variant of a listing is found.
+    /// Returns the request fields by which the newest variant of a listing is found. Empty if it does not vary.
     fn fields_of(&self, primary: &[u8]) -> HeaderMap {
         let variants = self.variants.lock().ignore_poison();
         variants.get(&short_digest(primary)).cloned().unwrap_or_default()
     }
 
-    /// Iterates over the indexes of a server.
+    /// Iterates over the index servers for a package server.
     fn indexes_of(&self, scheme: &str, authority: &str) -> impl Iterator<Item = &ServerUrl> {
         let is_it = move |one: &&KnownIndex| one.files.scheme == scheme && one.files.authority == authority;
         self.indexes.iter().filter(is_it).map(|one| &one.index)
@@ -118,7 +120,7 @@ impl ServerUrl {
 }
 
 impl ListedFile {
-    /// Returns the file with this path, if a registry could list it.
+    /// Returns the file of a package that a path names, or `None` if the path is not that of such a file.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let path = path.split('?').next()?;
         let (folder, name) = path.rsplit_once('/')?;
@@ -142,14 +144,14 @@ impl ListedFile {
 
     fn npm(package: &str, name: &str) -> Option<Self> {
         let mut own = vec![package.to_owned()];
-        // Clients escape the slash in the name of a scoped package.
+        // Clients escape the slash in the name of a scoped npm package, such as `@scope%2fname`.
         if let Some((scope, rest)) = package.rsplit_once('/').filter(|(scope, _)| scope.contains("/@")) {
             own.extend(["%2f", "%2F"].map(|slash| format!("{scope}{slash}{rest}")));
         }
         Some(Self { entry: ListingEntry::Npm(name.to_owned()), at_index: None, own })
     }
 
-    /// Returns the crate in `.../NAME/NAME-VERSION.crate` or `.../NAME/VERSION/download`.
+    /// Returns the crate that a path names: `.../NAME/NAME-VERSION.crate` or `.../NAME/VERSION/download`.
     fn of_crate(folder: &str, name: &str) -> Option<Self> {
         let (before, last) = folder.rsplit_once('/')?;
         let (root, name, version) = match name.strip_suffix(".crate") {
@@ -184,7 +186,7 @@ impl ListedFile {
         Some(Self { entry, at_index: Some(format!("/simple/{project}/")), own })
     }
 
-    /// Returns the digest that a listing names for this file.
+    /// Returns the digest that a listing contains for this file, or `None`.
     fn digest_in(&self, listing: &[u8]) -> Option<NamedDigest> {
         match &self.entry {
             ListingEntry::Python(file) if listing.trim_ascii_start().starts_with(b"{") => {
@@ -219,7 +221,7 @@ impl ListedFile {
     }
 }
 
-/// A Python project's listing in JSON (PEP 691).
+/// A Python project's listing in JSON (PEP 691), as far as it is used.
 #[derive(Deserialize)]
 struct SimpleIndex {
     files: Vec<SimpleFile>,
@@ -231,7 +233,7 @@ struct SimpleFile {
     hashes: HashMap<String, String>,
 }
 
-/// The part of an npm package's listing that names digests.
+/// An npm packument, as far as it contains digests.
 #[derive(Deserialize)]
 struct Packument {
     versions: HashMap<String, PackageVersion>,
@@ -249,14 +251,14 @@ struct PackageDist {
     shasum: Option<String>,
 }
 
-/// A line of cargo's sparse index.
+/// A line of cargo's sparse index, as far as it is used.
 #[derive(Deserialize)]
 struct IndexedCrate {
     vers: String,
     cksum: String,
 }
 
-/// Returns the digest in a link to `file` in a Python project's listing in HTML (PEP 503): `.../FILE#sha256=HEX`.
+/// Returns the digest in the link to `file` in a Python project's HTML listing (PEP 503): `.../FILE#sha256=HEX`.
 fn digest_in_page(page: &[u8], file: &str) -> Option<NamedDigest> {
     let link = format!("{file}#");
     let of_place = |at: usize| {
@@ -270,20 +272,20 @@ fn digest_in_page(page: &[u8], file: &str) -> Option<NamedDigest> {
     memmem::find_iter(page, &link).find_map(of_place)
 }
 
-/// Returns the digest by the strongest algorithm for which `digits` returns a digest.
+/// Returns the digest of the strongest algorithm for which `digits` returns hexadecimal digits.
 fn strongest<'a>(digits: impl Fn(&str) -> Option<&'a str>) -> Option<NamedDigest> {
     ["sha512", "sha384", "sha256"]
         .into_iter()
         .find_map(|name| NamedDigest::of_label(&format!("{name}:{}", digits(name)?)))
 }
 
-/// Returns the normal form of a Python project's name (PEP 503).
+/// Returns the normalized form of a Python project's name (PEP 503).
 fn normal_project(name: &str) -> String {
     let words: Vec<&str> = name.split(['-', '_', '.']).filter(|word| !word.is_empty()).collect();
     words.join("-").to_ascii_lowercase()
 }
 
-/// Returns the path of a crate in cargo's sparse index. The name must be in lower case.
+/// Returns the path of a crate in cargo's sparse index. `name` must be in lower case.
 fn sparse_path(name: &str) -> Option<String> {
     let is_name = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
     if !name.bytes().all(is_name) {
@@ -297,9 +299,9 @@ fn sparse_path(name: &str) -> Option<String> {
     }
 }
 
-/// Longest listing that is read, in bytes, decoded. The largest packuments of npm have about 10 MB.
+/// Maximum length of a listing that is read, in bytes, decoded. npm's largest packuments have about 10 MB.
 const LISTING_BYTES_MAX: u64 = 16 << 20;
-/// Most listings whose variants are remembered.
+/// Maximum number of listings whose variants are remembered.
 const VARIANT_COUNT_MAX: usize = 4096;
 
 #[cfg(test)]

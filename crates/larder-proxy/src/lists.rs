@@ -22,33 +22,33 @@ use crate::{
     origin::target::bare_host,
 };
 
-/// The lists in use.
+/// The block lists and allow lists in use.
 pub(crate) struct ActiveLists {
     config: HostLists,
     sets: RwLock<HostSets>,
 }
 
-/// Files that list hosts: hosts files, or files with one name per line.
+/// Files with block lists and allow lists of hosts: in the format of hosts files, or with one name per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLists {
-    /// Files that list hosts to refuse.
+    /// Files with hosts that are refused.
     pub block: Vec<PathBuf>,
-    /// Files that list hosts to serve even if a block list names them.
+    /// Files with hosts that are served even if a block list contains them.
     pub allow: Vec<PathBuf>,
-    /// Whether every host that no allow list names is refused. Default no.
+    /// Whether hosts that no allow list contains are refused. Default: they are served.
     pub default_deny: bool,
 }
 
-/// The lists' verdict on a host.
+/// The verdict of the lists on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVerdict {
-    /// No list names the host.
+    /// No list contains the host, so it is served.
     Not,
-    /// A block list names the host.
+    /// A block list contains the host, so it is refused.
     Blocked,
-    /// No allow list names the host, and only hosts on allow lists are served.
+    /// No allow list contains the host, and only listed hosts are served.
     NotAllowed,
-    /// An allow list names the host, which would otherwise be refused.
+    /// An allow list contains the host, which would otherwise be refused.
     Allowed,
 }
 
@@ -57,28 +57,28 @@ struct HostSets {
     allow: NameSet,
 }
 
-/// A set of names, some of which include all names below them.
+/// The names in some lists. A name may include all names below it.
 #[derive(Default)]
 struct NameSet {
     hasher: RandomState,
-    /// The hashes in ascending order, without duplicates.
+    /// Hashes of the names, sorted and without duplicates.
     hashes: Vec<u64>,
 }
 
-/// The hosts that an entry stands for.
+/// The hosts that an entry of a list matches, relative to its name. Part of the entry's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ListEntryKind {
-    /// Only the name itself.
+    /// Only the host with the entry's name.
     Exact,
-    /// All names below the name.
+    /// All hosts whose names are below the entry's name.
     Below,
 }
 
-/// The content of a list's line.
+/// The content of one line of a list.
 #[derive(Debug, PartialEq, Eq)]
 enum ListLine<'a> {
     Nothing,
-    /// Names in a hosts file, each without the names below it.
+    /// Names in the format of a hosts file. Names below them are not included.
     Hosts(Vec<&'a str>),
     /// A name and all names below it. The flag says whether the name itself is included.
     Domain(&'a str, bool),
@@ -86,37 +86,37 @@ enum ListLine<'a> {
 }
 
 impl HostLists {
-    /// Returns whether there are no lists.
+    /// Returns whether no lists are configured, and unlisted hosts are served.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty() && self.allow.is_empty() && !self.default_deny
     }
 }
 
 impl ActiveLists {
-    /// Reads the lists.
+    /// Reads all lists.
     ///
     /// # Errors
-    /// A file cannot be read, or has lines that do not name a host. The error says which.
+    /// A file cannot be read, or has lines that name no host. The error says which.
     pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
         Ok(Self { config: config.clone(), sets: RwLock::new(HostSets::load(config)?) })
     }
 
-    /// Reads the lists again. If that fails, the current lists stay in use.
+    /// Reads all lists again. If that fails, the current lists stay in use.
     ///
     /// # Errors
-    /// The same as for [`ActiveLists::load`].
+    /// A file cannot be read, or has lines that name no host. The error says which.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let sets = HostSets::load(&self.config)?;
         *self.sets.write().ignore_poison() = sets;
         Ok(())
     }
 
-    /// Returns the files' stamps, which change when a file does.
+    /// Returns facts about the files that change whenever a file changes.
     pub(crate) fn stamps(&self) -> Vec<FileStamp> {
         self.config.block.iter().chain(&self.config.allow).map(|path| stamp(path)).collect()
     }
 
-    /// Returns whether a host is refused. The host is a name or an address without brackets.
+    /// Returns whether the lists refuse a host. `host` is a name, or an address without brackets.
     pub(crate) fn block(&self, host: &str) -> bool {
         matches!(self.listed(host), ListVerdict::Blocked | ListVerdict::NotAllowed)
     }
@@ -135,10 +135,10 @@ impl ActiveLists {
     }
 }
 
-/// Returns a host in the normal form of lists.
+/// Returns a host in the form in which lists are compared.
 ///
-/// An address is in its usual form, and an IPv6 address that maps an IPv4 address becomes the IPv4 address. A name is
-/// in lower case, without a final dot.
+/// Names are in lower case without a final dot. Addresses are in standard form, and IPv4-mapped IPv6 addresses become
+/// IPv4 addresses.
 fn canonical(host: &str) -> String {
     match bare_host(host).parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -216,8 +216,10 @@ impl NameSet {
     }
 }
 
-/// Parses a line. In a hosts file it has an address and names. Elsewhere it is a name or `.name` (the name and all
-/// below it), `*.name` (all below it), or `||name^`.
+/// Parses a line of a list.
+///
+/// A line of a hosts file is an address with names. Other lines are `name` or `.name` (the name and all below it),
+/// `*.name` (all below it), or `||name^`.
 fn read_line(line: &str) -> ListLine<'_> {
     let line = line.trim_start_matches('\u{feff}');
     let line = line.split('#').next().unwrap_or_default().trim();
@@ -227,7 +229,7 @@ fn read_line(line: &str) -> ListLine<'_> {
     let mut words = line.split_ascii_whitespace();
     let first = words.next().unwrap_or_default();
     let names: Vec<&str> = words.collect();
-    // A link-local address may have its interface appended.
+    // A link-local address may end in its interface, as in `fe80::1%lo0`.
     let is_address = first.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok());
     if is_address && !names.is_empty() {
         if !names.iter().all(|name| is_name(name)) {
@@ -256,7 +258,7 @@ fn is_name(name: &str) -> bool {
     (1..=253).contains(&name.len()) && name.split('.').all(is_label)
 }
 
-/// Names that hosts files contain for this machine and its networks.
+/// Names for this machine and its networks that hosts files usually contain. They are skipped.
 const OWN_NAMES: [&str; 11] = [
     "localhost",
     "localhost.localdomain",
@@ -270,11 +272,11 @@ const OWN_NAMES: [&str; 11] = [
     "ip6-allrouters",
     "ip6-allhosts",
 ];
-/// Most names in all block lists, or in all allow lists. They take 128 MB.
+/// Maximum number of names in all block lists, and in all allow lists. They take 128 MB.
 const NAME_COUNT_MAX: usize = 16 << 20;
-/// Longest line, in bytes. A longer line is invalid.
+/// Maximum length of a line, in bytes. A longer line is invalid.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Characters of an invalid line that the error shows.
+/// Number of characters of an invalid line that the error shows.
 const SHOWN_CHARS_MAX: usize = 80;
 
 #[cfg(test)]

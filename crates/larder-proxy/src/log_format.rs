@@ -21,16 +21,16 @@ use crate::access_log::OpenLogLine;
 /// The format of access log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
-    /// The format as written.
+    /// The format as it was configured.
     text: String,
     form: LineForm,
-    /// The request fields that a line contains.
+    /// The request fields that the format contains.
     pub(crate) request_fields: Vec<HeaderName>,
-    /// The response fields that a line contains.
+    /// The response fields that the format contains.
     pub(crate) response_fields: Vec<HeaderName>,
 }
 
-/// The error for an invalid format.
+/// Error: the configured format is invalid. The text says why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLogFormat(String);
 
@@ -41,65 +41,65 @@ enum LineForm {
     Pieces(Vec<LinePiece>),
 }
 
-/// A piece of a line.
+/// A part of a log line: text, or a directive of the format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LinePiece {
     Text(String),
-    /// `%h`, `%a`
+    /// `%h` or `%a`: the client's address.
     Client,
-    /// `%u`
+    /// `%u`: the user.
     User,
-    /// `%t`
+    /// `%t`: the time, as Apache writes it.
     Time,
-    /// `%{unix}t`: seconds and milliseconds.
+    /// `%{unix}t`: the time in seconds and milliseconds of Unix time.
     UnixTime,
-    /// `%{iso}t`
+    /// `%{iso}t`: the time in ISO 8601.
     IsoTime,
-    /// `%r`
+    /// `%r`: the request line.
     RequestLine,
-    /// `%m`
+    /// `%m`: the request's method.
     Method,
-    /// `%U`
+    /// `%U`: the request's URL.
     Url,
-    /// `%H`
+    /// `%H`: the request's HTTP version.
     Protocol,
-    /// `%s`, `%>s`
+    /// `%s` or `%>s`: the response's status.
     Status,
-    /// `%b`: bytes of the body, or `-` if there are none.
+    /// `%b`: length of the body in bytes, or `-` if it is empty.
     BytesOrNone,
-    /// `%B`
+    /// `%B`: length of the body in bytes.
     Bytes,
-    /// `%O`: bytes of the head and the body.
+    /// `%O`: length of head and body together, in bytes.
     AllBytes,
-    /// `%D`
+    /// `%D`: duration in microseconds.
     Micros,
-    /// `%{ms}T`
+    /// `%{ms}T`: duration in milliseconds.
     Millis,
-    /// `%T`
+    /// `%T`: duration in seconds.
     Seconds,
-    /// `%{Name}i`, by its index in `request_fields`.
+    /// `%{Name}i`: a request field, by its index in `request_fields`.
     RequestField(usize),
-    /// `%{Name}o`, by its index in `response_fields`.
+    /// `%{Name}o`: a response field, by its index in `response_fields`.
     ResponseField(usize),
     /// `%X`: `X` if the exchange was broken off, otherwise `-`.
     Broken,
-    /// `%{outcome}x`: Squid's code.
+    /// `%{outcome}x`: the outcome as Squid's code, such as `TCP_HIT`.
     Outcome,
-    /// `%{result}x`
+    /// `%{result}x`: the kind of outcome, such as `hit`.
     Result,
-    /// `%{reason}x`
+    /// `%{reason}x`: why the response was a miss.
     Reason,
-    /// `%{steps}x`
+    /// `%{steps}x`: the steps of the request and their verdicts.
     Steps,
-    /// `%{origin}x`
+    /// `%{origin}x`: the origin that was contacted.
     Origin,
-    /// `%{node}x`
+    /// `%{node}x`: the name of this node in its fleet.
     Node,
     /// `%l`: the remote login name, which is always unknown.
     Unknown,
 }
 
-/// A line in JSON.
+/// The fields of a log line in JSON.
 #[derive(Serialize)]
 struct JsonLine<'a> {
     time: String,
@@ -131,7 +131,7 @@ struct JsonLine<'a> {
     node: Option<&'a str>,
 }
 
-/// The facts about a response that has ended.
+/// Facts about a response that are known when it has been sent or broken off.
 #[derive(Clone, Copy)]
 pub(crate) struct SentResponse {
     pub(crate) bytes: u64,
@@ -139,10 +139,10 @@ pub(crate) struct SentResponse {
 }
 
 impl LogFormat {
-    /// Writes a line.
+    /// Writes one line of the log.
     ///
     /// # Errors
-    /// The errors of `out`.
+    /// Returns the errors of `out`.
     pub(crate) fn write(&self, out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
         match &self.form {
             LineForm::Squid => write_squid(out, line, sent)?,
@@ -154,7 +154,7 @@ impl LogFormat {
 }
 
 impl Default for LogFormat {
-    /// Returns Squid's format.
+    /// Returns the format of Squid's access log.
     fn default() -> Self {
         Self {
             text: "squid".to_owned(),
@@ -254,7 +254,7 @@ impl<'a> JsonLine<'a> {
     }
 }
 
-/// Writes `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`.
+/// Writes a line in Squid's format: `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`.
 fn write_squid(out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let aborted = if sent.complete { "" } else { "_ABORTED" };
@@ -280,7 +280,7 @@ fn write_squid(out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> 
     write_word(out, line.content_type.as_deref().unwrap_or("-"))
 }
 
-/// Writes an untrusted value as one word on one line.
+/// Writes an untrusted value as one word, with white space and control characters escaped.
 fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
     for byte in text.bytes() {
         match byte {
@@ -292,7 +292,7 @@ fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a field so that it stays within its quotes, as Apache does. Writes `-` if the field is missing.
+/// Writes a field's value between quotes, escaped as in Apache's log. Writes `-` for a missing field.
 fn write_quotable(out: &mut impl Write, value: Option<&Option<String>>) -> io::Result<()> {
     let Some(Some(text)) = value else { return out.write_all(b"-") };
     for byte in text.bytes() {

@@ -1,9 +1,9 @@
 //! Reads from the kernel's files how much memory the machine and the control groups leave to this process.
 //!
 //! Owns: finding the control groups of this process, and reading their limits, use and stalls. `memory_yield` decides
-//! what to do with the figures. Both versions of control groups count, because a machine may have the memory controller
-//! in either. Invariant: a file that is missing or unreadable means no limit, never an error. Cost of one reading:
-//! three small files, and five for each level of groups.
+//! what to do. Both versions of control groups are read, because a machine may have the memory controller in either.
+//! Invariant: a file that is missing or unreadable means no limit, never an error. Cost of one reading: three small
+//! files, and five for each level of groups.
 
 use std::{
     fs::{self, File},
@@ -13,56 +13,56 @@ use std::{
 
 use memchr::memmem;
 
-/// The source of memory figures.
+/// Reads how much memory the machine and the control groups leave to this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// The root of the file system; another directory in tests.
+    /// The root directory of the system's files. Tests use another one.
     root: PathBuf,
     /// The control groups of this process, the innermost first.
     groups: Vec<MemoryGroup>,
 }
 
-/// A control group that may limit the memory of this process.
+/// A control group of this process, which may limit its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MemoryGroup {
     folder: PathBuf,
     files: &'static GroupFiles,
 }
 
-/// The names of a group's files.
+/// The names of the files of a control group, which differ between cgroup versions 1 and 2.
 #[derive(Debug, PartialEq, Eq)]
 struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
-    /// Lines of `memory.stat` that count memory the kernel reclaims before it runs short: file pages.
+    /// Lines of `memory.stat` whose memory the kernel can reclaim before memory is short: file pages.
     reclaimable: &'static [&'static str],
-    /// A file, and the line in it that counts how often a limit was reached. The line is the empty string if the file
-    /// has only one.
+    /// The file that counts how often a limit was reached, and the line in it. The line is empty if the file has only
+    /// one number.
     reached: (&'static str, &'static str),
 }
 
-/// The memory of the machine, or of one control group with a limit.
+/// The memory of the machine or of one control group, and how much of it is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLevel {
-    /// The name for people: `the machine`, or a file with a limit.
+    /// The name for people: `the machine`, or the path of the file with a group's limit.
     pub name: String,
-    /// The memory of the machine, or the limit of the group, in bytes.
+    /// The machine's memory or the group's limit, in bytes.
     pub total_bytes: u64,
-    /// The part that can be taken without swapping, in bytes.
+    /// Memory that can still be taken without swapping, in bytes.
     pub available_bytes: u64,
-    /// Time for which some thread waited for memory since the start, in microseconds.
+    /// Total time for which any thread waited for memory, in microseconds.
     pub stalled_us: u64,
-    /// The number of times that a limit was reached.
+    /// Number of times that the limit was reached.
     pub reached_count: u64,
 }
 
 impl MachineMemory {
-    /// Returns the figures for this process.
+    /// Creates a reader of the system's figures for this process.
     pub fn of_this_process() -> Self {
         Self::below(Path::new("/"))
     }
 
-    /// Returns the figures from the files below `root`, in place of the system's.
+    /// Creates a reader that finds the system's files below `root`, for tests.
     pub fn below(root: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
         let mounts = read("proc/self/mountinfo");
@@ -74,22 +74,22 @@ impl MachineMemory {
         Self { root: root.to_owned(), groups: groups.collect() }
     }
 
-    /// Returns the memory of the machine, and of each control group with a lower limit, from the outside in.
+    /// Returns the memory of the machine, then of each control group with a lower limit, the outermost first.
     pub fn levels(&self) -> Vec<MemoryLevel> {
         let Some(machine) = self.machine() else { return Vec::new() };
         let total_bytes = machine.total_bytes;
         let groups = self.groups.iter().rev().filter_map(|group| group.level());
-        // A limit above the machine's memory has no effect. The outermost group of version 1 has such a limit.
+        // A limit above the machine's memory has no effect. In version 1, the outermost group has such a limit.
         let limited: Vec<_> = groups.filter(|group| group.total_bytes < total_bytes).collect();
         std::iter::once(machine).chain(limited).collect()
     }
 
-    /// Returns the memory that this process can have at most: the machine's, or a lower limit of its control groups.
+    /// Returns the maximum memory of this process: the machine's, or the lowest limit of its control groups.
     pub fn total_bytes(&self) -> Option<u64> {
         self.levels().iter().map(|level| level.total_bytes).min()
     }
 
-    /// Opens files that become ready in poll(2) with `POLLPRI` when memory is short. Each must be read after that.
+    /// Opens files that poll(2) reports with `POLLPRI` when memory is short. Read a file after each report.
     pub(crate) fn open_alarms(&self) -> Vec<File> {
         let pressure = self.groups.iter().map(|group| group.folder.join("memory.pressure"));
         let pressure = pressure.chain([self.root.join("proc/pressure/memory")]);
@@ -117,7 +117,7 @@ impl MachineMemory {
 }
 
 impl MemoryGroup {
-    /// Returns the memory of the group; `None` if it has no limit.
+    /// Returns the memory of the group, or `None` if it has no limit.
     fn level(&self) -> Option<MemoryLevel> {
         let Self { folder, files } = self;
         let limits = files.limits.iter().filter_map(|name| Some((number(&folder.join(name))?, *name)));
@@ -137,7 +137,7 @@ impl MemoryGroup {
     }
 }
 
-/// Returns the folders of the control groups of this process, each inside the next one.
+/// Returns the directories of this process' control groups, the innermost first.
 ///
 /// `mounts` is `/proc/self/mountinfo` and `own` is `/proc/self/cgroup`, see proc_pid_mountinfo(5) and cgroups(7).
 fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)> {
@@ -158,7 +158,7 @@ fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)>
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
             controllers.split(',').any(|named| named == controller).then_some(path)
         });
-        // Inside a container, the path may be the one seen outside it. The mount is then the container's own group.
+        // In a container, `own` may contain the path as seen outside. The mount is then the container's own group.
         let inner = Path::new(group.unwrap_or("/")).strip_prefix(mount_root).unwrap_or(Path::new(""));
         let inner = if inner.starts_with("..") { Path::new("") } else { inner };
         folders.extend(inner.ancestors().map(|inner| (Path::new(mount_point).join(inner), files)));
@@ -166,7 +166,8 @@ fn group_folders(mounts: &str, own: &str) -> Vec<(PathBuf, &'static GroupFiles)>
     folders
 }
 
-/// Requests an alarm that goes off when threads have waited for memory for [`TRIGGER`]'s share of a second.
+/// Opens a pressure file and asks the kernel to report when threads wait for memory for longer than [`TRIGGER`]
+/// permits.
 fn open_trigger(path: &Path) -> io::Result<File> {
     let open = || File::options().read(true).write(true).open(path);
     let file = open()?;
@@ -181,14 +182,14 @@ fn open_trigger(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the time for which some thread was stalled, from a file in the format of `/proc/pressure`.
+/// Returns the total time for which any thread was stalled, in microseconds, from a file like `/proc/pressure/memory`.
 fn stalled_us(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let some = rest_of_line(&text, "some ");
     some.and_then(|some| some.rsplit_once("total=")?.1.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Reads a file that contains one number. `max` means that there is no limit.
+/// Reads a file that contains one number. Returns `None` for `max`, which means no limit.
 fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -197,8 +198,9 @@ fn line_value(text: &str, name: &str) -> Option<u64> {
     rest_of_line(text, &format!("{name} "))?.trim().parse().ok()
 }
 
-/// Returns what follows `beginning` in the first line that begins with it. Searches the text as a whole, because a
-/// `memory.stat` has 55 lines and is read four times a second.
+/// Returns the remainder of the first line that begins with `beginning`.
+///
+/// Searches the text as a whole instead of line by line: `memory.stat` has 55 lines and is read four times a second.
 fn rest_of_line<'a>(text: &'a str, beginning: &str) -> Option<&'a str> {
     let is_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
     let at = memmem::find_iter(text.as_bytes(), beginning).find(is_line)?;
@@ -217,7 +219,7 @@ const VERSION_1: GroupFiles = GroupFiles {
     reclaimable: &["total_inactive_file", "total_active_file"],
     reached: ("memory.failcnt", ""),
 };
-/// Microseconds of waiting, and of the window in which they count.
+/// The pressure to report: threads waited for 50,000 of 1,000,000 microseconds.
 const TRIGGER: &[u8] = b"some 50000 1000000\0";
 const TRIGGER_UNPRIVILEGED: &[u8] = b"some 100000 2000000\0";
 
@@ -229,11 +231,11 @@ pub(crate) mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The files of a machine, with the contents that a test needs.
+    /// A directory with the system files of an imaginary machine.
     pub(crate) struct Files(TempDir);
 
     impl Files {
-        /// Returns a machine of 1 GiB with half of it available, and without control groups.
+        /// Creates the files of a machine with 1 GiB of memory, half of it available, and without control groups.
         pub(crate) fn new() -> Self {
             let files = Self(TempDir::new().unwrap());
             files.set_available(512 * MIB);

@@ -5,20 +5,20 @@ use larder_cache::http::answer::marks::{ResponseMarks, is_sent};
 use larder_http::{CacheStatus, StoredHead, decimal::push_u64, fields::via::Pseudonym};
 use larder_wire::{push_field, push_status_line};
 
-/// The fields that are added to messages.
+/// The names and settings with which this proxy marks the messages that it forwards.
 pub(crate) struct ResponseMarkers {
-    /// This proxy's name in Via and CDN-Loop.
+    /// The name of this proxy in Via and CDN-Loop.
     pub(crate) pseudonym: Pseudonym,
-    /// Whether a member of Via is added to requests.
+    /// Whether requests get a Via field.
     pub(crate) add_via: bool,
     pub(crate) add_x_forwarded: bool,
     pub(crate) add_forwarded: bool,
-    /// The marks in responses. The name in Cache-Status is also that in Proxy-Status.
+    /// The marks in responses. The name in Cache-Status is also used in Proxy-Status.
     pub(crate) response: ResponseMarks,
 }
 
 impl ResponseMarkers {
-    /// Appends the lines of Age, and of Cache-Status.
+    /// Appends the lines of the fields Age and Cache-Status.
     pub(crate) fn push_times(&self, age_secs: Option<u64>, status: CacheStatus, lines: &mut Vec<u8>) {
         if let Some(age_secs) = age_secs {
             lines.extend_from_slice(b"age: ");
@@ -32,8 +32,9 @@ impl ResponseMarkers {
         }
     }
 
-    /// Appends the status line and the field lines of a stored head to send over HTTP/1.1. Age, Cache-Status, and the
-    /// fields that frame the body, are added for each response.
+    /// Appends the status line and the fields of a stored head, encoded for HTTP/1.1.
+    ///
+    /// Age, Cache-Status and the fields that frame the body are missing, because they differ between responses.
     pub(crate) fn push_head_lines(&self, head: &StoredHead, lines: &mut Vec<u8>) {
         push_status_line(lines, Version::HTTP_11, head.status());
         for (name, value) in head.fields() {

@@ -31,22 +31,22 @@ use crate::{
     times::{Histogram, TimeCounts},
 };
 
-/// A number that one thread writes and any thread reads.
+/// A number that only one thread writes, and any thread reads.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter. Only the owning thread may call this.
+    /// Adds `count` to the counter. Only the thread that owns the counter may call this.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// Sets the counter to another value.
+    /// Sets the counter to `value`. Only the thread that owns the counter may call this.
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// Subtracts an earlier addition.
+    /// Subtracts `count` from the counter. Only the thread that owns the counter may call this.
     pub(crate) fn take(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(count), Relaxed);
     }
@@ -56,7 +56,7 @@ impl Counter {
     }
 }
 
-/// Counts an item until it is dropped.
+/// Counts an item, such as an open connection, until it is dropped.
 pub(crate) struct CountGuard {
     metrics: Arc<WorkerMetrics>,
     counter: fn(&WorkerMetrics) -> &Counter,
@@ -76,7 +76,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// A sequence of counters.
+/// A fixed number of counters, one for each value of a label.
 #[derive(Debug)]
 pub(crate) struct CounterRow<const COUNT: usize, Cell = Counter>([Cell; COUNT]);
 
@@ -94,14 +94,14 @@ impl<const COUNT: usize, Cell> Deref for CounterRow<COUNT, Cell> {
     }
 }
 
-/// The type that counts in a worker: one counter, or one for each combination of values of its labels.
+/// Expands to the type of a worker's counter: one number, or one for each combination of its labels' values.
 macro_rules! cell {
     (Histogram) => { Histogram };
     ($kind:ident) => { Counter };
     ($kind:ident $($values:ident)+) => { CounterRow<{ 1 $(* $values::ALL.len())+ }, cell!($kind)> };
 }
 
-/// The type of the sum over all workers.
+/// Expands to the type of a counter's sum over all workers.
 macro_rules! sum {
     (Histogram) => { TimeCounts };
     ($kind:ident) => { u64 };
@@ -126,8 +126,10 @@ macro_rules! values_of {
     };
 }
 
-/// Makes the counters of a worker, their sums and their metrics. A row is the meaning, the name, the kind, and for each
-/// label its name, an enum and the function that names the enum's values.
+/// Defines the counters of a worker, their sums and their metrics, from one table.
+///
+/// A row has the metric's help, name and kind. For each label it has the name, the enum of its values, and the function
+/// that names a value.
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident
         $(by $($label:ident = $values:ident::$token:ident)&+)?;)+) => {
@@ -135,34 +137,34 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct WorkerMetrics {
             $($(#[doc = $help])+ pub(crate) $name: cell!($kind $($($values)+)?),)+
-            /// Open tunnels. Each also counts as a connection.
+            /// Open tunnels, each of which also counts as a connection.
             pub(crate) tunnels_open: Counter,
-            /// Open connections that cannot, or may turn out not to, be handed over to another process.
+            /// Open connections that the next process cannot continue, or may not be able to.
             pub(crate) connections_unmovable: Counter,
-            /// 1 once the worker accepts no more connections and has notified the open ones.
+            /// 1 after the worker has stopped accepting connections and notified the open ones, otherwise 0.
             pub(crate) has_left: Counter,
-            /// Requests with possible side effects at the origin, until their invalidation is complete.
+            /// Requests that may change something at their origin and whose invalidation is not complete yet.
             pub(crate) changes_open: Counter,
             pub(crate) popular: PopularityCounter,
             pub(crate) queries: QueryLog,
             pub(crate) sites: SiteFigures,
         }
 
-        /// The figures of a running proxy since its start, over all workers.
+        /// The counters and gauges of a running proxy since its start, over all workers.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct ProxyStats {
             $($(#[doc = $help])+ pub $name: sum!($kind $($($values)+)?),)+
-            /// Entries in the memory cache.
+            /// Number of entries in the memory cache.
             pub memory_cache_entries: u64,
-            /// Bytes in the memory cache.
+            /// Size of the entries in the memory cache, in bytes.
             pub memory_cache_bytes: u64,
-            /// Bytes of bodies in transfer to clients.
+            /// Bytes of bodies that are in transfer to clients.
             pub window_bytes: u64,
         }
 
         impl ProxyStats {
-            /// Sums the workers' counters. The state that they share is left at 0.
+            /// Sums the workers' counters. The fields of the memory cache and of bodies stay 0.
             pub(crate) fn sum(workers: &[Arc<WorkerMetrics>]) -> Self {
                 Self {
                     $($name: add_up!(workers.$name $($($values)+)?),)+
@@ -172,7 +174,7 @@ macro_rules! counters {
                 }
             }
 
-            /// Returns the metrics of the table.
+            /// Returns all metrics of the table.
             pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
                 vec![$(MetricFamily {
                     name: concat!("larder_", stringify!($name)).to_owned(),
@@ -261,7 +263,7 @@ counters! {
 }
 
 impl WorkerMetrics {
-    /// Counts an event of the cache.
+    /// Counts an event that the cache reports about the store.
     pub(crate) fn note_store(&self, event: StoreEvent) {
         match event {
             StoreEvent::Failed => self.store_errors.add(1),
@@ -289,7 +291,7 @@ impl ProxyStats {
     }
 }
 
-/// The result of the check of a fetched file.
+/// Whether a fetched file has the digest that is known for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileCheck {
     /// The file has the digest that its URL or a stored listing names.
@@ -303,7 +305,7 @@ pub(crate) enum FileCheck {
 impl FileCheck {
     pub(crate) const ALL: [Self; 3] = [Self::Verified, Self::Unverified, Self::Mismatched];
 
-    /// Returns the result as the metrics show it.
+    /// Returns the result's value of the label in metrics.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -313,7 +315,7 @@ impl FileCheck {
     }
 }
 
-/// The class of a status.
+/// The class of a status code, such as 2xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusClass {
     Interim,
@@ -331,13 +333,13 @@ impl StatusClass {
         Self::ALL[usize::from(status.as_u16() / 100).clamp(1, Self::ALL.len()) - 1]
     }
 
-    /// Returns the class as the metrics show it.
+    /// Returns the class's value of the label in metrics.
     pub(crate) const fn token(self) -> &'static str {
         ["1xx", "2xx", "3xx", "4xx", "5xx"][self as usize]
     }
 }
 
-/// The facts about an exchange that has ended.
+/// Facts about an exchange that has ended, to be counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeSummary {
     pub(crate) outcome: Outcome,
@@ -351,7 +353,7 @@ impl WorkerMetrics {
         self.requests[outcome as usize].add(1);
     }
 
-    /// Counts an exchange that has ended.
+    /// Counts an exchange that has ended, under its outcome, status class, site and resource.
     pub(crate) fn settle(&self, exchange: &ExchangeSummary) {
         let ExchangeSummary { outcome, status, subject, sent_bytes } = *exchange;
         let class = StatusClass::of(status) as usize;

@@ -38,7 +38,7 @@ use crate::{
 /// The configured mirrors.
 pub(crate) struct MirrorTable {
     known: Vec<Arc<KnownMirror>>,
-    /// Tokens that container registries gave to clients without credentials.
+    /// Tokens that container registries gave to clients without credentials, so that any client can get them.
     pub(crate) open_tokens: OpenTokens,
 }
 
@@ -47,32 +47,32 @@ struct KnownMirror {
     origin: Origin,
     scheme: &'static str,
     authority: String,
-    /// The server's name in keys, if it receives a Host other than its URL's.
+    /// The server's name in cache keys, if it gets another Host field than its URL's host.
     name: Option<String>,
-    /// The path at the server that replaces the mirror's path.
+    /// The path on the server that replaces the mirror's path.
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
-    /// Facts about the mirrored server as a container registry, if it is one.
+    /// Facts about the server as a container registry. `None` if it is none.
     registry: Option<Registry>,
 }
 
-/// A request that the mirror answers in place of the registry.
+/// A request to a container registry that its mirror answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryAsk {
-    /// The API version check: whether this is a registry, and its challenge.
+    /// The API version check, by which a client learns where to get tokens.
     Version,
-    /// A token.
+    /// A request for a token.
     Token,
 }
 
-/// The mirror that a request came through.
+/// The mirror that a request is for, and facts about its client.
 #[derive(Clone)]
 pub(crate) struct MirrorRequest {
     mirror: Arc<KnownMirror>,
-    /// This proxy's scheme and host, in the client's view.
+    /// This proxy's scheme and host as the client sees them, for links to the mirror.
     base: Arc<str>,
-    /// Whether the client's credentials are ones that any client can get.
+    /// Whether any client can get the credentials of this request, such as an anonymous token.
     is_anybodys: bool,
 }
 
@@ -91,7 +91,7 @@ impl MirrorTable {
             Arc::new(KnownMirror { path, origin, scheme, authority, name, prefix, documents, links, registry })
         };
         let mut all: Vec<_> = mirrors.iter().map(known).collect();
-        // If several paths match, the longest wins.
+        // Of several matching paths, the longest wins, so it comes first.
         all.sort_by_key(|known| std::cmp::Reverse(known.path.len()));
         Self { known: all, open_tokens: OpenTokens::default() }
     }
@@ -101,8 +101,9 @@ impl MirrorTable {
         self.known.is_empty()
     }
 
-    /// Returns each server with the name of its registry: the path of the registry's first mirror, such as `pypi` for
-    /// `/pypi-files` too.
+    /// Returns the name of each mirrored server's registry and the server's authority.
+    ///
+    /// A registry is named after the path of its first mirror. So `/pypi-files` belongs to the registry `pypi` too.
     pub(crate) fn registries(&self) -> Vec<(String, String)> {
         let names = || self.known.iter().map(|known| known.path.trim_start_matches('/'));
         let is_part = |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.starts_with('-'));
@@ -112,16 +113,16 @@ impl MirrorTable {
         });
         let mut registries: Vec<_> = named.collect();
         registries.sort();
-        // A server's counts cannot be divided among several registries.
+        // A server that several registries use is counted for the first of them only.
         let mut seen = HashSet::new();
         registries.retain(|(_, authority)| seen.insert(authority.clone()));
         registries
     }
 
-    /// Rewrites a request to a mirror to one for its server. Returns the mirror, and the question if the mirror answers
-    /// it itself.
+    /// Rewrites a request to a mirror into one to the server that the mirror stands for.
     ///
-    /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
+    /// Returns the mirror, and what is requested if the mirror answers that itself. `None` if the request is for no
+    /// mirror. `is_ours` returns whether the request's target addresses this proxy itself.
     ///
     /// # Errors
     /// Some server could read the path as one outside the mirror.
@@ -145,8 +146,8 @@ impl MirrorTable {
             let host = request.headers().get(http::header::HOST)?;
             host.to_str().ok().map(str::to_owned)
         });
-        // The URL is inserted into HTML and JSON. Octets that could end a string there are encoded, which does not
-        // change the URL.
+        // The URL is inserted into HTML and JSON, so octets that could end a string there are encoded. The URL stays
+        // the same.
         let host = host.unwrap_or_default();
         let base = format!("{own_scheme}://{}", utf8_percent_encode(&host, NOT_IN_STRINGS)).into();
         let mut mirrored = MirrorRequest { mirror, base, is_anybodys: false };
@@ -179,8 +180,8 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns the registry that holds a client's repository of this name, in the form of a request to that registry,
-    /// and the repository's name there.
+    /// Returns the registry that has a client's repository `name`, as a mirrored request, and the name of the
+    /// repository there.
     pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;
@@ -196,13 +197,13 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns whether a mirror's server has this scheme and authority, in any form.
+    /// Returns whether a mirror stands for the server with this scheme and authority, in any spelling.
     pub(crate) fn leads_to(&self, scheme: &str, authority: &str) -> bool {
         let normal = normal_authority(scheme, authority);
         self.known.iter().any(|known| known.scheme == scheme && Some(&*known.authority) == normal.as_deref())
     }
 
-    /// Returns the mirrored server with this scheme, authority and name in keys as a destination.
+    /// Returns where requests for the mirrored server with this scheme, authority and name are forwarded.
     pub(crate) fn destination_of(&self, scheme: &str, authority: &str, name: Option<&str>) -> Option<Destination<'_>> {
         let is_it = |known: &&Arc<KnownMirror>| {
             (known.scheme, &*known.authority, known.name.as_deref()) == (scheme, authority, name)
@@ -212,7 +213,7 @@ impl MirrorTable {
 }
 
 impl KnownMirror {
-    /// Returns the server's scheme and authority, and the mark in its keys.
+    /// Returns the scheme, authority and origin mark in the server's cache keys.
     fn name(&self) -> (&str, &str, OriginMark<'_>) {
         (self.scheme, &self.authority, self.name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
@@ -224,9 +225,9 @@ impl KnownMirror {
 }
 
 impl MirrorRequest {
-    /// Returns the kind of a registry request that the mirror itself answers. `None` for other requests.
+    /// Returns what a registry request wants if the mirror answers it itself, otherwise `None`.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
-        // If the mirror's path contains the registry's name, only repositories are below it.
+        // If the mirror's path contains the registry's name, everything below it belongs to repositories.
         let is_root = self.mirror.path.ends_with("/v2");
         match target.path().strip_prefix(self.mirror.prefix.as_str())?.trim_matches('/') {
             "" => Some(RegistryAsk::Version),
@@ -235,51 +236,55 @@ impl MirrorRequest {
         }
     }
 
-    /// Returns the facts about the requested registry, if the mirrored server is one.
+    /// Returns what is known of the server as a container registry. `None` if it is none.
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.mirror.registry.as_ref()
     }
 
-    /// Returns whether a stored response with these fields, whose documents are not changed, is sent as it is.
+    /// Returns whether a response with these fields can be sent without rewriting a field, as far as its body is not
+    /// rewritten.
     pub(crate) fn leaves(fields: &HeaderMap) -> bool {
         ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.contains_key(name))
     }
 
-    /// Returns whether the client's credentials are ones that any client can get.
+    /// Returns whether any client can get the credentials of the request.
     pub(crate) fn is_anybodys(&self) -> bool {
         self.is_anybodys
     }
 
-    /// Returns the root of the registry's API.
+    /// Returns the URL of the root of the registry's API.
     pub(crate) fn api_url(&self) -> String {
         let KnownMirror { scheme, authority, prefix, .. } = &*self.mirror;
         format!("{scheme}://{authority}{prefix}/")
     }
 
-    /// Returns the challenge that directs a client of the registry to the mirror for its token.
+    /// Returns the authentication challenge that sends a registry's client to this mirror for its token.
+    ///
+    /// `registrys` is the challenge of the registry, whose scope is kept.
     pub(crate) fn challenge(&self, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
         let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
         let names = if names.is_empty() { String::new() } else { format!("{names}/") };
         registries::own_challenge(&self.base, &names, registrys)
     }
 
-    /// Returns the server's scheme and authority, and the mark in its keys.
+    /// Returns the scheme, authority and origin mark in the server's cache keys.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
         self.mirror.name()
     }
 
-    /// Returns the destination of the request.
+    /// Returns where the request is forwarded.
     pub(crate) fn destination(&self) -> Destination<'_> {
         self.mirror.destination()
     }
 
-    /// Returns whether links are rewritten in some of the server's documents.
+    /// Returns whether links in some of the server's documents are rewritten.
     pub(crate) fn changes_documents(&self) -> bool {
         !self.mirror.links.is_empty() && !self.mirror.documents.is_empty()
     }
 
-    /// Edits a request so that the server sends a whole, unencoded document, and restores the validators that the
-    /// server knows.
+    /// Changes a request so that the server sends the whole document unencoded.
+    ///
+    /// Entity tags that this mirror gave to clients are changed back to the server's.
     fn ask_for_whole(&self, fields: &mut HeaderMap) {
         fields.remove(RANGE);
         fields.remove(IF_RANGE);
@@ -288,15 +293,14 @@ impl MirrorRequest {
         let tags: Option<Vec<String>> =
             fields.get_all(IF_NONE_MATCH).iter().map(|line| line.to_str().ok().map(str::to_owned)).collect();
         let Some(line) = tags.filter(|lines| !lines.is_empty()).map(|lines| lines.join(", ")) else { return };
-        // Tags from this mirror have a suffix that no server's tag has. Other tags stay unchanged.
+        // An entity tag from this mirror has a suffix that no server uses. Other tags stay unchanged.
         match HeaderValue::try_from(line.replace(&suffix, "\"")) {
             Ok(value) => fields.insert(IF_NONE_MATCH, value),
             Err(_) => fields.remove(IF_NONE_MATCH),
         };
     }
 
-    /// Returns the suffix that distinguishes the validators of a rewritten document from the server's. It depends on
-    /// the mirror's name, which is in the links.
+    /// Returns the suffix for entity tags of rewritten documents. It depends on all that is in rewritten links.
     fn suffix(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.base.hash(&mut hasher);
@@ -306,8 +310,9 @@ impl MirrorRequest {
         format!("+larder-{:016x}", hasher.finish())
     }
 
-    /// Rewrites a response's fields for the client of a mirror, including redirects. Returns the replacements for its
-    /// body, if it is a document with links.
+    /// Rewrites the fields of a response for the client of a mirror, including redirects.
+    ///
+    /// Returns the replacements for the body, if it is a document whose links are rewritten.
     pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<LinkReplacer> {
         self.lead_back(fields, &LOCATION);
         self.lead_back(fields, &CONTENT_LOCATION);
@@ -331,16 +336,14 @@ impl MirrorRequest {
         }
         let pairs = self.mirror.links.iter().flat_map(|link| {
             let by = format!("{}{}/", self.base, link.path);
-            // Without a slash at the end, the host's name could continue. The port may be written even if it is the
-            // default.
+            // The slash at the end prevents a match with a longer host name. A default port may be written or left out.
             link.spellings().map(move |url| (format!("{url}/"), by.clone()))
         });
         let replacements = LinkReplacements::new(pairs.collect());
         Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
-    /// Returns whether links are rewritten in a body with these fields. In an encoded document they are not, because
-    /// its links cannot be read.
+    /// Returns whether the links in a body with these fields are rewritten. Those in a compressed document cannot be.
     fn is_document(&self, fields: &HeaderMap) -> bool {
         let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
         self.changes_documents()
@@ -358,7 +361,7 @@ impl MirrorRequest {
         };
     }
 
-    /// Rewrites the reference in a field so that it leads to the mirror.
+    /// Rewrites the URL in a field so that it leads to the mirror.
     fn lead_back(&self, fields: &mut HeaderMap, name: &HeaderName) {
         let Some(reference) = fields.get(name).and_then(|value| value.to_str().ok()) else { return };
         if let Some(value) = self.led_back(reference).and_then(|led| HeaderValue::try_from(led).ok()) {
@@ -366,7 +369,7 @@ impl MirrorRequest {
         }
     }
 
-    /// Rewrites the references in Link (RFC 8288 3), by which lists name their next page.
+    /// Rewrites the URLs in Link fields (RFC 8288 3), by which lists name their next page.
     fn lead_links_back(&self, fields: &mut HeaderMap) {
         if let Entry::Occupied(mut lines) = fields.entry(LINK) {
             for line in lines.iter_mut() {
@@ -378,8 +381,8 @@ impl MirrorRequest {
         }
     }
 
-    /// Returns the form of a reference to the server, or to another server whose links are replaced, that leads to the
-    /// mirror. `None` for other references.
+    /// Returns a URL that leads to the mirror in place of `reference`. `None` if `reference` leads to no mirrored
+    /// server.
     fn led_back(&self, reference: &str) -> Option<String> {
         let KnownMirror { path, scheme, authority, prefix, .. } = &*self.mirror;
         let own = format!("{scheme}://{authority}{prefix}");
@@ -397,7 +400,7 @@ impl MirrorRequest {
     }
 }
 
-/// Returns a line of Link with its references changed by `change`. They are in angle brackets outside quotes.
+/// Returns a Link field with its URLs changed by `change`. They are the parts in angle brackets outside of quotes.
 fn link_with(line: &str, change: impl Fn(&str) -> Option<String>) -> String {
     let mut changed = String::with_capacity(line.len());
     let mut rest = line;
@@ -427,7 +430,7 @@ fn link_with(line: &str, change: impl Fn(&str) -> Option<String>) -> String {
     changed
 }
 
-/// Octets of an authority that could end a string in HTML, JSON or a script.
+/// Characters that are escaped in an authority, because they could end a string in HTML, JSON or a script.
 const NOT_IN_STRINGS: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

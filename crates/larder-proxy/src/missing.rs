@@ -21,25 +21,25 @@ use std::{
 use http::{HeaderMap, HeaderName, header};
 use serde::{Deserialize, Serialize};
 
-/// The list of resources that were requested and not cached.
+/// The list of resources that were requested while offline and were not cached.
 pub(crate) struct MissingList {
     list: Mutex<MissingEntries>,
     is_changed: AtomicBool,
     path: Option<PathBuf>,
 }
 
-/// A resource that was requested and not cached, as `larder missing --json` shows it.
+/// A resource that was requested while offline and was not cached, as `larder missing --json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingResource {
-    /// The URL.
+    /// The URL of the resource.
     pub url: String,
-    /// Number of requests.
+    /// Number of requests for the resource.
     pub count: u64,
-    /// Time of the first request, in seconds of Unix time.
+    /// Time of the first request for the resource, in seconds of Unix time.
     pub first: i64,
-    /// Time of the last request, in seconds of Unix time.
+    /// Time of the last request for the resource, in seconds of Unix time.
     pub last: i64,
-    /// The selecting fields of the first request.
+    /// The fields of the first request for the resource by which the origin may select a variant, with their values.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
 }
@@ -53,7 +53,7 @@ struct MissingEntries {
 }
 
 impl MissingList {
-    /// Returns the list in a file. Without a path, returns an empty list that is kept only in memory.
+    /// Opens the list in a file, or creates one that is kept only in memory if `path` is `None`.
     pub(crate) fn open(path: Option<PathBuf>) -> Self {
         let mut list = MissingEntries::default();
         if let Some(path) = &path
@@ -74,7 +74,7 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// Removes a URL from the list, because it was fetched. Returns whether the list contained it.
+    /// Removes a URL that was fetched. Returns whether the list contained it.
     pub(crate) fn remove(&self, url: &str) -> bool {
         let was_there = self.list().remove(url);
         self.is_changed.fetch_or(was_there, Relaxed);
@@ -87,7 +87,7 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// Returns the whole list, most requested first, and the number of requests that were not listed because it was
+    /// Returns all entries, most requested first, and the number of requests that were not listed because the list was
     /// full.
     pub(crate) fn all(&self) -> (Vec<MissingResource>, u64) {
         let list = self.list();
@@ -145,7 +145,7 @@ impl MissingEntries {
         }
     }
 
-    /// Adds an entry if there is room. Returns whether it was added.
+    /// Adds an entry, unless the list is full. Returns whether it was added.
     fn insert(&mut self, missed: MissingResource) -> bool {
         let bytes = weight(&missed);
         let has_room = self.by_url.len() < URL_COUNT_MAX && self.bytes + bytes <= BYTES_MAX;
@@ -163,8 +163,9 @@ impl MissingEntries {
     }
 }
 
-/// Reads the list that a proxy left next to its store, most requested first. `base` is
-/// [`crate::ProxyConfig::state_base`]. Without a file the list is empty.
+/// Reads the list that a stopped proxy left next to its store, most requested first. Without a file the list is empty.
+///
+/// `base` is [`crate::ProxyConfig::state_base`].
 ///
 /// # Errors
 /// The file cannot be read or is not such a list.
@@ -176,7 +177,7 @@ pub fn read_missed(base: &Path) -> io::Result<Vec<MissingResource>> {
     }
 }
 
-/// Empties the list that a proxy left next to its store.
+/// Empties the list that a stopped proxy left next to its store.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -185,13 +186,13 @@ pub fn clear_missed(base: &Path) -> io::Result<()> {
     if path.exists() { write(&path, &[]) } else { Ok(()) }
 }
 
-/// Returns the approximate memory that an entry of the list takes.
+/// Returns the approximate memory of an entry, in bytes.
 fn weight(missed: &MissingResource) -> usize {
     let fields: usize = missed.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     2 * missed.url.len() + fields + ENTRY_BYTES
 }
 
-/// Replaces the file with this list.
+/// Writes entries to the list's file, in place of its old content.
 fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     let mut text = Vec::new();
     for missed in all {
@@ -201,16 +202,16 @@ fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     replace_file(path, &text)
 }
 
-/// The fields by which origins choose a representation. Many clients send the same values.
+/// Request fields by which origins choose a representation, and whose values many clients share.
 const CHOOSING_FIELDS: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_ENCODING, header::ACCEPT_LANGUAGE];
 const VALUE_BYTES_MAX: usize = 256;
 const URL_COUNT_MAX: usize = 10_000;
-/// Most bytes that the list takes in memory.
+/// Maximum memory of the list, in bytes.
 const BYTES_MAX: usize = 8 << 20;
-/// Memory of an entry in addition to its texts.
+/// Memory of an entry in addition to its texts, in bytes.
 const ENTRY_BYTES: usize = 128;
 const FILE_BYTES_MAX: u64 = 32 << 20;
-/// Suffix of the list's file, after the store's name.
+/// Suffix of the file with the list, appended to the store's path.
 pub(crate) const FILE_KIND: &str = "missing";
 
 #[cfg(test)]

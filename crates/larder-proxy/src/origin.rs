@@ -1,4 +1,4 @@
-//! The way to origins: names, addresses, rules, connections, and the bodies that travel on them.
+//! Access to origins: names, addresses, rules, connections, and the bodies that arrive on them.
 
 pub(crate) mod ask;
 mod attempt;

@@ -10,32 +10,32 @@ use larder_http::{
 /// The way in which an exchange was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// From the store.
+    /// The stored response was served from the store.
     Hit,
-    /// From memory.
+    /// The stored response was served from memory.
     MemoryHit,
-    /// With 304 or another short response to a condition, from a stored response.
+    /// A stored response sufficed to answer a conditional request, for example with 304.
     ConditionalHit,
-    /// From the store although stale, as the rules and settings allow.
+    /// A stale response was served from the store, as rules and settings permit.
     StaleHit,
-    /// From the origin.
+    /// The response came from the origin, because none was stored.
     Miss,
-    /// From the store, after the origin confirmed it.
+    /// The stored response was served after the origin confirmed it.
     RefreshUnmodified,
-    /// From the origin, which replaced a stored response.
+    /// The response came from the origin and replaced a stored one.
     RefreshModified,
-    /// From the store although stale, because the origin failed.
+    /// A stale response was served from the store, because the origin failed.
     RefreshFailed,
-    /// By a tunnel, which copies bytes both ways.
+    /// The request opened a tunnel.
     Tunnel,
-    /// With a refusal.
+    /// The request was refused.
     Denied,
-    /// By the proxy itself: with an error, or as the request's final recipient.
+    /// The proxy answered itself: with an error, or as the final recipient.
     Failed,
 }
 
 impl Outcome {
-    /// Every outcome, in the order of their numbers.
+    /// All outcomes, in the order of their discriminants.
     pub const ALL: [Self; 11] = [
         Self::Hit,
         Self::MemoryHit,
@@ -50,7 +50,7 @@ impl Outcome {
         Self::Failed,
     ];
 
-    /// Returns Squid's code for the outcome.
+    /// Returns the code for the outcome in Squid's access log.
     pub const fn squid_code(self) -> &'static str {
         match self {
             Self::Hit => "TCP_HIT",
@@ -79,7 +79,7 @@ impl Outcome {
                 | Self::RefreshFailed
         )
     }
-    /// Returns the kind of outcome.
+    /// Returns the kind of the outcome.
     pub(crate) const fn kind(self) -> OutcomeKind {
         match self {
             _ if self.is_hit() => OutcomeKind::Hit,
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the body came from an origin although the cache might have had it.
+    /// Returns whether the body came from an origin although a cache may have it.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
     }
@@ -111,7 +111,7 @@ impl From<AnswerKind> for Outcome {
     }
 }
 
-/// The kinds of outcomes.
+/// The kinds of outcomes, which metrics distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeKind {
     Hit,
@@ -122,10 +122,10 @@ pub(crate) enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// Every kind, in the order of their numbers.
+    /// All kinds, in the order of their discriminants.
     pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
 
-    /// Returns the kind's name in metrics.
+    /// Returns the kind's value of the label in metrics.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -137,12 +137,12 @@ impl OutcomeKind {
     }
 }
 
-/// Why a body came from an origin: the rule that decided or, without one, the reason for forwarding.
+/// Why a body came from an origin: the rule that decided, or without one the reason for forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MissReason(u8);
 
 impl MissReason {
-    /// Every reason, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [Self; Reason::ALL.len() + FORWARDS.len()] = {
         let mut all = [Self(0); _];
         let mut number = 0;
@@ -153,7 +153,7 @@ impl MissReason {
         all
     };
 
-    /// Returns the reason in a Cache-Status, or `None` for a hit.
+    /// Returns the reason that a Cache-Status contains. `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
         let RequestHandling::Forwarded { why, .. } = status.handling else { return None };
         let reason = status.detail.or(match why {
@@ -168,19 +168,19 @@ impl MissReason {
         Some(Self(number as u8))
     }
 
-    /// Returns the reason's number.
+    /// Returns the reason's position in [`Self::ALL`].
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Returns the reason's name in Cache-Status.
+    /// Returns the reason's name, as Cache-Status and metrics contain it.
     pub(crate) fn token(self) -> &'static str {
         let index = self.index();
         Reason::ALL.get(index).map_or_else(|| FORWARDS[index - Reason::ALL.len()].token(), |reason| reason.token())
     }
 }
 
-/// The reasons for forwarding that have no rule of the same name.
+/// The reasons for forwarding for which there is no rule of the same name.
 const FORWARDS: [Forward; 6] =
     [Forward::Bypass, Forward::UriMiss, Forward::VaryMiss, Forward::Miss, Forward::Request, Forward::Stale];
 

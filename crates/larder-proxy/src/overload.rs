@@ -14,29 +14,29 @@ use larder_device::IgnorePoison;
 
 use crate::exchange_budget::ExchangePlace;
 
-/// A reason to refuse a client's connection or request.
+/// The limit because of which a client's connection or request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// Too many connections are open.
+    /// Too many client connections are open.
     Connections,
-    /// The client's address has too many connections.
+    /// Too many connections from the client's address are open.
     ClientConnections,
     /// Too many requests wait for a response.
     Waiting,
-    /// The client's address has too many requests.
+    /// Too many requests from the client's address are in progress.
     ClientRequests,
-    /// There is no memory for it.
+    /// No memory is left for the connection or request.
     Memory,
-    /// The request's origin has no connection for it.
+    /// Too many requests wait for a connection to the request's origin.
     Origin,
 }
 
 impl Shortage {
-    /// All of them, in the order of their numbers.
+    /// All limits, in the order of their discriminants.
     pub const ALL: [Self; 6] =
         [Self::Connections, Self::ClientConnections, Self::Waiting, Self::ClientRequests, Self::Memory, Self::Origin];
 
-    /// Returns its name in metrics.
+    /// Returns the limit's value of the label in metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -49,27 +49,28 @@ impl Shortage {
     }
 }
 
-/// The present number of something by client address.
+/// The current number of connections or of requests, by client address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressCounts(Mutex<HashMap<IpAddr, usize>>);
 
-/// Counts something for a client address until it is dropped.
+/// One connection or request of a client address, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct AddressCount {
     address: IpAddr,
     counts: Arc<AddressCounts>,
 }
 
-/// The room of an exchange, until its client has the response.
+/// The reservations of an exchange, until its client has the response.
 pub(crate) struct ExchangeRoom {
     pub(crate) place: ExchangePlace,
-    /// Set if requests are limited by address.
+    /// The request's place in the limit for its client address. `None` without such a limit.
     pub(crate) _of_client: Option<AddressCount>,
 }
 
 impl AddressCounts {
-    /// Counts one more for a client, or returns `None` if it has `count_max`. The addresses of one network of IPv6
-    /// count as one client, because a host can use all of them.
+    /// Counts a connection or request of a client, or returns `None` if the client already has `count_max`.
+    ///
+    /// All addresses of an IPv6 /64 network count as one client, because a host can use all of them.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr, count_max: usize) -> Option<AddressCount> {
         let address = client_network(client);
         let mut counts = self.0.lock().ignore_poison();
@@ -93,7 +94,7 @@ impl Drop for AddressCount {
     }
 }
 
-/// Returns an address of IPv4, or the first address of the /64 of one of IPv6.
+/// Returns an IPv4 address unchanged, and for an IPv6 address the first one of its /64 network.
 fn client_network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64).into(),

@@ -1,7 +1,7 @@
-//! The metrics of a running proxy in one document for people, as `/overview.json` returns it.
+//! The figures of a running proxy in one document for people, as `/overview.json` returns it.
 //!
-//! Owns: its form. Counting is done elsewhere; `admin` and `larder top` display it. Invariant: its size is bounded,
-//! whatever clients request. Cost: only when it is requested.
+//! Owns: the form of the document. Counting is done elsewhere; the dashboard and `larder top` display it. Invariant:
+//! its size is bounded, whatever clients request. Cost: nothing until it is requested.
 
 mod gathering;
 
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The figures of a running proxy.
+/// The figures of a running proxy, as the dashboard and `larder top` show them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Overview {
-    /// The version of the program.
+    /// The version of Larder.
     pub version: String,
-    /// A command that sends a request through this proxy.
+    /// An example command that sends a request through this proxy.
     pub try_with: String,
-    /// Time of this overview, in seconds of Unix time.
+    /// The time of these figures, in seconds of Unix time.
     pub now_s: i64,
-    /// Start of the period of `ever`, in seconds of Unix time.
+    /// Start of the period that `ever` covers, in seconds of Unix time.
     pub since_s: i64,
     /// Requests in the last minute.
     pub minute: RequestFigures,
@@ -28,44 +28,44 @@ pub struct Overview {
     pub today: RequestFigures,
     /// Requests over all runs with this store.
     pub ever: RequestFigures,
-    /// The last minute, one entry per second, the oldest first.
+    /// Requests of the last minute, one entry per second, oldest first.
     pub by_second: Vec<RequestFigures>,
-    /// The last hour, one entry per minute.
+    /// Requests of the last hour, one entry per minute, oldest first.
     pub by_minute: Vec<RequestFigures>,
-    /// The last day, one entry per quarter of an hour.
+    /// Requests of the last day, one entry per quarter of an hour, oldest first.
     pub by_quarter: Vec<RequestFigures>,
-    /// The last days that had requests, the latest first.
+    /// Requests of the last days, latest first. Days without requests are left out.
     pub by_day: Vec<PeriodFigures>,
-    /// The last months that had requests, the latest first.
+    /// Requests of the last months, latest first. Months without requests are left out.
     pub by_month: Vec<PeriodFigures>,
     /// Reasons why bodies came from origins today, the most frequent first.
     pub misses_today: Vec<NamedFigure>,
-    /// Reasons of misses over all runs.
+    /// Reasons why bodies came from origins, over all runs with this store, the most frequent first.
     pub misses_ever: Vec<NamedFigure>,
-    /// Durations in the last minute: `hit`, `miss`, `origin`, `disk`.
+    /// Durations in the last minute, by kind: `hit`, `miss`, `origin` and `disk`.
     pub latencies: Vec<Latency>,
-    /// The most requested sites of the last half hour to hour.
+    /// The most requested sites. Counts cover the last 30 to 60 minutes.
     pub sites: Vec<AskedFor>,
-    /// The mirrored package registries, since the process began.
+    /// Requests for each mirrored package registry since the process started.
     pub registries: Vec<AskedFor>,
-    /// The most requested objects of the last half hour to hour, without their queries.
+    /// The most requested objects, with queries removed. Counts cover the last 30 to 60 minutes.
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
     pub volumes: Vec<VolumeFigures>,
-    /// Bytes of memory by purpose.
+    /// Memory in use, in bytes, by purpose.
     pub memory: Vec<NamedFigure>,
     /// The state of the uplink.
     pub line: LineState,
-    /// The origins of sites.
+    /// The origins of sites, and whether they receive requests.
     pub origins: Vec<OriginState>,
-    /// The certificates presented to clients, and when they expire.
+    /// The certificates presented to clients, and their expiry.
     pub certificates: Vec<Expiry>,
-    /// The metrics without labels, under their names in `/metrics`.
+    /// The metrics without labels, by their names in `/metrics`.
     pub metrics: BTreeMap<String, u64>,
 }
 
 impl Overview {
-    /// Returns the value of a metric without labels; 0 if there is none of this name.
+    /// Returns the value of a metric without labels, or 0 if there is none with this name.
     pub fn metric(&self, name: &str) -> u64 {
         self.metrics.get(name).copied().unwrap_or(0)
     }
@@ -79,7 +79,7 @@ pub struct RequestFigures {
     pub hits: u64,
     /// Requests whose body came from an origin.
     pub misses: u64,
-    /// Tunnels, refusals and failures.
+    /// Requests that were neither hits nor misses: tunnels, refusals and failures.
     pub others: u64,
     /// Body bytes sent to clients.
     pub client_bytes: u64,
@@ -89,27 +89,27 @@ pub struct RequestFigures {
     pub saved_bytes: u64,
 }
 
-/// A named number.
+/// A count or a size, with the name of what it describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedFigure {
-    /// The name.
+    /// The name of what is counted or measured.
     pub name: String,
     /// The count, or the size in bytes.
     pub count: u64,
 }
 
-/// The durations of one kind of operation.
+/// The distribution of durations of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// The kind of operation.
+    /// The kind of operation, such as `hit`.
     pub name: String,
-    /// Number of operations.
+    /// Number of operations that were measured.
     pub count: u64,
-    /// Median duration in milliseconds.
+    /// Median duration, in milliseconds.
     pub half_ms: f64,
-    /// 99th percentile of the duration.
+    /// 99th percentile of the duration, in milliseconds.
     pub p99_ms: f64,
 }
 
@@ -119,7 +119,7 @@ pub struct Latency {
 pub struct PeriodFigures {
     /// The day, such as `2026-11-28`, or the month, such as `2026-11`.
     pub period: String,
-    /// The requests and their results.
+    /// Requests in that day or month, by result.
     #[serde(flatten)]
     pub counted: RequestFigures,
 }
@@ -128,16 +128,16 @@ pub struct PeriodFigures {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AskedFor {
-    /// A host, or a URL.
+    /// A host, or a URL without its query.
     pub name: String,
-    /// The requests and their results.
+    /// Requests for the site or object, by result.
     #[serde(flatten)]
     pub counted: RequestFigures,
-    /// Failed requests, which are among the others.
+    /// Failed requests, which `counted.others` includes.
     pub failed: u64,
 }
 
-/// A volume of the store.
+/// One volume of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumeFigures {
@@ -147,31 +147,31 @@ pub struct VolumeFigures {
     pub policy: String,
     /// The volume's size in bytes.
     pub size_bytes: u64,
-    /// Entries in the volume.
+    /// Number of entries in the volume.
     pub entries: u64,
-    /// Most entries that the volume can hold.
+    /// Maximum number of entries in the volume.
     pub entries_max: u64,
-    /// Entries evicted for lack of room since the start.
+    /// Number of entries evicted for lack of space since the process started.
     pub evicted: u64,
-    /// Corrupt entries found, each served as a miss.
+    /// Number of corrupt entries found, each of which was served as a miss.
     pub corrupt: u64,
-    /// I/O operations that failed.
+    /// Number of I/O operations that failed.
     pub io_errors: u64,
-    /// Whether the index is loaded, so that every entry can be found.
+    /// Whether the index is loaded completely, so that every entry can be found.
     pub loaded: bool,
-    /// Whether the volume was taken out of use because it failed.
+    /// Whether the volume is excluded from the store, because it failed.
     pub out: bool,
 }
 
-/// The state of the uplink.
+/// The state of the uplink: the offline mode, and whether it is down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LineState {
-    /// The mode set by the operator: `off`, `auto`, `on` or `on-even-forbidden`.
+    /// The offline mode that the operator set: `off`, `auto`, `on` or `on-even-forbidden`.
     pub mode: String,
-    /// Whether origins are not contacted at the moment.
+    /// Whether origins are not contacted now.
     pub offline: bool,
-    /// URLs that were requested while offline and were not cached.
+    /// Number of URLs that were requested while offline and were not cached.
     pub missing: u64,
 }
 
@@ -179,13 +179,13 @@ pub struct LineState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginState {
-    /// The origin's address.
+    /// The URL of the origin.
     pub name: String,
-    /// Whether requests are sent to the origin.
+    /// Whether the origin receives requests.
     pub up: bool,
 }
 
-/// A certificate or token that expires.
+/// A certificate or token, and when it expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expiry {

@@ -1,57 +1,57 @@
-//! Limits a rate of bytes: a bucket that fills at a constant rate.
+//! Limits a rate of bytes, like a token bucket.
 //!
 //! Owns: for each bucket, the time at which the rate has covered all bytes taken. Waiting and sending are done
-//! elsewhere. Invariant: in any period, the bytes let through are at most the rate times the period, plus the burst and
-//! one piece. Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one time for each bucket and gives each
-//! piece its turn, so that all waiting streams share the rate, whatever their number.
+//! elsewhere. Invariant: in any period, the bytes permitted are at most the rate times the period, plus the burst and
+//! one piece. Idea: the generic cell rate algorithm (ITU-T I.371). It stores one time per bucket and gives each piece
+//! its turn, so that all waiting streams share the rate, whatever their number.
 
 use std::{
     num::NonZeroU64,
     time::{Duration, Instant},
 };
 
-/// A rate in bytes per second, and the number of bytes that may be sent at once after a pause.
+/// A limit in bytes per second, and how many bytes may be sent at once after a pause (burst).
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: NonZeroU64,
     burst: Duration,
 }
 
-/// The bytes taken at one [`Pace`].
+/// One token bucket: how many bytes were taken of what a [`Pace`] permits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
-    /// The time at which the rate has covered all bytes taken.
+    /// The time at which the rate will have covered all bytes taken. `None` if none were taken.
     earned_at: Option<Instant>,
 }
 
 impl Pace {
-    /// Creates a pace of `rate` bytes per second, with bursts of `burst_bytes`.
+    /// Creates a limit of `rate` bytes per second, with bursts of `burst_bytes`.
     pub fn new(rate: NonZeroU64, burst_bytes: u64) -> Self {
         Self { rate, burst: time_of(burst_bytes, rate) }
     }
 }
 
 impl Bucket {
-    /// Takes bytes. Returns the time at which they may be sent, which may be in the past.
+    /// Takes `bytes` from the bucket. Returns the time at which they may be sent, which may be in the past.
     pub fn take(&mut self, pace: &Pace, now: Instant, bytes: u64) -> Instant {
         let from = self.earned_at.map_or(now, |earned_at| earned_at.max(now));
         self.earned_at = Some(from + time_of(bytes, pace.rate));
         from.checked_sub(pace.burst).unwrap_or(now)
     }
 
-    /// Returns whether the bucket is as full as an unused one.
+    /// Returns whether the bucket permits as much as a new one.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.earned_at.is_none_or(|earned_at| earned_at <= now)
     }
 }
 
-/// Returns the time that `bytes` bytes take at a rate.
+/// Returns the time in which `rate` permits `bytes`, at most a century.
 fn time_of(bytes: u64, rate: NonZeroU64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(LONGEST_NANOS))
 }
 
-/// A century in nanoseconds. A moment this far ahead is still representable.
+/// A century in nanoseconds. A time this far ahead can still be represented.
 const LONGEST_NANOS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]

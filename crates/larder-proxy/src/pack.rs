@@ -13,7 +13,7 @@ mod into;
 mod out;
 pub(crate) mod warc;
 
-/// The field of a response's record that names the responding origin, if that is not the URL's own server.
+/// Field of a `response` record that names the origin of the response, unless that is the server in the URL.
 const ORIGIN_FIELD: &str = "Larder-Origin";
 
 pub(crate) use into::{UnpackSummary, unpack};

@@ -3,9 +3,9 @@
 //! Owns: the tables of one worker. `overview` sums the tables of all workers.
 //!
 //! Invariants: only the worker's thread writes, as with its counters, so readers need no lock and may see a value one
-//! event old. A reported count always belongs to the name reported with it. The counts cover the last half hour to
-//! hour. If there are more names than slots, the most requested ones stay (Metwally's space-saving algorithm, in sets
-//! of 8 slots).
+//! event old. A reported count always belongs to the name reported with it. The counts cover the last 30 to 60 minutes.
+//! If there are more names than slots, the most requested ones stay (Metwally's space-saving algorithm, in sets of 8
+//! slots).
 //!
 //! Cost: for each request two hashes and two scans of 8 slots. A name is copied when its slot is new, and when it is
 //! seen again. Memory: 130 KiB plus the names, less than half a megabyte per worker.
@@ -24,7 +24,7 @@ use foldhash::fast::RandomState;
 
 use crate::{metrics::Counter, outcome::Outcome, site_figures::SiteFigures};
 
-/// The most requested sites and objects of one worker.
+/// Counts the requests for the most requested sites and objects of one worker.
 #[derive(Debug)]
 pub(crate) struct PopularityCounter {
     hashes: RandomState,
@@ -32,37 +32,40 @@ pub(crate) struct PopularityCounter {
     objects: PopularityTable,
 }
 
-/// The site and object of a request, as slots in the tables.
+/// The slots in which a request's site and object are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PopularitySubject {
     site: CounterPlace,
     object: Option<CounterPlace>,
-    /// The label of the site.
+    /// The number of the site's label in metrics.
     pub(crate) label: u8,
 }
 
-/// The number of recent requests for one name.
+/// The recent requests for one site or object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PopularityCount {
     pub(crate) name: String,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    /// Tunnels and failed requests.
+    /// Requests that were neither hits nor misses: tunnels and failures.
     pub(crate) others: u64,
-    /// Failed requests, which are among the others.
+    /// Failed requests, which `others` includes.
     pub(crate) failed: u64,
     pub(crate) client_bytes: u64,
     pub(crate) hit_bytes: u64,
 }
 
 impl PopularityCounter {
-    /// Finds the slots for a request's subject: its authority and, if it can be cached, its scheme and path.
+    /// Finds the slots of a request's site and object.
+    ///
+    /// `object` is the scheme and target of a request that may be cached. It is `None` for others, which count only for
+    /// their site.
     pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
         let site = self.sites.claim(hash, |name| push(name, authority));
         let label = labels.label(hash);
         let object = object.map(|(scheme, target)| {
-            // URLs with a query are rarely requested twice, and the query may be private.
+            // URLs with a query are seldom requested twice, and the query may be private, so they share one name.
             let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
                 Some(at) => (&target[..at], "?..."),
                 None => (target, ""),
@@ -74,7 +77,7 @@ impl PopularityCounter {
         PopularitySubject { site, object, label }
     }
 
-    /// Counts a request with this outcome, unless it was refused.
+    /// Counts a request, unless it was refused.
     pub(crate) fn note(&self, subject: PopularitySubject, outcome: Outcome, bytes: u64) {
         if outcome == Outcome::Denied {
             return;
@@ -85,12 +88,12 @@ impl PopularityCounter {
         }
     }
 
-    /// Returns the hash of a site's name in this counter.
+    /// Returns the hash under which a site is counted here.
     pub(crate) fn hash_of_site(&self, authority: &str) -> u64 {
         self.hash(&[authority])
     }
 
-    /// Begins a new half hour, and drops the counts from before the last one.
+    /// Begins a new half hour. Only the counts of the half hour that just ended are kept.
     pub(crate) fn turn(&self) {
         self.sites.turn();
         self.objects.turn();
@@ -113,7 +116,7 @@ impl PopularityCounter {
     fn hash(&self, parts: &[&str]) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         parts.iter().for_each(|part| hasher.write(part.as_bytes()));
-        // 0 marks empty slots.
+        // The lowest bit is set, because 0 marks empty slots.
         hasher.finish() | 1
     }
 }
@@ -128,13 +131,13 @@ impl Default for PopularityCounter {
     }
 }
 
-/// Appends to a name, as far as its maximum length permits.
+/// Appends `part` to a name, cut at the maximum length of names.
 fn push(name: &mut String, part: &str) {
     let room = NAME_BYTES_MAX.saturating_sub(name.len());
     name.push_str(&part[..part.floor_char_boundary(room)]);
 }
 
-/// The counts of two half hours: the current one and the last.
+/// Counts by name, for the current half hour and the previous one.
 #[derive(Debug)]
 struct PopularityTable {
     banks: [Bank; 2],
@@ -144,16 +147,16 @@ struct PopularityTable {
 #[derive(Debug)]
 struct Bank {
     places: Box<[Spot]>,
-    /// The names, each with its hash.
+    /// The names in the slots, each with its hash.
     names: Mutex<Box<[(u64, String)]>>,
 }
 
 #[derive(Debug, Default)]
 struct Spot {
-    /// 0 if the slot is empty.
+    /// Hash of the slot's name, or 0 if the slot is empty.
     hash: AtomicU64,
     is_named: AtomicBool,
-    /// Number of times the slot was requested, including for the names it held before.
+    /// Number of times that the slot was used, including for the names that it held before.
     claims: Counter,
     hits: Counter,
     misses: Counter,
@@ -163,7 +166,7 @@ struct Spot {
     hit_bytes: Counter,
 }
 
-/// A slot in a table, with half of its name's hash. Every response carries this until it is sent.
+/// A slot in a table, and half of its name's hash. Small, because every response carries two until it is sent.
 #[derive(Clone, Copy, Debug)]
 struct CounterPlace {
     tag: u32,
@@ -196,7 +199,7 @@ impl PopularityTable {
         self.current.store(next, Relaxed);
     }
 
-    /// Returns all names of both half hours that have at least one response.
+    /// Returns the counts of all names with at least one response, of both half hours separately.
     fn all(&self) -> Vec<PopularityCount> {
         let both = self.banks.iter().flat_map(Bank::all);
         both.filter(|asked| asked.requests() > 0).collect()
@@ -223,7 +226,7 @@ impl Bank {
         });
         let entry = &set[way];
         entry.claims.add(1);
-        // A name that displaces another may occur only once. It is copied when it occurs again.
+        // A name that displaces another may occur only once, so it is copied when it occurs again.
         if entry.claims.value() == 1 || (found.is_some() && !entry.is_named.load(Relaxed)) {
             self.set_name(first + way, hash, name);
         }
@@ -236,7 +239,7 @@ impl Bank {
         *of = hash;
         text.clear();
         name(text);
-        // Long names are rare, so their space is released.
+        // Long names are rare, so their memory is released.
         text.shrink_to(NAME_BYTES_USUAL);
         self.places[index].is_named.store(true, Relaxed);
     }
@@ -266,10 +269,12 @@ impl Bank {
 }
 
 impl Spot {
-    /// Gives the slot to another name. The new name's count starts at the old name's count, which is an upper bound for
-    /// it.
+    /// Gives the slot to another name.
+    ///
+    /// The new name keeps the old name's number of uses, an upper bound of its own (space-saving algorithm). Its other
+    /// counts start at 0.
     fn displace(&self, hash: u64) {
-        // The hash is stored before anything is counted, so that readers do not attribute the count to the old name.
+        // The hash changes first, so that readers do not attribute the new name's counts to the old one.
         self.hash.store(hash, Relaxed);
         self.is_named.store(false, Relaxed);
         let Self { hits, misses, others, failed, client_bytes, hit_bytes, .. } = self;
@@ -312,7 +317,7 @@ impl PopularityCount {
         self.hits + self.misses + self.others
     }
 
-    /// Adds the count of another worker, or of the previous half hour.
+    /// Adds the counts of another worker or half hour for the same name.
     pub(crate) fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -323,7 +328,7 @@ impl PopularityCount {
     }
 }
 
-/// Sums the counts of several workers, most requested first.
+/// Sums the counts of several workers by name, the most requested first.
 pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<PopularityCount> {
     let mut by_name: HashMap<String, PopularityCount> = HashMap::new();
     for asked in all.flatten() {
@@ -337,14 +342,14 @@ pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<P
     sums
 }
 
-/// Slots in which a name may be.
+/// Number of slots in which a name may be.
 const WAYS: usize = 8;
 const SITE_SETS: usize = 16;
 const OBJECT_SETS: usize = 64;
-/// Longest name, in bytes. Longer names are truncated.
+/// Maximum length of a name, in bytes. Longer names are cut.
 const NAME_BYTES_MAX: usize = 256;
 const NAME_BYTES_USUAL: usize = 64;
-/// Most memory for the tables of one worker: slots with the longest names, in both half hours.
+/// Maximum memory of one worker's tables, in bytes, if all slots have the longest names.
 #[cfg(test)]
 const BYTES_MAX: usize =
     2 * (SITE_SETS + OBJECT_SETS) * WAYS * (size_of::<Spot>() + size_of::<(u64, String)>() + NAME_BYTES_MAX);

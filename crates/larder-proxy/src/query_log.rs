@@ -30,11 +30,11 @@ pub(crate) struct QueryLog {
     ends: Box<[QueryEnd]>,
 }
 
-/// The place of a request in its worker's log. It also is the request's number.
+/// The number of a request in its worker's log, which also determines its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueryPlace(u32);
 
-/// The facts about a request once its head has arrived.
+/// Facts about a request that are known when its head has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryStart<'a> {
     pub(crate) started: Instant,
@@ -42,11 +42,11 @@ pub(crate) struct QueryStart<'a> {
     pub(crate) method: &'a Method,
     pub(crate) scheme: &'a str,
     pub(crate) authority: &'a str,
-    /// The path and the query. Empty for a tunnel.
+    /// The path and query. Empty for a tunnel.
     pub(crate) target: &'a str,
 }
 
-/// A request in the log.
+/// A request as the log lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct LoggedQuery {
     pub(crate) started: Instant,
@@ -56,17 +56,17 @@ pub(crate) struct LoggedQuery {
     pub(crate) state: QueryState,
 }
 
-/// The progress of a request.
+/// The progress of a request in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueryState {
-    /// The response has not been sent to its end.
+    /// The response has not been sent completely yet.
     Open,
     /// The client left before there was a response.
     Abandoned,
     Answered(QueryResult),
 }
 
-/// The result of an exchange.
+/// The result of a request whose response has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueryResult {
     pub(crate) outcome: Outcome,
@@ -77,7 +77,7 @@ pub(crate) struct QueryResult {
 }
 
 impl QueryLog {
-    /// Records a request.
+    /// Adds a request to the log.
     pub(crate) fn begin(&self, query: &QueryStart<'_>) -> QueryPlace {
         let mut ring = self.ring.lock().ignore_poison();
         let number = ring.next;
@@ -92,7 +92,7 @@ impl QueryLog {
         record.started = query.started;
         record.client = query.client;
         record.method = short_method(query.method);
-        // There are two schemes, of different lengths.
+        // The length identifies the scheme, because there are only `http` and `https`.
         record.is_secure = query.scheme.len() == "https".len();
         let host_len = query.authority.len().min(URL_BYTES_MAX);
         record.url[..host_len].copy_from_slice(&query.authority.as_bytes()[..host_len]);
@@ -103,7 +103,7 @@ impl QueryLog {
         QueryPlace(number)
     }
 
-    /// Records the result of a request.
+    /// Records the result of a request, unless a newer request has its slot.
     pub(crate) fn end(&self, place: QueryPlace, result: &QueryResult) {
         let why = result.why.map_or(0, |why| why.index() as u64 + 1);
         let facts = u64::from(result.status.as_u16()) << 16 | (result.outcome as u64 + ANSWERED) << 8 | why;
@@ -121,7 +121,7 @@ impl QueryLog {
         }
     }
 
-    /// Returns the recorded requests, in no order. Without `with_queries`, a query is shown as `?`.
+    /// Returns the logged requests, unsorted. Without `with_queries`, a URL's query is replaced by `?`.
     pub(crate) fn all(&self, with_queries: bool) -> Vec<LoggedQuery> {
         let ring = self.ring.lock().ignore_poison();
         let logged = ring.records.iter().map(|record| LoggedQuery {
@@ -134,10 +134,10 @@ impl QueryLog {
         logged.collect()
     }
 
-    /// Forgets all requests.
+    /// Removes all requests from the log.
     pub(crate) fn clear(&self) {
         let mut ring = self.ring.lock().ignore_poison();
-        // Numbers are not used again, so that an exchange that is under way finds no slot of its own.
+        // Old numbers are never used again, so exchanges that are still in progress find no slot.
         ring.next = (ring.next | (QUERY_COUNT_MAX as u32 - 1)).wrapping_add(1);
         ring.records = Vec::new();
     }
@@ -148,7 +148,7 @@ impl QueryLog {
         records * size_of::<QueryRecord>() + size_of_val(&*self.ends)
     }
 
-    /// Returns the slot of a request, unless a later one has it.
+    /// Returns the slot with the result of a request, or `None` if a newer request has it.
     fn end_of(&self, place: QueryPlace) -> Option<&QueryEnd> {
         let end = &self.ends[place.slot()];
         ((end.facts.load(Relaxed) >> 32) as u32 == place.0).then_some(end)
@@ -187,7 +187,7 @@ impl QueryPlace {
     }
 }
 
-/// Returns a method's name, or `OTHER` if it is not one of the usual ones.
+/// Returns a method's name, or `OTHER` if it is not a usual one.
 fn short_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -208,7 +208,7 @@ fn duration_of(took: u64) -> Duration {
 
 #[derive(Debug, Default)]
 struct QueryRing {
-    /// The number of the next request.
+    /// The number that the next request gets.
     next: u32,
     records: Vec<QueryRecord>,
 }
@@ -220,15 +220,15 @@ struct QueryRecord {
     client: IpAddr,
     method: &'static str,
     is_secure: bool,
-    /// Whether the URL is longer than its space.
+    /// Whether the URL was cut because it is longer than the record.
     is_cut: bool,
     url_len: u8,
-    /// The authority and the target, without the scheme.
+    /// The authority and target, without the scheme.
     url: [u8; URL_BYTES_MAX],
 }
 
 impl QueryRecord {
-    /// Creates a record without a URL.
+    /// Creates a record whose URL is still empty.
     fn new(query: &QueryStart<'_>) -> Self {
         let QueryStart { started, client, .. } = *query;
         let url = [0; URL_BYTES_MAX];
@@ -248,21 +248,21 @@ impl QueryRecord {
     }
 }
 
-/// The result of a request, in the slot of its record.
+/// The result of a request, written without a lock.
 #[derive(Debug, Default)]
 struct QueryEnd {
-    /// The request's number, the status, the code of its state and the reason of a miss.
+    /// The request's number, its status, a code for its state or outcome, and its reason of a miss, in one word.
     facts: AtomicU64,
     sent_bytes: AtomicU64,
-    /// The duration: seconds, then nanoseconds of 32 bits.
+    /// Duration: the seconds in the upper 32 bits, the nanoseconds in the lower 32.
     took: AtomicU64,
 }
 
-/// Requests that a worker remembers, and that the page shows. A power of two, so that numbers may wrap around.
+/// Number of requests that a worker remembers and the page shows. A power of two, so that numbers can wrap around.
 pub(crate) const QUERY_COUNT_MAX: usize = 1024;
-/// Longest authority and target kept, in bytes. Longer ones are cut.
+/// Maximum bytes of authority and target that are kept.
 const URL_BYTES_MAX: usize = 208;
-/// Codes of the states of requests with an end. Outcomes are counted from [`ANSWERED`] on.
+/// Code in [`QueryEnd::facts`] for an abandoned request. Outcomes begin at [`ANSWERED`].
 const ABANDONED: u64 = 1;
 const ANSWERED: u64 = 2;
 

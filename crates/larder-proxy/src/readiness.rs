@@ -1,6 +1,6 @@
-//! Decides whether this proxy should receive requests, for balancers and service managers.
+//! Decides whether this proxy should receive requests, for load balancers and service managers.
 //!
-//! It answers every request in each of these states. The answer only tells others where to send theirs.
+//! The proxy itself answers requests in each of these states. The state only tells others where to send theirs.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,16 +11,16 @@ use crate::{
     shared::ProxyState,
 };
 
-/// Whether a proxy should receive requests.
+/// Whether load balancers should send requests to this proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// Requests are welcome.
+    /// The proxy is ready.
     Ready,
-    /// The store is being loaded: every lookup misses, and the load would go to the origins.
+    /// The store is being loaded, so every lookup misses and all requests would reach the origins.
     Loading,
-    /// Purges of other nodes are being read: what is stored is validated at the origins before it is served.
+    /// Purges of other nodes are being read, and stored responses must be validated at the origins until that is done.
     CatchingUp,
-    /// The listeners are about to close.
+    /// The proxy is about to close its listeners.
     Draining,
 }
 

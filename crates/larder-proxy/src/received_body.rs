@@ -1,8 +1,8 @@
 //! A body that is received: of a client's request, or of an origin's response over HTTP/2.
 //!
-//! Owns: the judgment whether the body is complete. Invariant: the end is reported only for a complete body, and an
-//! error for any other. Over HTTP/2 only END_STREAM ends a body. Over HTTP/1.1 only its last chunk or the whole length
-//! does.
+//! Owns: the decision whether the body is complete. Invariant: the end is reported only for a complete body, and an
+//! error for any other. Over HTTP/2, only END_STREAM completes a body. Over HTTP/1.1, only the last chunk or the
+//! announced length does.
 
 use std::{
     fmt,
@@ -26,47 +26,46 @@ use crate::{
     http2::{pipe::OpeningPipe, reply::StreamReply},
 };
 
-/// A body as it arrives on a connection.
+/// A body that arrives on a connection, over either version of HTTP.
 pub(crate) enum IncomingBody {
-    /// From a connection of HTTP/1.1.
+    /// A body on an HTTP/1.1 connection.
     Http1(LinkedBody),
-    /// From a stream of HTTP/2.
+    /// A body on an HTTP/2 stream.
     Http2(Http2Body),
-    /// None: the request is a CONNECT over HTTP/2, whose stream carries other bytes once it is answered. The tunnel
-    /// takes the stream.
+    /// No body, because the request is a CONNECT over HTTP/2. Its stream carries other bytes; the tunnel takes it.
     Opaque(Option<Box<OpeningPipe>>),
 }
 
-/// The body in a stream of HTTP/2. The peer may send more as soon as bytes are taken.
+/// A body on an HTTP/2 stream. Taking bytes permits the peer to send more.
 pub(crate) struct Http2Body {
     stream: RecvStream,
-    /// The bytes still to come, if the message announced the length.
+    /// Number of bytes still to come. `None` if the message announced no length.
     left: Option<u64>,
     is_data_over: bool,
-    /// The responses to the request that the body belongs to, if a client sends it.
+    /// The response side of the stream, if a client sends the body.
     reply: Option<Arc<StreamReply>>,
-    /// Whether the client waits for a 100 before it sends the body.
+    /// Whether the client waits for a 100 (Continue) before it sends the body.
     awaits_continue: bool,
 }
 
-/// A body that is being received.
+/// A body that is being received, with the meter that decides whether it is complete.
 pub(crate) struct ReceivedBody {
     incoming: IncomingBody,
     meter: BodyMeter,
 }
 
-/// Why a body does not arrive whole.
+/// Why a body did not arrive completely.
 #[derive(Debug)]
 pub(crate) enum ReceiveFault {
     Wire(WireFault),
-    /// The connection ended.
+    /// The connection ended before the body.
     Closed,
     Http2(h2::Error),
     Incomplete(IncompleteBody),
 }
 
 impl IncomingBody {
-    /// Returns the responses to the request that the body belongs to, if a client sends it over HTTP/2.
+    /// Returns the response side of a client's HTTP/2 stream. `None` over HTTP/1.1 or for an origin's body.
     pub(crate) fn reply(&self) -> Option<&Arc<StreamReply>> {
         match self {
             Self::Http1(_) => None,
@@ -77,13 +76,13 @@ impl IncomingBody {
 }
 
 impl Http2Body {
-    /// Creates the body of a message with these fields.
+    /// Creates the body of a message on an HTTP/2 stream. `fields` are those of the message.
     pub(crate) fn new(stream: RecvStream, fields: &HeaderMap) -> Self {
         let left = fields.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
         Self { stream, left, is_data_over: false, reply: None, awaits_continue: false }
     }
 
-    /// Creates the body of a client's request with these fields.
+    /// Creates the body of a client's request on an HTTP/2 stream. `fields` are those of the request.
     pub(crate) fn of_client(stream: RecvStream, fields: &HeaderMap, reply: &Arc<StreamReply>) -> Self {
         let reply = Some(Arc::clone(reply));
         Self { reply, awaits_continue: expects_continue(fields), ..Self::new(stream, fields) }
@@ -93,12 +92,12 @@ impl Http2Body {
         if !self.is_data_over {
             let data = self.stream.poll_data(context);
             if data.is_pending() && std::mem::take(&mut self.awaits_continue) {
-                // Sent when the body is first wanted (RFC 9110 10.1.1).
+                // A 100 is sent when the body is first read (RFC 9110 10.1.1).
                 self.reply.iter().for_each(|reply| _ = reply.send_interim(StatusCode::CONTINUE, &HeaderMap::new()));
             }
             match ready!(data) {
                 Some(Ok(bytes)) => {
-                    // Fails only if more is released than was received.
+                    // This fails only if more is released than was received.
                     let _ = self.stream.flow_control().release_capacity(bytes.len());
                     self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
@@ -145,21 +144,22 @@ impl Body for IncomingBody {
 }
 
 impl ReceivedBody {
-    /// Takes the body of a request, and drops the rest of it.
+    /// Takes the body out of a request, and drops the head.
     pub(crate) fn of_request(request: Box<Request<IncomingBody>>) -> Self {
         let (head, body) = request.into_parts();
         Self::new(body, (head.version, &head.headers), true)
     }
 
-    /// Creates the body of a message with this version and these fields. Without `has_content`, its fields describe
-    /// another body, as in a response to HEAD.
+    /// Creates a body to receive. The version and fields are those of its message.
+    ///
+    /// Without `has_content` there is no body, as in a response to HEAD, whose length describes the body of a GET.
     pub(crate) fn new(incoming: IncomingBody, (version, fields): (Version, &HeaderMap), has_content: bool) -> Self {
         let len = incoming.size_hint().exact().filter(|_| has_content);
         let len = if incoming.is_end_stream() { Some(0) } else { len };
         Self { incoming, meter: BodyMeter::of_message(version, fields, len) }
     }
 
-    /// Returns the next bytes or the trailers, or `None` at the end of a complete body.
+    /// Waits for the next bytes or the trailers. `None` is the end of a complete body.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReceiveFault>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(context));
         Poll::Ready(match frame {
@@ -172,17 +172,17 @@ impl ReceivedBody {
         })
     }
 
-    /// Returns the proof that the body is complete, once its end was reported.
+    /// Returns the proof that the body is complete, after its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         self.meter.end_reported(self.incoming.is_end_stream())
     }
 
-    /// Returns whether the message's end was received with the last bytes.
+    /// Returns whether the end of the message was received.
     pub(crate) fn is_end_stream(&self) -> bool {
         self.incoming.is_end_stream()
     }
 
-    /// Returns the number of bytes still to come, if the message announced the length.
+    /// Returns the number of bytes still to come. `None` if the message announced no length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         self.meter.remaining()
     }

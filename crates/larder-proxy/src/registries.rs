@@ -21,29 +21,29 @@ use http::{
 };
 use ring::digest::{SHA256, digest};
 
-/// A registry's authentication challenge.
+/// The authentication that a container registry demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryChallenge {
-    /// No challenge.
+    /// The registry demands no authentication.
     None,
-    /// The client must send user and password with each request.
+    /// The client must send a user name and a password with each request (RFC 7617).
     Basic,
-    /// The client must send a token, which `realm` issues.
+    /// The client must send a token, which the server at `realm` issues.
     Bearer { realm: String, service: Option<String> },
 }
 
-/// Facts about a registry.
+/// Facts about a container registry.
 #[derive(Default)]
 pub(crate) struct Registry {
     challenge: Mutex<Option<(Instant, RegistryChallenge)>>,
 }
 
-/// Tokens that were issued without credentials, by their digests.
+/// Tokens that were issued without credentials, by their SHA-256 digests, with their expiry.
 #[derive(Default)]
 pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
 
 impl RegistryChallenge {
-    /// Parses a registry's response to a request without credentials.
+    /// Parses the challenge in a registry's response to a request without credentials.
     pub(crate) fn of(fields: &HeaderMap) -> Self {
         let line = fields.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (scheme, _) = line.split_once(' ').unwrap_or((line, ""));
@@ -57,8 +57,10 @@ impl RegistryChallenge {
     }
 }
 
-/// Returns the challenge that directs a client to the mirror. `base` is the mirror's URL for the client. `names` is the
-/// prefix of the registry's repositories in the mirror.
+/// Returns the challenge that sends a client to the mirror for its token.
+///
+/// `base` is the mirror's URL for the client, `names` the prefix of the registry's repositories in the mirror, and
+/// `registrys` the challenge of the registry.
 pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
     let line = registrys.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut text = format!("Bearer realm=\"{base}/v2/{TOKEN}\",service=\"larder\"");
@@ -72,13 +74,13 @@ pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderVa
     HeaderValue::try_from(text).ok()
 }
 
-/// Returns the repository in a scope of the form `repository:NAME:ACTIONS`.
+/// Returns the repository's name in a scope such as `repository:NAME:pull`.
 pub(crate) fn repository_of(scope: &str) -> Option<&str> {
     let (name, _) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns a scope with its repository replaced by `name`, the name that the registry uses.
+/// Returns a scope with the repository's name replaced by `name`, which the registry uses.
 pub(crate) fn renamed(scope: &str, name: &str) -> Option<String> {
     let (_, actions) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
     Some(format!("repository:{name}:{actions}"))
@@ -88,35 +90,34 @@ fn prefixed(scope: &str, names: &str) -> String {
     repository_of(scope).and_then(|name| renamed(scope, &format!("{names}{name}"))).unwrap_or_else(|| scope.to_owned())
 }
 
-/// Returns the path at a registry for a path below a client's repository.
+/// Returns the path on the registry `host` for `rest`, the part of a client's path that names the repository.
 ///
-/// Docker's own images have names of one part, and are in `library`.
+/// On Docker Hub, repositories with a name of one part are in `library`.
 pub(crate) fn path_at(host: &str, rest: &str) -> String {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut segments = path.trim_start_matches('/').split('/');
     let is_short = segments.next().is_some_and(|name| !name.is_empty() && !name.starts_with('_'))
         && matches!(segments.next(), Some("manifests" | "blobs" | "tags" | "referrers"));
     let library = if is_short && (host == "docker.io" || host.ends_with(".docker.io")) { "/library" } else { "" };
-    // The argument `ns` is dropped, because the path already names the registry.
+    // The query argument `ns` is dropped, because the path already says which registry is meant.
     let arguments: Vec<&str> = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("ns=")).collect();
     let mark = if arguments.is_empty() { "" } else { "?" };
     format!("{library}{path}{mark}{}", arguments.join("&"))
 }
 
 impl Registry {
-    /// Returns the registry's authentication challenge if it was seen within [`KNOWN_FOR`]. With `stale`, returns it at
-    /// any age.
+    /// Returns the registry's challenge if it was seen within [`KNOWN_FOR`], or at any age with `stale`.
     pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
         let known = self.challenge.lock().ignore_poison();
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
     }
 
-    /// Records the registry's challenge.
+    /// Remembers the registry's challenge.
     pub(crate) fn note(&self, challenge: RegistryChallenge) {
         *self.challenge.lock().ignore_poison() = Some((Instant::now(), challenge));
     }
 
-    /// Converts the token that the mirror gave a client to the credentials that the registry expects.
+    /// Replaces the token that the mirror gave to a client by the credentials that the registry expects.
     pub(crate) fn translate(&self, fields: &mut HeaderMap) {
         let Some(token) = bearer(fields) else { return };
         if token == ANONYMOUS {
@@ -130,21 +131,21 @@ impl Registry {
 }
 
 impl OpenTokens {
-    /// Records a token that was issued without credentials.
+    /// Remembers a token that was issued without credentials.
     pub(crate) fn insert(&self, token: &str, good_for: Duration) {
         let mut known = self.0.lock().ignore_poison();
         let now = Instant::now();
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.retain(|_, until| *until > now);
         }
-        // If a token is forgotten, its holder only needs one more request to the registry.
+        // Forgetting a token does no harm: its holder's next request goes to the registry.
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.clear();
         }
         known.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), now + good_for.min(TOKEN_AGE_MAX));
     }
 
-    /// Returns whether a request carries no credentials except a token that any client can get.
+    /// Returns whether a request's only credentials are a token that was issued without credentials.
     pub(crate) fn covers(&self, fields: &HeaderMap) -> bool {
         let Some(token) = bearer(fields) else { return false };
         let until = self.0.lock().ignore_poison().get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
@@ -152,13 +153,13 @@ impl OpenTokens {
     }
 }
 
-/// Returns the bearer token of a request.
+/// Returns the bearer token in a request's Authorization field.
 pub(crate) fn bearer(fields: &HeaderMap) -> Option<&str> {
     let (scheme, token) = fields.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// Returns a parameter of a challenge.
+/// Returns the value of a parameter in an authentication challenge.
 fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = line;
     while let Some(at) = rest.find('=') {
@@ -179,13 +180,13 @@ fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 
 /// Path below `/v2/` at which clients get their tokens.
 pub(crate) const TOKEN: &str = "token";
-/// The token for clients that get none from the registry, because it requires none or is unreachable.
+/// The token for clients of a registry that requires none, or that cannot be reached.
 pub(crate) const ANONYMOUS: &str = "larder-anonymous";
 /// Time for which a registry's challenge is remembered.
 const KNOWN_FOR: Duration = Duration::from_mins(10);
-/// Largest number of remembered tokens.
+/// Maximum number of remembered tokens.
 const OPEN_TOKEN_COUNT_MAX: usize = 4096;
-/// Longest time that a token is remembered.
+/// Maximum time for which a token is remembered.
 const TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]

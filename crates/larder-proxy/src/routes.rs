@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// The table of sites, and whether targets outside it are served.
+/// The sites, and where requests that match none of them are forwarded.
 pub(crate) struct SiteRoutes {
     sites: Vec<SiteRoute>,
-    /// The sites that list a host by its exact name, by host. The values are indexes in `sites`.
+    /// The sites for each host that they name exactly, as indexes in `sites`.
     by_host: HashMap<Box<str>, Vec<usize>>,
-    /// The sites that match hosts by pattern, as indexes in `sites`.
+    /// The sites with host patterns, as indexes in `sites`.
     of_others: Vec<usize>,
     default: Option<TableRoute>,
     forward: bool,
@@ -38,7 +38,7 @@ pub(crate) struct SiteRoutes {
     build_caches: Vec<String>,
 }
 
-/// A server behind a mirror, in the form of keys.
+/// A server behind a mirror, with its scheme and authority as they are in cache keys.
 struct MirroredServer {
     scheme: &'static str,
     authority: String,
@@ -46,26 +46,26 @@ struct MirroredServer {
 }
 
 struct SiteRoute {
-    /// Whether the site matches all hosts.
+    /// Whether the site matches every host.
     is_of_all: bool,
-    /// The suffixes of the hosts that the site matches, each beginning with a dot.
+    /// The suffixes of the hosts that the site matches. Each begins with a dot.
     below: Vec<String>,
     paths: Vec<String>,
     listeners: Vec<SocketAddr>,
     route: Option<TableRoute>,
 }
 
-/// The origin of a request, and the names of its target for the client and at the origin.
+/// The origin to which a request is forwarded, and the parts of its cache key.
 pub(crate) struct Destination<'a> {
-    /// `http` or `https`, in the client's view.
+    /// The scheme of the URL that the client requested.
     pub(crate) scheme: &'a str,
-    /// Host and port, in the client's view.
+    /// The host and port of the URL that the client requested.
     pub(crate) authority: Cow<'a, str>,
-    /// The origin. If there are several, a member of the group.
+    /// The origin to forward to. For a group, a member of it.
     pub(crate) origin: Origin,
-    /// The group of origins in which the request's key selects one, if there are several.
+    /// The origins among which the request's key selects one. `None` if there is only one.
     pub(crate) group: Option<&'a Arc<OriginGroup>>,
-    /// The prefix of the path at the origin.
+    /// The prefix of paths on the origin.
     pub(crate) prefix: &'a str,
     pub(crate) mark: OriginMark<'a>,
 }
@@ -75,11 +75,11 @@ struct TableRoute {
     origins: Arc<Origins>,
     prefix: String,
     authority: String,
-    /// The origin's name in keys. A group has the name of its first origin.
+    /// The origin's name in cache keys. A group has the name of its first origin.
     name: String,
 }
 
-/// Returns the origins for this authority, path and query: those of the first site that matches.
+/// Returns the origins for an authority and a path with query: those of the first site that matches and has any.
 pub fn origins_of(config: &ProxyConfig, authority: &str, path: &str) -> Option<Arc<Origins>> {
     let routes = SiteRoutes::new(config);
     routes.route(authority, path).map(|route| Arc::clone(&route.origins))
@@ -120,13 +120,13 @@ impl SiteRoutes {
         groups
     }
 
-    /// Finds the destination of a request for `authority` on a connection with this scheme.
+    /// Finds where a request for `authority` is forwarded. `own_scheme` is the scheme of the client's connection.
     ///
-    /// A site's request always has the connection's scheme, whatever the client states, so that a plain connection
-    /// cannot pass for a TLS one.
+    /// A request for a site always counts as having the connection's scheme, so that a plain connection cannot pass for
+    /// TLS.
     ///
     /// # Errors
-    /// No site or target matches the host.
+    /// No site matches the host, and it is not a permitted target.
     pub(crate) fn locate<'a>(
         &'a self,
         own_scheme: &'a str,
@@ -147,29 +147,31 @@ impl SiteRoutes {
         }
     }
 
-    /// Returns whether this proxy is the server of a request, rather than its forward proxy.
+    /// Returns whether this proxy is the server of a request, and not a forward proxy for it.
     pub(crate) fn is_for_us(&self, own_scheme: &str, uri: &Uri, version: Version, authority: &str) -> bool {
         let is_for_site = self.route(authority, path_of(uri)).is_some();
         is_for_site || !self.forward || self.asked_scheme(own_scheme, uri, version).is_none()
     }
 
-    /// Returns whether a request in the form for servers goes to an origin of a site.
+    /// Returns whether a request in origin form goes to a site's own origin.
     pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
         self.route(authority, path).is_some()
     }
 
-    /// Returns the index of the site whose policy applies to a request through this listener. If the listener is
-    /// unknown, sites that name listeners do not match.
+    /// Returns the index of the site whose policy applies to a request through `listener`.
+    ///
+    /// Without a listener, sites that name listeners do not match.
     pub(crate) fn site(&self, authority: &str, path: &str, listener: Option<SocketAddr>) -> Option<usize> {
         let is_through =
             |site: &SiteRoute| site.listeners.is_empty() || listener.is_some_and(|at| site.listeners.contains(&at));
         self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
     }
 
-    /// Returns the scheme, authority and origin mark for the key of a request that passed the gate.
+    /// Returns the scheme, authority and origin mark in the cache key of a request, or `None` if [`Self::locate`] is
+    /// needed.
     ///
-    /// This is the cheap part of [`SiteRoutes::locate`], and may be used only to look up stored responses. Returns
-    /// `None` if the full check is needed.
+    /// This is the cheap part of [`Self::locate`]. It may be used only to look up stored responses, and only after the
+    /// gate.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
@@ -188,18 +190,18 @@ impl SiteRoutes {
         }
     }
 
-    /// Returns the scheme of a target that a client wants forwarded.
+    /// Returns the scheme of a target that a client wants forwarded, or `None` for a request to this proxy as a server.
     ///
-    /// Over HTTP/2 every request has a scheme, even one to this proxy as a server. If there is a default origin, a
-    /// request with the connection's own scheme is for that origin.
+    /// Over HTTP/2 every request has a scheme. If there is a default origin, a request with the connection's own scheme
+    /// is for that origin.
     fn asked_scheme<'a>(&self, own_scheme: &str, uri: &'a Uri, version: Version) -> Option<&'a str> {
         let is_direct = |scheme: &str| version == Version::HTTP_2 && self.default.is_some() && scheme == own_scheme;
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }
 
-    /// Returns the route of the first site that matches an authority and a path and has an origin.
+    /// Returns the route of the first site that matches an authority and path and has its own origin.
     fn route(&self, authority: &str, path: &str) -> Option<&TableRoute> {
-        // Most proxies have no site, and the end of a host is searched octet by octet.
+        // Most proxies have no sites, and finding the end of the host costs a scan.
         if self.sites.is_empty() {
             return None;
         }
@@ -234,8 +236,8 @@ impl KeyMarks for SiteRoutes {
         };
         let mirrored = self.mirrored.iter().filter(is_it).map(MirroredServer::mark);
         let routed = route.or(self.default.as_ref()).map(TableRoute::mark);
-        // The key rules may give a mirrored server other names, or the mirror may be the only way to the host, so the
-        // plain key is included.
+        // A mirrored server may have other names by the key rules, or only its mirror may reach it. So keys without a
+        // mark count too.
         let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(OriginMark::NONE);
         let is_built = named.as_deref() == Some(build_caches::AUTHORITY)
             && self.build_caches.iter().any(|prefix| build_caches::is_below(path, prefix));
@@ -273,7 +275,7 @@ impl SiteRoute {
         }
     }
 
-    /// Returns whether the site matches a host by pattern.
+    /// Returns whether one of the site's host patterns matches a host.
     fn is_about_others(&self, host: &str) -> bool {
         let is_below = |end: &String| {
             let split = host.len().checked_sub(end.len()).filter(|split| *split > 0);
@@ -288,7 +290,7 @@ impl SiteRoute {
         }
         let path = target.split('?').next().unwrap_or_default();
         let begins = |start: &String| {
-            // The whole site, which `*` stands for, too.
+            // An empty prefix matches the whole site, including the path `*`.
             start.is_empty()
                 || path.strip_prefix(start.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -296,7 +298,7 @@ impl SiteRoute {
     }
 }
 
-/// Returns the sites that list each host by name, and the sites that match by pattern, both in order.
+/// Returns the sites for each host that they name exactly, and the sites with host patterns. Both are in order.
 fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<usize>>, Vec<usize>) {
     let named = config.sites.iter().flat_map(|site| &site.hosts).filter(|host| !host.starts_with('*'));
     let names: HashSet<String> = named.map(|host| host.to_ascii_lowercase()).collect();
@@ -330,7 +332,8 @@ impl TableRoute {
         OriginMark::of_origin(&self.name)
     }
 
-    /// Returns this route as a destination. An HTTP/1.0 request without a host is for this origin.
+    /// Creates the destination of a request to this route. An HTTP/1.0 request without a host gets the origin's
+    /// authority.
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
         let origin = self.group.first().clone();
         let group = Some(&self.group);
@@ -344,7 +347,7 @@ fn group_of(origins: &Origins) -> OriginGroup {
     OriginGroup::new(members, &origins.nodes(), &origins.rules)
 }
 
-/// Returns the destination in an absolute-form target.
+/// Creates the destination of a request with an absolute-form target, which is forwarded to the host in the target.
 fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
     if !is_plain_host(host) {

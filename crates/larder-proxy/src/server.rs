@@ -47,28 +47,30 @@ mod sessions;
 mod sockets;
 mod threads;
 
-/// Starts proxies; see [`Proxy::start`].
+/// A namespace for the functions that start a proxy, see [`Proxy::start`].
 pub struct Proxy;
 
-/// A running proxy. Dropping it stops the proxy at once. [`RunningProxy::shutdown`] lets exchanges finish.
+/// A running proxy.
+///
+/// Dropping it stops the proxy at once. [`RunningProxy::shutdown`] lets exchanges finish first.
 pub struct RunningProxy {
     local_addrs: Vec<SocketAddr>,
     admin_addr: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     handle: ProxyHandle,
-    /// A second handle of the admin listener's socket.
+    /// A second handle of the admin listener's socket, for a successor.
     admin_socket: Option<ListeningSocket>,
-    /// Whether another process has taken over, together with the files next to the store.
+    /// Whether another process has taken over the proxy, and with it the files next to the store.
     has_left: bool,
 }
 
-/// An order to stop the proxy, with time limits.
+/// An order to stop the proxy, with its time limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopOrder {
-    /// Time that exchanges may take to finish.
+    /// Time that exchanges in progress may take to finish.
     pub(crate) grace: Duration,
-    /// Time in which newly accepted connections may send a request.
+    /// Time in which connections that were just accepted may still send a request.
     pub(crate) respite: Duration,
 }
 
@@ -76,7 +78,7 @@ impl StopOrder {
     pub(crate) const AT_ONCE: Self = Self { grace: Duration::ZERO, respite: Duration::ZERO };
 }
 
-/// A handle for operating a proxy without owning it. It may outlive the proxy.
+/// Operates a running proxy without owning it. It may outlive the proxy.
 #[derive(Clone)]
 pub struct ProxyHandle {
     in_force: Arc<InForce>,
@@ -89,18 +91,19 @@ impl Proxy {
     /// Opens the listeners and starts serving. Without a store, responses are cached in memory only.
     ///
     /// # Errors
-    /// `InvalidInput` for an option outside its range; otherwise the system's error for a socket, the access log or a
+    /// `InvalidInput` if an option is outside its range; otherwise the system's error for a socket, the access log or a
     /// thread.
     pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
         Self::start_on(config, store, Vec::new())
     }
 
-    /// Starts like [`Proxy::start`], with sockets that already listen, such as those from a service manager.
+    /// Starts a proxy like [`Proxy::start`], on sockets that already listen, such as those from a service manager.
     ///
-    /// A listener uses the socket with its address, and accepts the connections waiting there.
+    /// Each listener uses the socket with its address, and accepts the connections that wait there. Other listeners are
+    /// opened.
     ///
     /// # Errors
-    /// The same as for [`Proxy::start`], and `InvalidInput` for a socket whose address no listener has.
+    /// Returns the same errors as [`Proxy::start`], and `InvalidInput` for a socket that belongs to no listener.
     pub fn start_on(
         config: ProxyConfig,
         store: Option<Store>,
@@ -136,10 +139,10 @@ impl Proxy {
 }
 
 impl ProxyConfig {
-    /// Checks the files with certificates, CAs and passwords, as [`Proxy::start`] does. Only reads them.
+    /// Checks the files that the configuration names, as [`Proxy::start`] does, without starting anything.
     ///
     /// # Errors
-    /// `InvalidInput`, which names the unusable file and the reason.
+    /// `InvalidInput`, which names the invalid file and the reason.
     pub fn check_files(&self) -> io::Result<()> {
         assembly::check_authorities(self)?;
         let listed = if self.lists.is_empty() { Ok(()) } else { ActiveLists::load(&self.lists).map(drop) };
@@ -155,30 +158,31 @@ impl ProxyConfig {
     }
 }
 
-/// The admin listener. One worker serves it.
+/// The admin listener's socket, until the first worker takes it.
 struct AdminListener {
     listener: Option<TcpListener>,
     pages: admin::AdminPages,
 }
 
 impl RunningProxy {
-    /// Stops accepting, lets exchanges finish for at most `grace`, and ends every thread.
+    /// Stops accepting connections, lets exchanges finish for at most `grace`, and ends every thread.
     pub fn shutdown(mut self, grace: Duration) {
         self.stop_all(grace);
     }
 
-    /// Returns the addresses of the listeners opened at start, in the order of the configuration, with the actual
-    /// ports.
+    /// Returns the addresses of the listeners that were opened at the start, in the order of the configuration.
+    ///
+    /// A port 0 in the configuration is replaced by the port that the system chose.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
 
-    /// Returns the admin listener's address.
+    /// Returns the address of the admin listener, or `None` if there is none.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
     }
 
-    /// Returns the figures since the start.
+    /// Returns the counters since the start, and the current gauges.
     pub fn stats(&self) -> ProxyStats {
         let shared = self.handle.in_force.get();
         exposition::gather(&self.metrics, shared.as_deref())
@@ -225,7 +229,7 @@ impl RunningProxy {
             let tier = shared.cache.tier.clone();
             (Arc::clone(&shared.missing), Arc::clone(&shared.history), tier)
         });
-        // An order to cut off exchanges is never withdrawn.
+        // Once exchanges were ordered to be cut off, a longer time limit has no effect any more.
         self.handle.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told.grace);
             if is_less {
@@ -246,26 +250,28 @@ impl RunningProxy {
 }
 
 impl RunningProxy {
-    /// Waits until every worker has ended.
+    /// Waits until all worker threads have ended.
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker that panicked has already reported it.
+            // A panic of the worker was already reported.
             let _ = thread.join();
         }
     }
 }
 
 impl ProxyHandle {
-    /// Answers health checks with 503 from now on, so that balancers send their requests elsewhere before the listeners
-    /// close. Requests are answered as before.
+    /// Answers health checks with 503 from now on, so that load balancers use other proxies before the listeners close.
+    ///
+    /// Requests are answered as before.
     pub fn announce_stop(&self) {
         if let Some(shared) = self.in_force.get() {
             shared.counts.is_draining.store(true, Relaxed);
         }
     }
 
-    /// Reopens the access log and reads the certificates again, without affecting connections. Blocks. Returns the
-    /// errors. After an error, the previous file or certificate stays in use.
+    /// Reopens the access log and reads the certificates again, for example after a rotation. Blocks.
+    ///
+    /// Connections are not affected. Returns the errors; after an error, the previous file or certificate stays in use.
     pub fn refresh(&self) -> Vec<String> {
         let Some(shared) = self.in_force.get() else { return Vec::new() };
         let log = shared.access_log.as_ref().map(|log| log.reopen().map_err(|error| error.to_string()));
@@ -273,7 +279,7 @@ impl ProxyHandle {
         [log, certificates].into_iter().flatten().filter_map(Result::err).collect()
     }
 
-    /// Returns whether every worker responds within `patience`. Blocks, so it must not be called from a thread of the
+    /// Returns whether all workers respond within `patience`. Blocks, so it must not be called from a thread of the
     /// proxy.
     pub fn is_responsive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
@@ -283,7 +289,7 @@ impl ProxyHandle {
         asked && self.openings.iter().all(is_answered)
     }
 
-    /// Makes [`RunningProxy::shutdown`] cut off the exchanges for which it waits.
+    /// Makes a running [`RunningProxy::shutdown`] cut off the exchanges that it waits for.
     pub fn cut_short(&self) {
         self.stop.send_replace(Some(StopOrder::AT_ONCE));
     }

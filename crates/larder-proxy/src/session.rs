@@ -1,7 +1,7 @@
-//! A session: the clients of one owner, who have their own listener and their own rules.
+//! A session: the clients of one owner, with a listener and rules of their own.
 //!
-//! Owns: these rules, and the session's metrics. `server::sessions` opens the listener. Invariant: the CA of a session
-//! exists in memory only and ends with it, so no other clients ever trust it.
+//! Owns: the session's rules and metrics. `server::sessions` opens the listener. Invariant: the CA of a session exists
+//! in memory only and ends with it, so no other clients ever trust it.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -29,54 +29,56 @@ use crate::{
 /// The options of a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// Hosts whose `https://` requests are decrypted and cached instead of tunneled.
+    /// Hosts whose `https://` requests are decrypted and cached, instead of passed through a tunnel.
     pub hosts: HostRules,
-    /// Whether origins are never contacted. Stored responses are then served even if stale, unless their origin forbids
+    /// Whether the session never contacts origins. Stale responses are then served too, unless their origin forbids
     /// that.
     pub offline: bool,
-    /// Caching rules for the session's clients, which apply after those of the configuration.
+    /// Caching rules for the session's clients. The rules of the configuration take precedence.
     pub rules: Rules,
-    /// The process of the session's owner. While a process that it started runs as another user, that user's processes
-    /// may use the session, such as `apt`, which downloads as a user of its own. Default none: only this program's user
-    /// and root may use it.
+    /// The process of the session's owner. While any of its descendants runs as another user, that user may use the
+    /// session.
+    ///
+    /// `apt`, for example, downloads as a user of its own. Default none: only this program's user and root may use the
+    /// session.
     pub owner_process: Option<u32>,
 }
 
-/// A session. When it is dropped, its listener closes; open connections finish their exchanges.
+/// An open session. Dropping it closes its listener; open connections finish their exchanges.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) state: Arc<SessionState>,
     pub(crate) address: SocketAddr,
-    /// Dropped with the session, which ends accepting.
+    /// Closes the session's listener when it is dropped.
     pub(crate) _open: watch::Sender<()>,
 }
 
-/// The metrics of a session.
+/// Counters of a session, and lists of what may need the owner's attention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
-    /// Requests answered, and tunnels.
+    /// Number of requests that were answered, including CONNECT.
     pub requests: u64,
-    /// Requests that the cache answered.
+    /// Number of requests that the cache answered.
     pub hits: u64,
-    /// Bytes of bodies and tunnels.
+    /// Bytes of bodies and tunnels that were sent to clients.
     pub sent_bytes: u64,
-    /// Bytes of bodies from the cache.
+    /// Bytes of bodies that were sent from the cache.
     pub hit_bytes: u64,
-    /// Tunnels that bypassed the cache although their hosts are listed for interception.
+    /// Number of tunnels that were not decrypted although their hosts are listed for interception.
     pub bypassed_count: u64,
-    /// Targets of these tunnels, as `host:port`, with the reasons. The list has a limit.
+    /// Targets of the tunnels that were not decrypted, as `host:port`, each with the reason. At most 50.
     pub bypassed: Vec<(String, BypassReason)>,
-    /// Requests without a response, because origins must not be contacted.
+    /// Number of requests that failed because origins must not be contacted.
     pub missing_count: u64,
-    /// The URLs of these requests, with the method unless it is GET. The list has a limit.
+    /// URLs of the requests that failed because origins must not be contacted, with methods other than GET. At most 50.
     pub missing: Vec<String>,
-    /// Requests and tunnels whose targets the rules for targets refuse.
+    /// Number of requests and tunnels that the rules for targets refused.
     pub denied_count: u64,
-    /// The targets of these requests, each with the reason and the setting that allows it. The list has a limit.
+    /// Refused targets, each with the reason and the setting that would permit it. At most 50.
     pub denied: Vec<(String, String)>,
 }
 
-/// A session, as its clients' connections use it.
+/// The state of a session that its clients' connections use.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
@@ -87,7 +89,7 @@ pub(crate) struct SessionState {
     notes: Mutex<SessionNotes>,
 }
 
-/// The lists of a session, each without duplicates and with a limit.
+/// The lists of a session, without duplicates. Each has at most [`NOTE_COUNT_MAX`] members.
 #[derive(Debug, Default)]
 struct SessionNotes {
     bypassed_count: u64,
@@ -107,17 +109,17 @@ struct SessionFigures {
 }
 
 impl Session {
-    /// Returns the address of the session's HTTP proxy.
+    /// Returns the address of the session's listener, which is an HTTP proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the certificate of the session's CA in PEM. Its clients must trust it.
+    /// Returns the certificate of the session's CA in PEM. The session's clients must trust it.
     pub fn certificate_pem(&self) -> &str {
         self.state.interceptor.certificate_pem()
     }
 
-    /// Returns the metrics since the session was opened.
+    /// Returns the session's counters and lists since it was opened.
     pub fn stats(&self) -> SessionStats {
         let SessionFigures { requests, hits, sent_bytes, hit_bytes } = &self.state.figures;
         let notes = self.state.notes();
@@ -137,7 +139,7 @@ impl Session {
 }
 
 impl SessionState {
-    /// Creates a session whose other options are applied already.
+    /// Creates the state of a session.
     pub(crate) fn new(interceptor: Arc<Interceptor>, options: SessionOptions) -> Self {
         let SessionOptions { hosts: _, offline, rules, owner_process } = options;
         Self {
@@ -150,8 +152,10 @@ impl SessionState {
         }
     }
 
-    /// Returns whether a program may use the session: one of this program's user, of root, or of a user as whom the
-    /// owner runs something. A program whose user is unknown may not.
+    /// Returns whether the program at the other end of a loopback connection may use the session.
+    ///
+    /// It may if it runs as this program's user, as root, or as a user as whom a descendant of the owner runs. `None`
+    /// is an unknown program, which may not.
     pub(crate) async fn admits(&self, client: Option<NearEnds>) -> bool {
         let Some(user) = client.and_then(NearEnds::user) else { return false };
         if peer_user::is_own_or_root(user) {
@@ -162,13 +166,13 @@ impl SessionState {
         found.unwrap_or(false)
     }
 
-    /// Counts an exchange.
+    /// Counts an exchange with one of the session's clients.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.figures.requests.fetch_add(1, Relaxed);
         self.figures.hits.fetch_add(outcome.is_hit().into(), Relaxed);
     }
 
-    /// Counts a sent response.
+    /// Counts the bytes of a response that was sent to one of the session's clients.
     pub(crate) fn count_sent(&self, outcome: Outcome, bytes: u64) {
         self.figures.sent_bytes.fetch_add(bytes, Relaxed);
         if outcome.is_hit() {
@@ -176,7 +180,7 @@ impl SessionState {
         }
     }
 
-    /// Records a tunnel that bypasses the cache although its host is listed for interception.
+    /// Records a tunnel that is not decrypted although its host is listed for interception.
     pub(crate) fn note_bypass(&self, target: &str, why: BypassReason) {
         let mut notes = self.notes();
         notes.bypassed_count += 1;
@@ -186,7 +190,7 @@ impl SessionState {
         }
     }
 
-    /// Records a request without a response, because origins must not be contacted.
+    /// Records a request that failed because origins must not be contacted.
     pub(crate) fn note_missing(&self, what: String) {
         let mut notes = self.notes();
         notes.missing_count += 1;
@@ -195,7 +199,7 @@ impl SessionState {
         }
     }
 
-    /// Records a failure if the rules for targets are its reason.
+    /// Records the failure if the rules for targets caused it.
     pub(crate) fn note_failure(&self, failure: &Failure) {
         let Failure::TargetDenied { host, address, why } = failure else { return };
         let reason = format!("{address}, {why}{}", permission(*address, why));
@@ -212,6 +216,6 @@ impl SessionState {
     }
 }
 
-/// Most notes in each list of a session, and longest note. Together the notes fit in one message of a control socket.
+/// Maximum members of each list of a session. Together with the maximum length, it makes all lists fit in one message.
 const NOTE_COUNT_MAX: usize = 50;
 const NOTE_BYTES_MAX: usize = 400;

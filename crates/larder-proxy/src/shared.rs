@@ -36,37 +36,37 @@ use crate::{
     siblings::Siblings,
 };
 
-/// The state that all workers share.
+/// The state that all workers share under one configuration.
 pub(crate) struct ProxyState {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Arc<SiteRoutes>,
-    /// The places of packages' listings.
+    /// Finds the listings of packages, which contain the digests of files.
     pub(crate) listings: Arc<ListingTable>,
     pub(crate) mirrors: MirrorTable,
     pub(crate) build_caches: BuildCacheTable,
     pub(crate) cache: Arc<CacheShared>,
-    /// The policies of all sites.
+    /// The general policy, and those of sites.
     pub(crate) policies: PolicyTable,
-    /// Whether responses of any site are encoded for clients.
+    /// Whether any site compresses responses for clients.
     pub(crate) compresses: bool,
     pub(crate) origins: Arc<OriginsShared>,
-    /// The certificates for TLS connections of clients.
+    /// The certificates for listeners with TLS. `None` if there are none.
     pub(crate) certificates: Option<Arc<CertificateSet>>,
-    /// Performs TLS handshakes with clients, if any listener uses TLS.
+    /// Performs TLS handshakes with clients. `None` if no listener uses TLS.
     pub(crate) acceptor: Option<TlsAcceptor>,
-    /// The interceptor of tunnels, if interception is on.
+    /// Decides which tunnels are decrypted. `None` without interception.
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<ResponseMarkers>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
-    /// The users of the forward proxy, if it requires credentials.
+    /// The users of the forward proxy. `None` if it requires no credentials.
     pub(crate) passwords: Option<Arc<PasswordList>>,
-    /// The tokens for the admin listener, if it requires any.
+    /// The tokens for the admin listener. `None` if it requires none.
     pub(crate) admin_tokens: Option<AdminTokens>,
-    /// The other nodes of the fleet, if there are any.
+    /// The fleet's nodes, for reading their purges. `None` without a fleet.
     pub(crate) fleet: Option<Arc<FleetLink>>,
-    /// The same nodes, if they share their entries.
+    /// The fleet's nodes, for sharing entries. `None` if they do not share them.
     pub(crate) siblings: Option<Arc<Siblings>>,
-    /// The rate limits for responses to clients.
+    /// The rate limits for responses to clients, with their buckets.
     pub(crate) delays: DelayTable,
     pub(crate) survivors: Arc<Survivors>,
 }
@@ -79,7 +79,7 @@ impl Deref for ProxyState {
     }
 }
 
-/// A reference to the current configuration's state, for holders that outlive it.
+/// A weak reference to the state under the current configuration, for holders that may outlive the proxy.
 pub(crate) struct InForce(Mutex<Weak<ProxyState>>);
 
 impl InForce {
@@ -87,32 +87,32 @@ impl InForce {
         Self(Mutex::new(Arc::downgrade(shared)))
     }
 
-    /// Returns the current state. `None` once the proxy has stopped.
+    /// Returns the state under the current configuration. `None` once the proxy has stopped.
     pub(crate) fn get(&self) -> Option<Arc<ProxyState>> {
         self.0.lock().ignore_poison().upgrade()
     }
 
-    /// Replaces the current state.
+    /// Sets the state under the current configuration, after a reload.
     pub(crate) fn set(&self, shared: &Arc<ProxyState>) {
         *self.0.lock().ignore_poison() = Arc::downgrade(shared);
     }
 }
 
-/// Counts of limited resources, which persist across configurations, and whether the proxy is about to stop.
+/// Counts of limited resources, which survive reloads, and whether the proxy is about to stop.
 #[derive(Default)]
 pub(crate) struct BoundedCounts {
-    /// Open client connections.
+    /// Number of open client connections.
     pub(crate) connections: AtomicUsize,
-    /// Requests that wait for a response.
+    /// Number of requests that wait for a response.
     pub(crate) waiting: AtomicUsize,
-    /// Connections by client address, if they are limited.
+    /// Number of connections by client address, if they are limited.
     pub(crate) client_connections: Arc<AddressCounts>,
-    /// Requests by client address, if they are limited.
+    /// Number of requests by client address, if they are limited.
     pub(crate) client_requests: Arc<AddressCounts>,
-    /// Whether the listeners are about to close.
+    /// Whether the listeners are about to close, so that health checks are answered with 503.
     pub(crate) is_draining: AtomicBool,
-    /// The memory limit of the process now, in bytes; 0 if it has none.
+    /// The current memory limit of the process in bytes, or 0 if it has none.
     pub(crate) memory_bytes: AtomicU64,
-    /// The number of times that this limit fell because memory was short.
+    /// Number of times that the memory limit was lowered because memory was short.
     pub(crate) memory_yields: AtomicU64,
 }

@@ -1,5 +1,5 @@
-//! The other nodes of the fleet as siblings: the node that owns a key is contacted before the origin, so that the fleet
-//! as a whole fetches and stores each resource once.
+//! The other nodes of the fleet as siblings: a request first goes to the node that owns its key, and only then to the
+//! origin. So the fleet as a whole fetches and stores each resource once.
 //!
 //! Owns: which nodes are probed, and which resources were changed. `members` has the nodes and the owner of each key,
 //! `message` the fields of the requests, and `fetcher::sibling` sends them. Invariant: an excluded node owns nothing
@@ -40,34 +40,34 @@ use crate::{
     origin::{checks, origins::OriginRouter},
 };
 
-/// The nodes of the fleet, if they share their entries.
+/// The nodes of a fleet that share their entries, as this node sees them.
 pub(crate) struct Siblings {
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
-    /// The digest of the list of nodes and the rules for keys, in which all nodes must agree.
+    /// The digest of the list of nodes and of the key rules, which must be the same on all nodes.
     rules: Box<str>,
     pub(crate) differences: PeerDifferences,
-    /// The nodes; `None` until the name of the fleet is resolved.
+    /// The nodes. `None` until the name of the fleet was first resolved.
     members: RwLock<Option<Arc<SiblingMembers>>>,
-    /// The name whose addresses are the nodes, in place of a list.
+    /// The host name whose addresses are the nodes. `None` if the configuration lists the nodes.
     dns: Option<FleetName>,
-    /// Whether the nodes connect with certificates.
+    /// Whether connections between nodes use TLS with certificates.
     pub(crate) uses_tls: bool,
-    /// The addresses on which this node listens.
+    /// The addresses on which this node listens, by which it finds itself among the nodes.
     own_addresses: Vec<SocketAddr>,
-    /// The name of the fleet's shared log of purges, if it has one.
+    /// The name of the fleet's shared log of purges. `None` if there is none.
     shared_log: Option<String>,
-    /// The path of probes, if nodes answer health checks.
+    /// The path of health checks, by which excluded nodes are probed. `None` if there are no health checks.
     ready_path: Option<String>,
-    /// Time in which a sibling must send its first interim response.
+    /// Maximum time until another node's first interim response, which shows that it works on the request.
     pub(crate) patience: Duration,
     pub(crate) pieces: Pieces,
-    /// Resources that clients changed through this node and that others store.
+    /// Resources that clients changed through this node, and whose stored responses other nodes must still drop.
     changed: ChangedResources,
 }
 
 impl Siblings {
-    /// Creates the siblings of a configuration, if its nodes share their entries.
+    /// Creates the siblings for a configuration. `None` if the nodes of its fleet do not share entries.
     pub(crate) fn new(
         fleet: &Fleet,
         own_name: &Arc<str>,
@@ -99,37 +99,41 @@ impl Siblings {
         }))
     }
 
-    /// Returns the node to contact for a piece of the resource with this key, or `None` if it is this node.
+    /// Returns the node that owns a piece of the resource with this key. `None` if this node does.
     pub(crate) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         self.members()?.owner(key, piece)
     }
 
-    /// Returns whether the nodes divide a body of `len` bytes of the resource with this key, if its origin sends parts.
+    /// Returns whether the nodes divide a body of `len` bytes into pieces, for the resource with this key.
+    ///
+    /// That also requires that the origin answers range requests.
     pub(crate) fn divide(&self, key: &[u8], len: u64) -> bool {
         self.pieces.divide(key, len) && self.members().is_some_and(|members| members.has_others())
     }
 
-    /// Notes that a node answered a request of this one.
+    /// Records that a node answered a request of this one.
     pub(crate) fn note_answer(&self, node: &SiblingNode) {
         node.note(SiblingOutcome::Answered);
         self.differences.settle(&node.name);
     }
 
-    /// Notes that a node refuses requests of this one, which does without it for a while.
+    /// Records that a node refuses requests of this one, because their clocks or rules differ. It is not used for a
+    /// while.
     pub(crate) fn note_difference(&self, node: &SiblingNode, difference: PeerDifference) {
         node.note(SiblingOutcome::Differs);
         self.differences.note(&node.name, difference);
     }
 
-    /// Notes that a client changed the resource with this key, so that its owner must drop its stored responses.
+    /// Records that a client changed the resource with this key, so that its owner must drop its stored responses.
     pub(crate) fn note_change(&self, key: &[u8]) {
         if self.members().is_some_and(|members| members.home(key).is_some()) {
             self.changed.note(key);
         }
     }
 
-    /// Notes that a node has dropped its stored responses of a changed resource. If that node is a substitute for the
-    /// owner, the owner must still drop its own.
+    /// Records that a node has dropped its stored responses of a changed resource.
+    ///
+    /// If that node only replaces an excluded owner, the owner must still drop its own.
     fn settle_change(&self, key: &[u8], node: &str) {
         let members = self.members();
         let home = members.as_ref().and_then(|members| members.home(key));
@@ -138,7 +142,7 @@ impl Siblings {
         }
     }
 
-    /// Returns whether this is the address of a node. The addresses of nodes that are listed by name are not known.
+    /// Returns whether an address is that of another node. Nodes that are configured by name have no known address.
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
         let is_at = |node: &Arc<SiblingNode>| node.origin.host.parse::<IpAddr>().is_ok_and(|own| own == ip);
         self.members().is_some_and(|members| members.others().any(is_at))
@@ -153,8 +157,9 @@ impl Siblings {
     }
 }
 
-/// Returns the digest of a configuration's list of nodes and rules for keys. Nodes that differ in it would look for an
-/// entry at different nodes, or under different keys.
+/// Returns the digest of a configuration's nodes and key rules.
+///
+/// Nodes with different digests would look for an entry at different nodes or under different keys.
 pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
     let mut nodes: Vec<String> =
         config.fleet.nodes.iter().map(|node| format!("{}={}:{}", node.name, node.host, node.port)).collect();
@@ -165,14 +170,14 @@ pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
     short_digest(format!("{nodes:?} {dns:?} {pieces:?} {:?}", config.policy.cache.http.key_rules).as_bytes())
 }
 
-/// Starts the tasks that look after the siblings.
+/// Starts the tasks that greet and probe the other nodes, and resolve the name of the fleet.
 pub(crate) fn look_after(siblings: &Arc<Siblings>, origins: &Arc<OriginRouter>, tasks: &mut JoinSet<()>) {
     tasks.spawn(greet_all(Arc::clone(siblings), Arc::clone(origins)));
     tasks.spawn(probe_all(Arc::clone(siblings), Arc::clone(origins)));
     tasks.spawn(members::follow_name(Arc::clone(siblings), Arc::clone(origins)));
 }
 
-/// Greets every other node once. A node that is not running now greets this one when it starts.
+/// Greets every other node once. A node that is not running greets this one when it starts.
 async fn greet_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let members = loop {
         match siblings.members() {
@@ -187,8 +192,9 @@ async fn greet_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     while greetings.join_next().await.is_some() {}
 }
 
-/// Asks a node whether its clock and rules agree with this node's, so that both log a difference at the start, and not
-/// at the first request of a client.
+/// Asks a node whether its clock and rules agree with this node's.
+///
+/// So both nodes log a difference at the start, and not only when a client's request is first affected.
 async fn greet(siblings: Arc<Siblings>, origins: Arc<OriginRouter>, sibling: Arc<SiblingNode>) {
     let Some(words) = PeerWords::of_greeting() else { return };
     let target = Uri::from_static(PATH);
@@ -204,7 +210,7 @@ async fn greet(siblings: Arc<Siblings>, origins: Arc<OriginRouter>, sibling: Arc
     }
 }
 
-/// Probes the excluded nodes, for as long as the worker runs.
+/// Probes the excluded nodes at intervals, as long as the worker runs.
 async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -214,7 +220,8 @@ async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
         for sibling in members.others().filter(|sibling| sibling.may_be_probed()) {
             let is_back = match &siblings.ready_path {
                 Some(path) => checks::is_well(&origins, &sibling.origin, path).await,
-                // Without health checks, the next request is the probe.
+                // Without health checks there is no probe, so the node is used again and its next request shows whether
+                // it works.
                 None => true,
             };
             if is_back {

@@ -13,20 +13,20 @@ use crate::{
     outcome::{Outcome, OutcomeKind},
 };
 
-/// The figures of sites, counted by one worker.
+/// Counters of one worker for each site that has a label.
 #[derive(Debug)]
 pub(crate) struct SiteFigures {
-    /// Hashes of site names in a table with linear probing. The label has the same index in another table.
+    /// Hashes of site names, in a table with linear probing. `labels` has the label at the same index.
     hashes: [AtomicU64; PLACE_COUNT],
     labels: [AtomicU64; PLACE_COUNT],
-    /// Counts by label. The last label stands for all other sites.
+    /// The counters of each label. The last label is for all sites without their own.
     counts: CounterRow<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
 }
 
-/// The figures of one site.
+/// The sums of one site's counters over all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SiteSums {
-    /// Exchanges, by kind.
+    /// Number of exchanges by kind of outcome.
     pub(crate) kinds: [u64; OutcomeKind::ALL.len()],
     pub(crate) client_bytes: u64,
     pub(crate) hit_bytes: u64,
@@ -43,7 +43,7 @@ impl SiteFigures {
         }
     }
 
-    /// Assigns a label to the site whose name has this hash. Only one thread may call this at a time.
+    /// Gives a label to the site whose name has this hash. Only one thread may call this at a time.
     pub(crate) fn assign(&self, hash: u64, label: usize) {
         assert!(label < LABEL_COUNT_MAX, "the number of labels has a limit");
         let free =
@@ -60,7 +60,7 @@ impl SiteFigures {
         sums.hit_bytes += counts[HIT_BYTES].value();
     }
 
-    /// Returns the label of the site with this hash.
+    /// Returns the label of the site with this hash, or [`OTHER_LABEL`].
     pub(crate) fn label(&self, hash: u64) -> u8 {
         for place in places(hash) {
             match self.hashes[place].load(Acquire) {
@@ -73,7 +73,7 @@ impl SiteFigures {
     }
 }
 
-/// Returns the possible slots of a hash, in the order of the search.
+/// Returns the indexes at which a hash may be, in the order of the search.
 fn places(hash: u64) -> impl Iterator<Item = usize> {
     let first = (hash >> 16) as usize;
     (0..PLACE_COUNT).map(move |step| (first + step) % PLACE_COUNT)
@@ -86,9 +86,9 @@ impl Default for SiteFigures {
     }
 }
 
-/// Most sites with a label.
+/// Maximum number of sites with a label of their own.
 pub(crate) const LABEL_COUNT_MAX: usize = 64;
-/// The label of all other sites.
+/// The label for all sites without their own.
 pub(crate) const OTHER_LABEL: usize = LABEL_COUNT_MAX;
 const PLACE_COUNT: usize = 2 * LABEL_COUNT_MAX;
 const CLIENT_BYTES: usize = OutcomeKind::ALL.len();

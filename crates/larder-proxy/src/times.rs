@@ -7,21 +7,21 @@ use std::{array, iter::Sum, time::Duration};
 
 use crate::metrics::{Counter, CounterRow};
 
-/// A histogram of durations, filled by one worker.
+/// A histogram of durations that one worker fills.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: CounterRow<{ BOUNDS_US.len() + 1 }>,
     sum_us: Counter,
 }
 
-/// The durations counted by one or several workers.
+/// A histogram of durations, of one worker or summed over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeCounts {
     counts: [u64; BOUNDS_US.len() + 1],
     sum_us: u64,
 }
 
-/// A duration with its bucket.
+/// A duration in microseconds, and the index of its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeBucket {
     micros: u64,
@@ -65,26 +65,26 @@ impl TimeCounts {
         self.counts.iter().sum()
     }
 
-    /// Returns the sum of all durations in seconds.
+    /// Returns the sum of all durations, in seconds.
     pub(crate) fn sum_s(&self) -> f64 {
         self.sum_us as f64 / MICROS
     }
 
-    /// Returns the buckets. Each has its upper bound in seconds (infinite for the last), and the number of durations
-    /// above the previous bound and up to this one.
+    /// Returns the upper bound of each bucket in seconds, and the number of durations in the bucket.
+    ///
+    /// The last bound is infinity.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|bound| *bound as f64 / MICROS).chain([f64::INFINITY]);
         bounds.zip(self.counts)
     }
 
-    /// Returns the difference to an earlier count.
+    /// Returns the durations that were counted since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let counts = array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
         Self { counts, sum_us: self.sum_us.saturating_sub(before.sum_us) }
     }
 
-    /// Returns the quantile `share` in seconds, interpolated linearly between two bounds, or `None` if there are no
-    /// durations.
+    /// Returns the quantile `share` (from 0 to 1) in seconds, interpolated within a bucket. `None` without durations.
     pub(crate) fn quantile_s(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
         let mut below = 0.0;
@@ -102,7 +102,7 @@ impl TimeCounts {
 }
 
 const MICROS: f64 = 1e6;
-/// Upper bounds in microseconds, from the duration of a hit in memory to durations for which no client waits.
+/// Upper bounds of the buckets in microseconds, from a hit in memory to a time that no client waits.
 const BOUNDS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 60_000_000,

@@ -9,10 +9,10 @@ pub(crate) use rustls::crypto::aws_lc_rs::{Ticketer, cipher_suite, default_provi
 #[cfg(not(feature = "aws-lc"))]
 pub(crate) use rustls::crypto::ring::{Ticketer, cipher_suite, default_provider};
 
-/// Gives the provider to libraries that take the process' one: those of object stores and of shared logs.
+/// Makes the provider the process' default, which the libraries for object stores and shared logs use.
 #[cfg(any(feature = "log-nats", feature = "log-redis", feature = "tier-s3"))]
 pub(crate) fn install() {
-    // An error means that there is one already.
+    // An error means that a default is already set.
     let _ = default_provider().install_default();
 }
 

@@ -16,17 +16,19 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, header};
 use ring::digest::{SHA256, digest};
 
-/// The tokens of a file, and their roles.
+/// The tokens of a file, as digests, and the role of each.
 pub(crate) struct TokenRoles<R> {
     roles: HashMap<Vec<u8>, R>,
 }
 
 impl<R: Copy> TokenRoles<R> {
-    /// Reads a file with a role and a token on each line, such as `read 3f9a...`. Empty lines and lines that begin with
-    /// `#` are ignored. `roles` has the words for the roles, and `what` names the file in errors.
+    /// Reads a file with a role and a token on each line, such as `read 3f9a...`.
+    ///
+    /// Empty lines and lines that begin with `#` are ignored. `roles` are the words for the roles, and `what` names the
+    /// file in errors.
     ///
     /// # Errors
-    /// The error names the bad line and the reason, but shows no token.
+    /// The error names the invalid line and the reason, but shows no token.
     pub(crate) fn load(path: &Path, what: &str, roles: &[(&str, R)]) -> Result<Self, String> {
         let name = path.display();
         let text = read_own(path).map_err(|error| format!("{what} {name}: {error}"))?;
@@ -55,8 +57,10 @@ impl<R: Copy> TokenRoles<R> {
         if roles.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self { roles }) }
     }
 
-    /// Returns the role of a request's token. The token is a bearer token or, for browsers and clients that know only
-    /// Basic credentials, the password of any user.
+    /// Returns the role of a request's token. `None` if it has no token, or an unknown one.
+    ///
+    /// The token is a bearer token or, for browsers and clients that support only Basic credentials, the password of
+    /// any user.
     pub(crate) fn role_of(&self, fields: &HeaderMap) -> Option<R> {
         let (scheme, said) = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         let said = said.trim();
@@ -93,11 +97,12 @@ pub(crate) fn read_own(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Reads a secret from a file that only its owner may read. White space around it is ignored. `what` names the file in
-/// errors, which do not show the secret.
+/// Reads a secret from a file that only its owner may read. White space around the secret is ignored.
+///
+/// `what` names the file in errors, which do not show the secret.
 ///
 /// # Errors
-/// The file is unusable, with the reason.
+/// The file cannot be used; the error says why.
 pub(crate) fn read_secret(path: &Path, what: &str) -> Result<String, String> {
     let name = path.display();
     let text = read_own(path).map_err(|error| format!("{what} {name}: {error}"))?;
@@ -109,7 +114,7 @@ pub(crate) fn read_secret(path: &Path, what: &str) -> Result<String, String> {
     Ok(secret.to_owned())
 }
 
-/// Permissions of the file's group and of all others.
+/// Permission bits of the file's group and of all other users.
 const OTHERS: u32 = 0o077;
 const TOKEN_LEN_MIN: usize = 16;
 

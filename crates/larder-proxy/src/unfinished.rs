@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_cache::http::late_commits::LateCommits;
 use tokio::sync::Notify;
 
-/// The unfinished work of one worker.
+/// The work of one worker that a stop waits for.
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     pub(crate) late_commits: Arc<LateCommits>,
@@ -14,12 +14,13 @@ pub(crate) struct UnfinishedWork {
 }
 
 impl UnfinishedWork {
-    /// Records that a connection has ended.
+    /// Records that a connection has ended, for a stop that waits.
     pub(crate) fn note_ended(&self) {
         self.connection_ended.notify_one();
     }
 
-    /// Waits until there is neither a connection nor a late commit. `has_connections` returns whether one is open.
+    /// Waits until no connection is open and no response is still being stored. `has_connections` returns whether one
+    /// is open.
     pub(crate) async fn all_ended(&self, has_connections: impl Fn() -> bool) {
         while has_connections() || self.late_commits.are_any() {
             self.late_commits.all_ended().await;

@@ -1,10 +1,10 @@
 //! Coarse deadlines for connections: one list per worker, scanned once a second.
 //!
 //! Owns: the worker's tick count and the list of watched connections. The owner of a connection arms and disarms its
-//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. So does
-//! the one that is missed least when there is no room for another. Cost: arming is two plain stores. There are no
-//! timers, so a request that meets its deadlines costs nothing more. (The HTTP library's own timer for heads costs 0.6
-//! us per request.)
+//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. The same
+//! happens to the connection that is missed least when there is no room for a new one. Cost: arming is two plain
+//! stores. There are no timers, so a request that meets its deadlines costs nothing more. (The HTTP library's own timer
+//! for heads costs 0.6 us per request.)
 
 use larder_device::IgnorePoison;
 use std::{
@@ -23,53 +23,53 @@ use slab::Slab;
 
 use crate::client::handed::ClientConnection;
 
-/// The deadlines of one worker.
+/// The deadlines of one worker's connections.
 #[derive(Default)]
 pub(crate) struct WorkerDeadlines {
-    /// Seconds since the worker started.
+    /// Number of seconds since the worker started.
     tick: AtomicU32,
-    /// Whether another proxy is about to take over.
+    /// Whether each response must be the last of its connection, because a successor is about to take over.
     says_goodbye: AtomicBool,
-    /// Whether connections can be handed over to that proxy.
+    /// Whether a successor accepts connections that are handed over.
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
-    /// The start of the next search for a connection to close.
+    /// The index at which the next search for a connection to close begins.
     search_from: AtomicUsize,
 }
 
-/// The deadline of one connection.
+/// The deadline, phase and order of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
-    /// When the deadline was last set: the last progress of the connection.
+    /// The tick at which the deadline was last set, which is the connection's last progress.
     moved_tick: AtomicU32,
     phase: AtomicU8,
     order: AtomicU8,
     waker: Mutex<Option<Waker>>,
 }
 
-/// The phase of a connection.
+/// The activity of a connection. It decides whether the connection may be closed to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// No client's connection, or one that carries other bytes than HTTP.
+    /// The connection is never closed to make room: it leads to an origin, or carries bytes other than HTTP.
     Other,
-    /// Waiting for a request.
+    /// The client's connection waits for a request.
     Idle,
-    /// A request's head is arriving.
+    /// The head of a request is arriving.
     Head,
-    /// A request is being answered, whose response has not begun.
+    /// A request is being answered, and its response has not begun.
     Busy,
     /// A response is being sent.
     Sending,
 }
 
-/// An order to a watched connection.
+/// The action that a watched connection must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchOrder {
-    /// Continue.
+    /// Continue as usual.
     Run,
-    /// Finish the current exchange, then move to the other process, or close if that is impossible.
+    /// Finish the current exchange, then move to the successor, or close if that is impossible.
     ///
     /// A connection that was opened during the handover and cannot move may send its first request.
     Leave,
@@ -79,7 +79,7 @@ pub(crate) enum WatchOrder {
     Expire,
 }
 
-/// Keeps a connection on its worker's list.
+/// A connection's entry in its worker's list. The entry is removed when this is dropped.
 pub(crate) struct WatchedConnection {
     watch: Arc<ConnectionDeadline>,
     index: usize,
@@ -100,7 +100,7 @@ impl WorkerDeadlines {
         WatchedConnection { watch, index, watches: Arc::clone(self) }
     }
 
-    /// Counts one second and wakes every connection whose deadline has passed.
+    /// Advances the tick by one second, and wakes every connection whose deadline has passed.
     pub(crate) fn advance(&self) {
         let tick = self.tick.load(Relaxed).saturating_add(1).min(PAUSED - 1);
         self.tick.store(tick, Relaxed);
@@ -111,11 +111,12 @@ impl WorkerDeadlines {
         }
     }
 
-    /// Closes a client's connection, because there is no room for another: the one that has waited longest for a
-    /// request. If there is none, one whose client has long taken nothing of its response. Returns whether there was
-    /// one.
+    /// Closes the client connection that is missed least, to make room for a new one. Returns false if there is no
+    /// candidate.
     ///
-    /// Looks at some of the connections only, in turn, so that a flood of new ones costs little each.
+    /// The candidate is the connection that has waited longest for a request. If no connection waits for one, it is one
+    /// whose client has long accepted nothing of its response. Each call compares only some of the connections, in
+    /// turn, so that a flood of new ones costs little.
     pub(crate) fn close_stillest(&self) -> bool {
         let watched = self.lock();
         let tick = self.tick();
@@ -130,35 +131,35 @@ impl WorkerDeadlines {
         stillest.map(|(_, watch)| watch.give(WatchOrder::Expire)).is_some()
     }
 
-    /// Sends `order` to every connection on the list.
+    /// Gives `order` to every connection on the list.
     pub(crate) fn give_all(&self, order: WatchOrder) {
         for (_, watch) in self.lock().iter() {
             watch.give(order);
         }
     }
 
-    /// Starts or stops making every response the last of its connection.
+    /// Starts or stops making each response the last of its connection.
     pub(crate) fn say_goodbye(&self, says: bool) {
         self.says_goodbye.store(says, Relaxed);
     }
 
-    /// Returns whether every response is to be the last of its connection.
+    /// Returns whether each response must be the last of its connection.
     pub(crate) fn says_goodbye(&self) -> bool {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets the proxy that receives idle connections when they must leave.
+    /// Sets the receiver of idle connections that must leave. `None`: there is no successor.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().ignore_poison() = successor;
     }
 
-    /// Returns whether another proxy is ready for connections without a request.
+    /// Returns whether a successor accepts connections without a request.
     pub(crate) fn has_successor(&self) -> bool {
         self.has_successor.load(Relaxed)
     }
 
-    /// Hands a connection over to the other proxy. If that proxy is gone, the connection closes.
+    /// Hands a connection over to the successor. If that is gone, the connection closes.
     pub(crate) fn hand_over(&self, connection: ClientConnection) {
         let successor = self.successor.lock().ignore_poison();
         let _ = successor.as_ref().map(|successor| successor.send(connection));
@@ -175,7 +176,7 @@ impl WorkerDeadlines {
 }
 
 impl WatchedConnection {
-    /// Sets the deadline `after` from now. It expires up to a second late, never early.
+    /// Sets the connection's deadline to `after` from now. It expires up to a second late, never early.
     pub(crate) fn arm(&self, after: Duration) {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
         let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
@@ -183,12 +184,12 @@ impl WatchedConnection {
         self.watch.moved_tick.store(self.watches.tick(), Relaxed);
     }
 
-    /// Returns the phase of the connection.
+    /// Returns what the connection is doing.
     pub(crate) fn phase(&self) -> ConnectionPhase {
         self.watch.phase()
     }
 
-    /// Sets the phase of the connection.
+    /// Sets what the connection is doing.
     pub(crate) fn enter(&self, phase: ConnectionPhase) {
         self.watch.phase.store(phase as u8, Relaxed);
     }
@@ -198,33 +199,33 @@ impl WatchedConnection {
         self.watch.deadline_tick.store(NEVER, Relaxed);
     }
 
-    /// Returns whether there is a deadline, running or paused.
+    /// Returns whether there is a deadline. It may be paused.
     pub(crate) fn is_armed(&self) -> bool {
         self.watch.deadline_tick.load(Relaxed) != NEVER
     }
 
-    /// Moves a running deadline to `after` from now.
+    /// Moves the deadline to `after` from now, if it is running.
     pub(crate) fn put_off(&self, after: Duration) {
         if !matches!(self.watch.deadline_tick.load(Relaxed), NEVER | PAUSED) {
             self.arm(after);
         }
     }
 
-    /// Pauses a running deadline.
+    /// Pauses the deadline, if there is one.
     pub(crate) fn pause(&self) {
         if self.is_armed() {
             self.watch.deadline_tick.store(PAUSED, Relaxed);
         }
     }
 
-    /// Restarts an existing deadline, `after` from now.
+    /// Restarts the deadline at `after` from now, if there is one.
     pub(crate) fn resume(&self, after: Duration) {
         if self.is_armed() {
             self.arm(after);
         }
     }
 
-    /// Returns the order for the connection.
+    /// Returns what the connection must do.
     pub(crate) fn order(&self) -> WatchOrder {
         match self.watch.order.load(Relaxed) {
             order if order == WatchOrder::Run as u8 => WatchOrder::Run,
@@ -239,23 +240,22 @@ impl WatchedConnection {
         self.watch.give(WatchOrder::Expire);
     }
 
-    /// Withdraws the order to close until the next deadline.
+    /// Replaces the order to close by [`WatchOrder::Drain`], until the next deadline passes.
     pub(crate) fn pardon(&self) {
         self.watch.order.store(WatchOrder::Drain as u8, Relaxed);
     }
 
-    /// Wakes the task.
+    /// Wakes the connection's task.
     pub(crate) fn wake(&self) {
         self.watch.wake();
     }
 
-    /// Forgets the task, so that the memory of one that has ended is not kept.
+    /// Removes the reference to the connection's task, so that the memory of an ended task is freed.
     pub(crate) fn forget_task(&self) {
         *self.watch.waker.lock().ignore_poison() = None;
     }
 
-    /// Registers the task to wake when an order arrives. Must be called at the task's first poll. A task's waker never
-    /// changes.
+    /// Registers the task to wake when an order arrives. Call it at the task's first poll; its waker never changes.
     pub(crate) fn remember(&self, context: &Context<'_>) {
         *self.watch.waker.lock().ignore_poison() = Some(context.waker().clone());
     }
@@ -267,7 +267,7 @@ impl Drop for WatchedConnection {
     }
 }
 
-/// A future that ends early with `None` when one of certain orders arrives.
+/// A future that ends early, with `None`, when one of some orders arrives for its connection.
 pub(crate) struct OrderWatch<'a, F> {
     inner: Pin<Box<F>>,
     watched: &'a WatchedConnection,
@@ -307,7 +307,7 @@ impl ConnectionDeadline {
         }
     }
 
-    /// Returns the place of the connection among those that may be closed for others: the least is closed first.
+    /// Returns the sort key by which connections are closed to make room, lowest first. `None` if this one must stay.
     fn rank(&self, tick: u32) -> Option<(bool, u32)> {
         let moved_tick = self.moved_tick.load(Relaxed);
         let is_sending = match self.phase() {
@@ -331,13 +331,13 @@ impl ConnectionDeadline {
     }
 }
 
-/// Most connections that are compared when one must be closed.
+/// Maximum number of connections that one search compares.
 const SEARCH_COUNT_MAX: usize = 256;
-/// Seconds without progress from which on a client that takes its response is closed for others.
+/// Number of seconds without progress after which a connection that sends a response may be closed to make room.
 const STILL_TICKS: u32 = 2;
-/// The tick of connections without a deadline.
+/// Value of `deadline_tick` without a deadline.
 const NEVER: u32 = u32::MAX;
-/// The tick of connections whose deadline is paused.
+/// Value of `deadline_tick` while the deadline is paused.
 const PAUSED: u32 = NEVER - 1;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// The state that the connections of one worker share under one configuration, for requests with one policy.
+/// The state that one worker's connections share under one configuration, for requests with one policy.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) policy: Arc<SitePolicy>,
@@ -46,27 +46,27 @@ pub(crate) struct Worker {
     pub(crate) cache: Arc<Cache>,
     pub(crate) http: Arc<HttpCache<OriginFetcher>>,
     thread: Arc<WorkerThread>,
-    /// Whether another configuration has replaced this one.
+    /// Whether a newer configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
     log_buffer: Arc<LineBuffer>,
-    /// This worker under the policies of sites, by index of the site. Empty if no site has its own.
+    /// This worker with the policy of each site, by the site's index. Empty if no site has its own policy.
     of_sites: Vec<Option<Arc<Self>>>,
 }
 
-/// The state of a worker that survives reloads.
+/// The state of a worker's thread, which survives reloads.
 pub(crate) struct WorkerThread {
     index: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) unfinished: Arc<UnfinishedWork>,
-    /// The queue of connections inside tunnels that are to be served.
+    /// Sends connections inside intercepted tunnels to the task that serves them.
     inside: UnboundedSender<TunneledConnection>,
-    /// The workers of all configurations that are still in use. The last one is current.
+    /// The workers of all configurations in use, the current one last.
     workers: Mutex<Vec<Weak<Worker>>>,
 }
 
 impl Worker {
-    /// Creates the worker for this configuration, which becomes the current one on its thread.
+    /// Creates the worker for a configuration, which becomes the current one on its thread.
     pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<ProxyState>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
         let general = &shared.policies.general;
@@ -116,13 +116,14 @@ impl Worker {
         worker
     }
 
-    /// Returns whether a site has a policy of its own.
+    /// Returns whether any site has its own policy.
     pub(crate) fn has_policies(&self) -> bool {
         !self.of_sites.is_empty()
     }
 
-    /// Returns this worker under the policy of a request for `uri`: that of the first site that matches. The
-    /// request's host is in `authority` if it is not in the URI.
+    /// Returns this worker with the policy of the first site that matches a request.
+    ///
+    /// `authority` is the request's host, if `uri` does not contain it.
     pub(crate) fn under_policy_of(
         self: &Arc<Self>,
         uri: &Uri,
@@ -137,22 +138,22 @@ impl Worker {
         site.and_then(|site| self.of_sites[site].as_ref()).unwrap_or(self)
     }
 
-    /// Returns the worker of the current configuration.
+    /// Returns the worker of the thread's current configuration.
     pub(crate) fn latest(self: &Arc<Self>) -> Arc<Self> {
         if !self.is_superseded.load(Acquire) {
             return Arc::clone(self);
         }
-        // On a thread that is stopping, the current one may already be dropped.
+        // While the thread is stopping, the current worker may be gone already.
         self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// Serves a connection inside a tunnel. It counts towards the limit on connections.
+    /// Serves a connection inside an intercepted tunnel. It counts as a client connection.
     pub(crate) fn serve_inside(&self, inside: TunneledConnection) {
-        // An error is ignored, because a worker that is stopping serves no new connections.
+        // Sending fails only while the worker is stopping, when no new connection is served.
         let _ = self.thread.inside.send(inside);
     }
 
-    /// Writes a line to the access log, if there is one.
+    /// Appends a line to the access log, if there is one.
     pub(crate) fn write_log_line(&self, line: &OpenLogLine, sent: SentResponse) {
         if let Some(log) = &self.shared.access_log {
             let dropped = self.log_buffer.push(log, &self.shared.config.log_format, line, sent);
@@ -160,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// Hands the buffered lines to the access log.
+    /// Passes the buffered lines to the access log's writer.
     pub(crate) fn flush_log(&self) {
         if let Some(log) = &self.shared.access_log {
             self.metrics.log_lines_dropped.add(self.log_buffer.flush(log));
@@ -168,11 +169,11 @@ impl Worker {
     }
 }
 
-/// The divisor of the memory limit for connections and exchanges. If they need more, the memory cache shrinks.
+/// The default memory for connections and exchanges is the memory limit divided by this number.
 pub const CONNECTIONS_SHARE: u64 = 16;
 impl Drop for Worker {
     fn drop(&mut self) {
-        // These include the lines of exchanges that were cut off by the stop.
+        // The last lines include those of exchanges that the stop cut off.
         if let Some(log) = &self.shared.access_log {
             self.log_buffer.flush_last(log);
         }
@@ -180,14 +181,14 @@ impl Drop for Worker {
 }
 
 impl WorkerThread {
-    /// Creates the state of the worker with this number. It has no configuration yet.
+    /// Creates the state of the thread with this index. It has no configuration yet.
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunneledConnection>) -> Self {
         let watches = Arc::default();
         let unfinished = Arc::default();
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
     }
 
-    /// Returns the worker of the current configuration. `None` if the thread is stopping.
+    /// Returns the worker of the current configuration. `None` while the thread is stopping.
     pub(crate) fn latest(&self) -> Option<Arc<Worker>> {
         self.workers().last().and_then(Weak::upgrade)
     }
@@ -211,17 +212,17 @@ impl WorkerThread {
     }
 }
 
-/// Counts a connection until it, or the tunnel that it became, ends.
+/// Counts a connection until it ends, including a tunnel that it became.
 pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
     counts: Arc<BoundedCounts>,
     place: ExchangePlace,
-    /// Set if connections are limited by address.
+    /// The connection's place in the limit for its client address. `None` without such a limit.
     of_client: Option<AddressCount>,
 }
 
 impl ConnectionPresence {
-    /// Counts a connection, or a task that outlives its connection.
+    /// Counts a connection, or a task that outlives one.
     pub(crate) fn of(worker: &Worker) -> Self {
         let thread = Arc::clone(&worker.thread);
         let counts = Arc::clone(&worker.shared.counts);
@@ -231,7 +232,9 @@ impl ConnectionPresence {
         Self { thread, counts, place, of_client: None }
     }
 
-    /// Returns what is lacking for this connection. `client` is its address, unless it may carry several clients.
+    /// Returns the limit that the connection exceeds, or `None`.
+    ///
+    /// `client` is its client's address. It is `None` if the connection may carry the requests of several clients.
     pub(crate) fn shortage(&mut self, limits: &Limits, client: Option<IpAddr>) -> Option<Shortage> {
         if let (Some(client), Some(count_max)) = (client, limits.client_connection_count_max) {
             self.of_client = self.counts.client_connections.take(client, count_max);

@@ -1,4 +1,4 @@
-//! The middleware: translates between reqwest's requests and those of the cache.
+//! The middleware, which translates between reqwest's requests and those of `larder-tower`.
 
 use crate::sync_body::SyncBody;
 use http::Extensions;
@@ -7,7 +7,18 @@ use larder_tower::{DoNotStore, HttpCache, Origin};
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
-/// Caches the responses of a client.
+/// A middleware for [`reqwest_middleware`] that caches the responses of a client.
+///
+/// ```no_run
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use larder_reqwest::{Cache, CacheMiddleware};
+/// use reqwest_middleware::ClientBuilder;
+///
+/// let cache = Cache::builder("/var/cache/example").disk("1GB").open()?;
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(CacheMiddleware::new(cache)).build();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CacheMiddleware {
     cache: HttpCache,
@@ -16,7 +27,8 @@ pub struct CacheMiddleware {
 impl CacheMiddleware {
     /// Creates a middleware with a private cache. `cache` must not be used for anything else.
     ///
-    /// Clients with different default credentials must not share a cache, see [`CacheMiddleware::from_http_cache`].
+    /// Clients with different default credentials must not share a cache. To let them, use
+    /// [`CacheMiddleware::from_http_cache`].
     pub fn new(cache: Cache) -> Self {
         Self::from_http_cache(HttpCache::private(cache))
     }
@@ -39,7 +51,7 @@ impl CacheMiddleware {
         Self { cache }
     }
 
-    /// Returns the HTTP cache.
+    /// Returns the HTTP cache, for example to remove stored responses.
     pub fn http_cache(&self) -> &HttpCache {
         &self.cache
     }
@@ -54,7 +66,7 @@ impl Middleware for CacheMiddleware {
         let response = self.cache.respond(request, &mut origin).await?;
         let url = origin.url;
         let (head, body) = response.into_parts();
-        // Only the builder can set the URL of a response.
+        // reqwest offers no other way than its builder extension to set the URL of a response.
         let with_url = http::Response::builder().url(url).body(()).expect("a response without fields");
         let mut response = http::Response::from_parts(head, Body::wrap(SyncBody::new(body)));
         response.extensions_mut().extend(with_url.into_parts().0.extensions);
@@ -62,11 +74,11 @@ impl Middleware for CacheMiddleware {
     }
 }
 
-/// The rest of the client's chain.
+/// Sends requests to the remaining middleware of the client, and then to the server.
 struct NextOrigin<'a> {
     extensions: &'a mut Extensions,
     next: Next<'a>,
-    /// The URL of the last request, and of its response once there is one.
+    /// The URL of the last request. Once there is a response, its URL, which differs after redirects.
     url: Url,
 }
 
@@ -82,7 +94,7 @@ impl Origin<Body> for NextOrigin<'_> {
         let is_redirected = without_fragment(response.url()) != requested;
         let mut response = http::Response::<Body>::from(response);
         if is_redirected {
-            // Its lifetime and validators are those of another resource.
+            // A redirect led to another resource. Its lifetime and validators must not be stored for the requested URL.
             response.extensions_mut().insert(DoNotStore);
         }
         Ok(response)

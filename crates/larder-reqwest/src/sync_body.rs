@@ -1,6 +1,6 @@
-//! A body that can be shared between threads, as reqwest requires of bodies.
+//! A wrapper that makes a body `Sync`, as reqwest requires of bodies.
 //!
-//! A body is read through a unique reference only, so the lock is never contended.
+//! A body is only read through a unique reference, so the lock is never contended.
 
 use http_body::{Body, Frame, SizeHint};
 use larder_cache::IgnorePoison;
@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A body behind a lock.
+/// A body behind a lock, so that it can be shared between threads.
 pub(crate) struct SyncBody<B> {
     body: Mutex<B>,
 }

@@ -1,4 +1,5 @@
-//! A GET or HEAD as the cache sees it, and the line to its client's task, which alone can ask the origin.
+//! A GET or HEAD request as the cache sees it, and its channel to the client's task, which alone can contact the
+//! origin.
 
 use crate::{origin_body::OriginBody, target::Target};
 use http::{HeaderMap, Method, response};
@@ -19,7 +20,7 @@ use tokio::sync::{
     oneshot,
 };
 
-/// A GET or HEAD.
+/// A client's GET or HEAD request, as the cache sees it.
 pub(crate) struct AskedResource {
     method: Method,
     target: Target,
@@ -28,7 +29,7 @@ pub(crate) struct AskedResource {
     line: UnboundedSender<OriginAsk>,
 }
 
-/// A request to the origin that the task of the client is to send.
+/// An order to the client's task: send a request to the origin, and return the response through `reply`.
 pub(crate) struct OriginAsk {
     pub(crate) edits: RequestEdits,
     pub(crate) reply: oneshot::Sender<OriginReply>,
@@ -37,19 +38,19 @@ pub(crate) struct OriginAsk {
 /// The origin's response, or the reason why there is none.
 pub(crate) type OriginReply = Result<(response::Parts, OriginBody), AskFailure>;
 
-/// The reasons for which the cache has no answer.
+/// The reason why the cache has no response for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskFailure {
     /// The request that began the fetch got an error from the origin.
     NoResponse,
     /// The fetch ended without an answer of the origin, because the client whose request began it has left.
     Abandoned,
-    /// The request demands a stored response, and none answers it.
+    /// The request has `only-if-cached`, and no stored response may be used for it (RFC 9111 5.2.1.7).
     OnlyIfCached,
 }
 
 impl AskedResource {
-    /// Returns a request, and the requests to the origin that are made for it.
+    /// Creates the cache's view of a request, and the receiver of the orders to contact the origin for it.
     pub(crate) fn new(method: Method, target: Target) -> (Self, UnboundedReceiver<OriginAsk>) {
         let (line, asks) = unbounded_channel();
         let directives = RequestDirectives::from_fields(&target.fields);
@@ -57,7 +58,7 @@ impl AskedResource {
         (Self { method, target, key, directives, line }, asks)
     }
 
-    /// Lets the task of the client ask the origin.
+    /// Orders the client's task to send its request to the origin with `edits`, and waits for the response.
     ///
     /// # Errors
     /// The origin fails, or the client has left.
@@ -119,7 +120,7 @@ impl ClientRequest for AskedResource {
     }
 
     fn has_parts(&self) -> bool {
-        // Later, the client's task is not there to ask for the remainder.
+        // The remainder of a body would be requested later, when the client's task is gone.
         false
     }
 }

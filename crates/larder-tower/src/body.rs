@@ -1,4 +1,4 @@
-//! The body of a response: passed through, or from the cache.
+//! The body of a response from the cache or from the origin.
 
 use crate::{
     fetcher::OriginFetcher,
@@ -16,19 +16,19 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// The body of a response.
+/// The body of a response, as [`HttpCache::respond`](crate::HttpCache::respond) returns it.
 pub struct CacheBody {
     source: BodySource,
 }
 
 enum BodySource {
-    /// From memory. `None` once it was read.
+    /// The whole body, in memory. `None` once it was read.
     Whole(Option<Bytes>),
-    /// Stored or arriving, and shared with other clients.
+    /// A stored or arriving body, which other clients may read at the same time.
     Shared(Box<BodyCursor<OriginFetcher>>),
-    /// Several parts of such a body.
+    /// Several ranges of a stored body, as one multipart body (RFC 9110 14.6).
     Parts(Box<PartsReader<OriginFetcher>>),
-    /// From the origin, for this client only.
+    /// The origin's body, passed through for this client only.
     Passed(Box<OriginBody>),
 }
 

@@ -6,7 +6,19 @@ use larder_cache::Cache;
 use larder_http::{Settings, Timestamp, cache_status::node_name};
 use std::{fmt, sync::Arc, time::SystemTime};
 
-/// Builds an [`HttpCache`].
+/// Creates an [`HttpCache`] with settings that differ from the defaults.
+///
+/// ```no_run
+/// # fn example() -> larder_cache::Result<()> {
+/// use http::uri::Scheme;
+/// use larder_cache::Cache;
+/// use larder_tower::HttpCache;
+///
+/// let cache = Cache::builder("/var/cache/example").disk("10GB").open()?;
+/// let cache = HttpCache::builder(cache).name("frontend-1").scheme(Scheme::HTTPS).build();
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct HttpCacheBuilder {
     pub(crate) cache: Cache,
@@ -29,35 +41,37 @@ impl HttpCacheBuilder {
         }
     }
 
-    /// Sets the rules that RFC 9111 leaves to the cache. Start from [`Settings::default`] for a shared cache, or from
-    /// [`Settings::private`] for a cache with one user. Default: shared.
+    /// Sets the cache's choices where RFC 9111 leaves one, such as heuristic lifetimes.
+    ///
+    /// Start from [`Settings::default`] for a shared cache (the default), or from [`Settings::private`] for a cache
+    /// with one user.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Sets the name of the cache in Cache-Status. Default: `larder`.
+    /// Sets the name by which the cache identifies itself in Cache-Status fields (RFC 9211). Default: `larder`.
     pub fn name(mut self, name: &str) -> Self {
         self.name = node_name(name);
         self
     }
 
-    /// Sets the scheme of requests whose URI has none, as servers receive them. Default: `http`.
+    /// Sets the scheme that is assumed for requests whose URI has none, as servers receive them. Default: `http`.
     pub fn scheme(mut self, scheme: Scheme) -> Self {
         self.scheme = scheme;
         self
     }
 
-    /// Sets fields that are added to each request after the cache has seen it, such as the default fields of a client.
+    /// Sets fields that the client adds to each request after the cache has seen it, such as reqwest's default headers.
     ///
-    /// Vary and credentials are then judged by them, too. Without them, two clients with different default credentials
-    /// must not share a cache.
+    /// The cache then takes them into account for Vary and for credentials. If they are not set, two clients with
+    /// different default credentials must not share a cache: one could get a response that is meant for the other.
     pub fn implied_fields(mut self, fields: HeaderMap) -> Self {
         self.implied_fields = fields;
         self
     }
 
-    /// Sets the source of the present time, for tests. Default: the system's clock.
+    /// Replaces the system's clock by another source of the current time, for tests.
     pub fn time(mut self, time: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.time = Arc::new(time);
         self

@@ -1,8 +1,8 @@
-//! The cache's way to the origin: through the task of the client whose request began the fetch.
+//! The cache's access to the origin, by way of the task of the client whose request began the fetch.
 //!
-//! An origin may be borrowed by that task, so only its future can send requests. It does so until it has its answer.
-//! Invariants: when the client leaves before that, the fetch fails, and the requests that wait for it fetch themselves.
-//! A body is received by a task of the cache, whatever its clients do.
+//! Only that task may send requests, because it may have borrowed its [`Origin`](crate::Origin). It sends them until it
+//! has its response. Invariants: if the client leaves earlier, the fetch fails, and the requests that wait for it start
+//! fetches of their own. A task of the cache receives the body, so clients that leave do not interrupt it.
 
 use crate::{
     asked::{AskFailure, AskedResource, OriginReply},
@@ -30,10 +30,10 @@ use larder_cache::{
 use larder_http::{StoredHead, Timestamp};
 use std::{convert::Infallible, sync::Arc};
 
-/// A source of the present time.
+/// Returns the current time.
 pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The cache's way to origins.
+/// Implements the cache's [`Fetcher`], which contacts origins and decides what to do with their responses.
 pub(crate) struct OriginFetcher {
     pub(crate) cache: Cache,
     pub(crate) responses: Arc<ResponseCache>,
@@ -97,7 +97,7 @@ impl Fetcher for OriginFetcher {
         *failure == AskFailure::NoResponse
     }
 
-    /// Lets requests for parts go to the origin unchanged, unless the whole is stored.
+    /// Returns true, so a request for a range goes to the origin unchanged unless the whole body is stored.
     async fn knows_digest(&self, _: &AskedResource, _: &[u8]) -> bool {
         true
     }

@@ -32,7 +32,21 @@ use larder_http::{
 use std::{fmt, future::poll_fn, io, sync::Arc, task::Poll};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// An HTTP cache. Cheap to clone; all clones are one cache.
+/// An HTTP cache, which stores responses and decides by RFC 9111 when to serve them. All clones are the same cache.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use larder_cache::Cache;
+/// use larder_tower::{CacheLayer, HttpCache};
+///
+/// let cache = Cache::builder("/var/cache/example").disk("10GB").memory("256MB").open()?;
+/// let responses = HttpCache::shared(cache);
+/// let layer = CacheLayer::new(responses.clone());
+/// // Later, when the page has changed:
+/// responses.remove(&"http://example.com/page".parse()?).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct HttpCache {
     parts: Arc<HttpCacheParts>,
@@ -43,30 +57,30 @@ struct HttpCacheParts {
     responses: Arc<http_cache::HttpCache<OriginFetcher>>,
 }
 
-/// The next event of a request that is being answered.
+/// The next event while a request is being answered.
 enum AnsweringStep {
     Answer(Result<Answer<OriginFetcher>, AskFailure>),
-    /// The origin is to be asked.
+    /// The cache wants the origin to be contacted. `None` if it will not contact the origin again.
     Ask(Option<OriginAsk>),
 }
 
 impl HttpCache {
-    /// Creates a private cache: for the responses that one user's client receives.
+    /// Creates a private cache, for the responses that one user's client receives.
     ///
-    /// Responses to requests with credentials are stored, and are served only to requests with the same credentials.
+    /// It stores responses to requests with credentials, and serves them only to requests with the same credentials.
     /// `cache` must not be used for anything else.
     pub fn private(cache: Cache) -> Self {
         Self::builder(cache).settings(Settings::private()).build()
     }
 
-    /// Creates a shared cache: for the responses that a server sends to all its clients, or a proxy receives for them.
+    /// Creates a shared cache, for the responses that a server sends to all its clients or a proxy receives for them.
     ///
-    /// Responses that are for one client are not stored. `cache` must not be used for anything else.
+    /// It does not store responses that are meant for one client. `cache` must not be used for anything else.
     pub fn shared(cache: Cache) -> Self {
         Self::builder(cache).build()
     }
 
-    /// Returns a builder, to change the settings.
+    /// Returns a builder, which creates a cache with other settings than [`HttpCache::shared`].
     pub fn builder(cache: Cache) -> HttpCacheBuilder {
         HttpCacheBuilder::new(cache)
     }
@@ -82,21 +96,21 @@ impl HttpCache {
         Self { parts: Arc::new(HttpCacheParts { options, responses: Arc::new(responses) }) }
     }
 
-    /// Returns the cache below.
+    /// Returns the [`Cache`] in which responses are stored.
     pub fn cache(&self) -> &Cache {
         &self.parts.options.cache
     }
 
-    /// Returns the response to a request: a stored one, or that of `origin`. It must be called on a tokio runtime with
-    /// its time.
+    /// Returns the response to a request, from the cache or from `origin`. It must run on a tokio runtime with its time
+    /// driver.
     ///
-    /// The response has the field Cache-Status, which says what the cache did. Requests for a response that is being
-    /// fetched read it as it arrives, so that the origin gets one request. A task receives and stores it, so a slow
-    /// client delays nobody. If the fetch fails, or its client leaves before the response's head has come, one of the
-    /// other requests fetches.
+    /// The response has a Cache-Status field, which says what the cache did (RFC 9211). If several requests for the
+    /// same response arrive at once, the origin receives one of them, and all read the response as it arrives. A task
+    /// of the cache receives and stores it, so a slow client delays nobody. If the fetch fails, or its client leaves
+    /// before the head of the response has arrived, one of the other requests contacts its origin.
     ///
     /// # Errors
-    /// The error of `origin`, if no stored response may replace it.
+    /// Returns the error of `origin`, if no stored response may be used in its place.
     pub async fn respond<B, O>(&self, mut request: Request<B>, origin: &mut O) -> Result<Response<CacheBody>, O::Error>
     where
         B: Default + Send,
@@ -130,7 +144,7 @@ impl HttpCache {
         }
     }
 
-    /// Answers a GET or HEAD, and sends the requests to the origin that this takes.
+    /// Answers a GET or HEAD request, and sends the requests to the origin that the cache orders.
     async fn answer<B, O>(
         &self,
         asked: &Arc<AskedResource>,
@@ -147,7 +161,7 @@ impl HttpCache {
             let answer = loop {
                 let next = poll_fn(|context| match answering.as_mut().poll(context) {
                     Poll::Ready(answer) => Poll::Ready(AnsweringStep::Answer(answer)),
-                    // The line is open as long as `asked` is there.
+                    // The channel stays open as long as `asked` exists.
                     Poll::Pending => asks.poll_recv(context).map(AnsweringStep::Ask),
                 });
                 match next.await {
@@ -158,7 +172,7 @@ impl HttpCache {
                             failure = Some(error);
                             AskFailure::NoResponse
                         });
-                        // A failure means that the fetch has ended.
+                        // If sending the reply fails, the fetch has ended and nobody needs it.
                         drop(reply.send(replied));
                     }
                 }
@@ -167,13 +181,14 @@ impl HttpCache {
                 (Ok(answer), _) => return Ok(self.response_of(answer, asked)),
                 (Err(AskFailure::OnlyIfCached), _) => return Ok(self.unsatisfiable()),
                 (Err(AskFailure::NoResponse | AskFailure::Abandoned), Some(error)) => return Err(error),
-                // The fetch of another request has failed. Each such round ends one request with its own error.
+                // The fetch of another request has ended without a response, so this request tries again. Each such
+                // round ends one request, so the loop ends.
                 (Err(AskFailure::NoResponse | AskFailure::Abandoned), None) => {}
             }
         }
     }
 
-    /// Returns the response to a request, with the length of its body.
+    /// Turns the cache's answer into a response, with Content-Length if the body's length is known.
     fn response_of(&self, answer: Answer<OriginFetcher>, asked: &AskedResource) -> Response<CacheBody> {
         let marks = &self.parts.responses.fetcher.marks;
         let mut response = answer.response.made(marks, answer.status).map(CacheBody::from);
@@ -197,11 +212,12 @@ impl HttpCache {
         response.headers_mut().append(CACHE_STATUS, status.to_value(&self.parts.options.name));
     }
 
-    /// Removes the stored responses of a URI, with all variants. Once this returns, no request gets one of them, or one
-    /// whose fetch began earlier.
+    /// Removes the stored responses for a URI, in all variants.
+    ///
+    /// When this returns, no request gets one of the removed responses, nor one whose fetch began before the call.
     ///
     /// # Errors
-    /// As [`Cache::remove`].
+    /// Returns the same errors as [`Cache::remove`].
     pub async fn remove(&self, uri: &Uri) -> larder_cache::Result<()> {
         let Some(key) = key_of(uri) else { return Ok(()) };
         let removed = invalidation::remove_resources(&self.parts.responses.fetcher.responses, &[key]).await;
@@ -215,7 +231,7 @@ impl HttpCache {
         })
     }
 
-    /// Removes what an unsafe request changed (RFC 9111 4.4).
+    /// Removes the stored responses for URIs that an unsafe request, such as a POST, may have changed (RFC 9111 4.4).
     async fn invalidate(&self, changed: Vec<Uri>) {
         for uri in changed {
             if let Err(error) = self.remove(&uri).await {

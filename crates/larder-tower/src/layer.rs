@@ -11,16 +11,26 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Puts an [`HttpCache`] before a service.
+/// Puts an [`HttpCache`] in front of a tower service.
 ///
-/// The service is a server's (axum, hyper), or a client that sends requests to servers. Requests of servers are told
-/// apart by their Host field.
+/// The service may be a server (axum, hyper) or a client. A server's requests name no host in their URI, so the cache
+/// distinguishes its sites by the Host field.
+///
+/// ```
+/// use larder_cache::Cache;
+/// use larder_tower::{CacheLayer, CacheService, HttpCache};
+/// use tower_layer::Layer;
+///
+/// fn cached<S>(service: S, cache: Cache) -> CacheService<S> {
+///     CacheLayer::new(HttpCache::shared(cache)).layer(service)
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CacheLayer {
     cache: HttpCache,
 }
 
-/// A service with an [`HttpCache`] before it, see [`CacheLayer`].
+/// A service with an [`HttpCache`] in front of it, as [`CacheLayer`] creates it.
 #[derive(Clone, Debug)]
 pub struct CacheService<S> {
     inner: S,
@@ -57,7 +67,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone need not be ready, so the service that is goes into the future.
+        // The clone may not be ready. `self.inner` is, so it goes into the future, and the clone takes its place.
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
         let cache = self.cache.clone();

@@ -14,22 +14,23 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// The error of a body: that of the origin's body, or of the cache.
+/// The error with which a response's body breaks off: the origin's error, or one of the cache.
 pub type BodyError = Box<dyn error::Error + Send + Sync>;
 
-/// The body of an origin's response.
+/// The body of an origin's response, and the meter that decides whether it arrived completely.
 pub(crate) struct OriginBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>,
     meter: BodyMeter,
     has_trailers: bool,
 }
 
-/// A body whose data and errors have the types of this crate.
+/// Converts the data and errors of any body to the types of this crate.
 struct UniformBody<B>(Pin<Box<B>>);
 
 impl OriginBody {
-    /// Returns the body of a response with this head. Its length is the one that the response states, or that of the
-    /// body.
+    /// Creates the body of an origin's response with this `head`.
+    ///
+    /// The expected length is that of Content-Length, or else what `body` itself reports.
     pub(crate) fn new<B>(head: &response::Parts, body: B) -> Self
     where
         B: Body<Error: Into<BodyError>> + Send + 'static,
@@ -42,7 +43,7 @@ impl OriginBody {
         Self { body: Box::pin(UniformBody(Box::pin(body))), meter, has_trailers: false }
     }
 
-    /// Returns the next bytes or the trailers, with the origin's own error.
+    /// Waits for the next data or the trailers. An error is returned as the origin reported it.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(self.body.as_mut().poll_frame(context));
         if let Some(Ok(frame)) = &frame {
@@ -77,7 +78,7 @@ impl IncomingBody for OriginBody {
     }
 
     fn may_end_quietly(&self) -> bool {
-        // Not every library reports that it has seen END_STREAM.
+        // Some libraries end a body without reporting whether END_STREAM was received.
         self.meter.remaining().is_none()
     }
 

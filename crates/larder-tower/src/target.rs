@@ -1,4 +1,4 @@
-//! The target of a request: its key, its URI, and the request fields that select among variants.
+//! The target of a request: its cache key, its URI, and the request fields that select among variants.
 //!
 //! Credentials and cookies are replaced by their SHA-256, so the cache's files do not contain them.
 
@@ -10,20 +10,21 @@ use http::{
 use larder_http::key::primary_key;
 use sha2::{Digest, Sha256};
 
-/// The target of a request.
+/// The resource that a request is for, and the request fields that select one of its variants.
 pub(crate) struct Target {
     pub(crate) uri: Uri,
     pub(crate) key: Vec<u8>,
-    /// The request's fields as the cache compares and stores them.
+    /// The request's fields as the cache compares and stores them: secrets are replaced by digests.
     pub(crate) fields: HeaderMap,
 }
 
-/// Fields whose values are secrets.
+/// Fields whose values must not appear in the cache's files.
 static SECRET: [HeaderName; 3] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
 
 impl Target {
-    /// Returns the target of a request, or `None` if it has no key. The request's fields come before `implied`, those
-    /// that the client adds later.
+    /// Returns the target of a request, or `None` if its URI cannot be a cache key.
+    ///
+    /// `implied` are the fields that the client adds later. A field that the request has itself takes precedence.
     pub(crate) fn new<B>(request: &Request<B>, scheme: &Scheme, implied: &HeaderMap) -> Option<Self> {
         let uri = absolute(request, scheme)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -39,13 +40,13 @@ impl Target {
     }
 }
 
-/// Returns the key of a URI, or `None` if it has none.
+/// Returns the cache key of a URI, or `None` if it cannot have one, for example without an authority.
 pub(crate) fn key_of(uri: &Uri) -> Option<Vec<u8>> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     primary_key(uri.scheme_str()?, uri.authority()?.as_str(), path).ok()
 }
 
-/// Returns the request's URI with scheme and authority. A request to a server has the authority in Host.
+/// Returns the request's URI in absolute form. A request as servers receive it has its authority in the Host field.
 fn absolute<B>(request: &Request<B>, scheme: &Scheme) -> Option<Uri> {
     let uri = request.uri();
     if uri.scheme().is_some() && uri.authority().is_some() {
@@ -57,7 +58,7 @@ fn absolute<B>(request: &Request<B>, scheme: &Scheme) -> Option<Uri> {
     Uri::builder().scheme(scheme.clone()).authority(authority).path_and_query(path).build().ok()
 }
 
-/// Replaces the values of a field by one digest.
+/// Replaces the values of a field by one SHA-256 digest of all of them.
 fn mask(fields: &mut HeaderMap, name: &HeaderName) {
     if !fields.contains_key(name) {
         return;

@@ -16,66 +16,66 @@ use larder_http::{
 
 use crate::{HeadLimits, ResponseHead, WireFault, chunk_extension::ExtensionPart, head::parse_trailers};
 
-/// The framing of a body, and the position in it.
+/// Decodes the body of one message from the octets of its connection, in any of HTTP/1.1's three framings.
 #[derive(Debug)]
 pub enum BodyDecoder {
-    /// The body has a known length; this many octets are still to come.
+    /// The body has a known length. The number is how many of its octets are still to come.
     Length(u64),
     /// The body is sent in chunks.
     Chunked(Box<ChunkDecoder>),
-    /// The body ends with the connection.
+    /// The body ends when the peer closes the connection (RFC 9112 6.3, rule 8). Only responses may.
     UntilClose,
-    /// The connection on which the body ends was closed in an orderly way.
+    /// The body ended when the peer closed the connection in an orderly way.
     Closed,
 }
 
-/// The next part of a body.
+/// One part of a body, as [`BodyDecoder::next`] returns it.
 #[derive(Debug)]
 pub enum DecodedPart {
     /// Octets of the body.
     Data(Bytes),
-    /// The trailers. The body has ended.
+    /// The trailers after a chunked body. The body has ended.
     Trailers(HeaderMap),
-    /// The end, as the framing announced it.
+    /// The body has ended, as its framing announced.
     End,
-    /// More octets are needed.
+    /// The octets received so far contain no further part. Call again when more have arrived.
     More,
 }
 
-/// The position in a chunked body.
+/// Decodes a chunked body (RFC 9112 7.1), and checks its syntax.
 #[derive(Debug)]
 pub struct ChunkDecoder {
     place: ChunkPlace,
-    /// Whether the body is a request's.
+    /// Whether the body belongs to a request, whose chunks are checked more strictly than a response's.
     is_request: bool,
-    /// Digits of the present chunk's size.
+    /// Number of digits read so far of the current chunk's size.
     digit_count: usize,
-    /// Octets of the present chunk's extensions, and the position in them.
+    /// Length of the current chunk's extensions so far, in octets, and the parser's position in their grammar.
     extension: (usize, ExtensionPart),
-    /// Octets of the present chunk that are still to come.
+    /// Octets of the current chunk's data that are still to come.
     chunk_bytes: u64,
-    /// Octets of extensions in all chunks together.
+    /// Total length of the extensions of all chunks so far, in octets.
     extension_bytes: usize,
-    /// The field lines after the last chunk.
+    /// Octets of the trailer section, which follows the last chunk, as far as it has arrived.
     trailers: Vec<u8>,
     trailer_count: usize,
     limits: HeadLimits,
 }
 
-/// A place in a chunked body (RFC 9112 7.1).
+/// Position of the parser in a chunked body (RFC 9112 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkPlace {
-    /// Before the first digit of a size.
+    /// Before the first digit of a chunk's size.
     Start,
     Size,
-    /// In white space after the size.
+    /// In white space between a chunk's size and its extensions.
     Space,
     Extension,
     SizeLf,
     Data,
     DataCr,
     DataLf,
-    /// At the beginning of a field line, or of the empty line at the end.
+    /// At the start of a trailer field's line, or of the empty line that ends the body.
     Line,
     TrailerField,
     TrailerLf,
@@ -84,10 +84,10 @@ enum ChunkPlace {
 }
 
 impl BodyDecoder {
-    /// Returns the framing of the body of a response to a request with this method.
+    /// Returns the decoder for the body of a response. `method` is that of the request: a response to HEAD has no body.
     ///
     /// # Errors
-    /// The length of the body is ambiguous.
+    /// The head leaves the length of the body ambiguous.
     pub fn of_response(head: &ResponseHead, method: &Method, limits: HeadLimits) -> Result<Self, WireFault> {
         let has_none =
             matches!(head.status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -101,17 +101,17 @@ impl BodyDecoder {
         })
     }
 
-    /// Returns the framing of a message without a body.
+    /// Returns the decoder for a message without a body. It reports the end at once.
     pub fn empty() -> Self {
         Self::Length(0)
     }
 
-    /// Returns the framing of a request's body in chunks.
+    /// Returns the decoder for a chunked request body.
     pub(crate) fn chunked_request(limits: HeadLimits) -> Self {
         Self::Chunked(Box::new(ChunkDecoder::new(true, limits)))
     }
 
-    /// Takes the next part from the received octets.
+    /// Takes the next part of the body out of `received`, and leaves the remaining octets there.
     ///
     /// # Errors
     /// The octets violate the framing.
@@ -129,7 +129,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Returns whether the body has ended as its framing announced.
+    /// Returns whether the whole body was decoded. Trailers may still be waiting to be taken.
     pub fn has_ended(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
@@ -139,13 +139,13 @@ impl BodyDecoder {
         }
     }
 
-    /// Returns whether the body has ended, and its trailers, if it has any, were taken.
+    /// Returns whether the whole body was decoded and its trailers, if any, were taken.
     pub fn is_exhausted(&self) -> bool {
         let has_trailers = matches!(self, Self::Chunked(chunks) if !chunks.trailers.is_empty());
         self.has_ended() && !has_trailers
     }
 
-    /// Returns the meter of a body of which nothing was decoded yet.
+    /// Returns a meter that checks whether this body is complete. Call it before decoding anything.
     pub fn meter(&self) -> BodyMeter {
         BodyMeter::http1(match self {
             Self::Length(left) => BodyLength::Length(*left),
@@ -154,7 +154,7 @@ impl BodyDecoder {
         })
     }
 
-    /// Returns the mark by which the body has ended, if it has.
+    /// Returns what marked the end of the body (its length, the last chunk or the close), or `None` before the end.
     pub fn end_mark(&self) -> Option<EndMark> {
         let mark = match self {
             Self::Length(_) => EndMark::Length,
@@ -164,7 +164,7 @@ impl BodyDecoder {
         self.has_ended().then_some(mark)
     }
 
-    /// Returns the number of octets still to come, if the framing says it.
+    /// Returns the number of octets still to come, or `None` if the framing does not announce it.
     pub fn remaining(&self) -> Option<u64> {
         match self {
             Self::Length(left) => Some(*left),
@@ -215,7 +215,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Returns the place after an octet of the framing.
+    /// Returns the parser's position after `octet`, which belongs to the framing and not to a chunk's data.
     fn after(&mut self, octet: u8) -> Result<ChunkPlace, WireFault> {
         match (self.place, octet) {
             (ChunkPlace::Start | ChunkPlace::Size, digit) if digit.is_ascii_hexdigit() => self.take_digit(digit),
@@ -225,7 +225,8 @@ impl ChunkDecoder {
                 Ok(ChunkPlace::Extension)
             }
             (ChunkPlace::Size, b'\r') => Ok(ChunkPlace::SizeLf),
-            // Some implementations end a size with white space, which only an extension may follow (RFC 9112 7.1.1).
+            // Some implementations pad the size with white space. In a request, only an extension may follow it (RFC
+            // 9112 7.1.1).
             (ChunkPlace::Space, b'\r') if !self.is_request => Ok(ChunkPlace::SizeLf),
             (ChunkPlace::Start | ChunkPlace::Size | ChunkPlace::Space, _) => {
                 Err(WireFault::Malformed("the size of a chunk of its body is malformed"))
@@ -310,13 +311,13 @@ impl ChunkDecoder {
     }
 }
 
-/// Most digits of a chunk's size in a request. A longer size would not fit the signed numbers of other implementations.
+/// Maximum digits of a chunk's size in a request. More would overflow the signed 64-bit sizes of other implementations.
 const SIZE_DIGITS_MAX: usize = 15;
-/// Longest extensions of one chunk in a request. They carry nothing that is passed on (RFC 9112 7.1.1).
+/// Maximum length of one chunk's extensions in a request, in octets. Larder drops extensions (RFC 9112 7.1.1).
 const CHUNK_EXTENSION_BYTES_MAX: usize = 1 << 10;
-/// Longest trailers of a request.
+/// Maximum length of a request's trailer section, in octets.
 const TRAILERS_BYTES_MAX: usize = 16 << 10;
-/// Most octets of extensions in the chunks of one body.
+/// Maximum total length of the extensions of all chunks in one body, in octets.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

@@ -1,38 +1,39 @@
 //! Checks the grammar of a chunk's extensions (RFC 9112 7.1.1).
 //!
-//! Some implementations take a malformed extension for the next line, and then see the end of the body elsewhere.
+//! Some implementations mistake a malformed extension for the next line, and then find the end of the body at another
+//! place. Attackers use the difference to smuggle a second request (RFC 9112 11.2).
 
-/// The parser's position in a chunk's extensions (RFC 9112 7.1.1): `*( BWS ";" BWS name [ BWS "=" BWS ( token /
+/// Position of the parser in a chunk's extensions (RFC 9112 7.1.1): `*( BWS ";" BWS name [ BWS "=" BWS ( token /
 /// quoted-string ) ] )`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExtensionPart {
-    /// Before a name.
+    /// Before an extension's name.
     NameStart,
-    /// In a name.
+    /// In an extension's name.
     Name,
-    /// In white space after a name.
+    /// In white space after an extension's name.
     NameEnd,
-    /// Before a value.
+    /// Before an extension's value.
     ValueStart,
-    /// In a value that is a token.
+    /// In an unquoted value.
     Token,
-    /// In a quoted string.
+    /// In a quoted value.
     Quoted,
-    /// After a backslash in a quoted string.
+    /// After a backslash in a quoted value.
     Escaped,
-    /// After a quoted string.
+    /// After the closing quote of a value.
     Unquoted,
-    /// In white space after a value.
+    /// In white space after an extension's value.
     ValueEnd,
 }
 
 impl ExtensionPart {
-    /// Returns whether the line may end here.
+    /// Returns whether the grammar permits the end of the line at this position.
     pub(crate) fn may_end(self) -> bool {
         matches!(self, Self::Name | Self::Token | Self::Unquoted)
     }
 
-    /// Returns the position after the next octet, or `None` if the octet is not allowed here.
+    /// Returns the position after `octet`, or `None` if the grammar does not permit `octet` here.
     pub(crate) fn step(self, octet: u8) -> Option<Self> {
         Some(match (self, octet) {
             (Self::NameStart | Self::ValueStart, b' ' | b'\t') => self,

@@ -16,37 +16,37 @@ use http::{
 };
 use larder_http::fields::{has_token, is_hop_by_hop};
 
-/// The framing of a body that is sent in pieces.
+/// Writes the framing of one message's body, which is sent in pieces.
 #[derive(Debug)]
 pub enum BodyEncoder {
-    /// The length was announced; this many octets are still to be sent.
+    /// The head announced the body's length. The number is how many octets are still to be sent.
     Length(u64),
     /// The body is sent in chunks.
     Chunked {
-        /// Whether a chunk was sent, whose last line is still to be ended.
+        /// Whether the last chunk written still lacks the CRLF after its data.
         is_in_chunk: bool,
-        /// The head's Trailer fields. No other trailers are sent.
+        /// The Trailer fields of the head. [`BodyEncoder::end`] sends only trailers that they name.
         announced: HeaderMap,
     },
-    /// The body ends with the connection.
+    /// The body ends when the connection is closed.
     UntilClose,
 }
 
-/// A body has another length than its head announced.
+/// Error: a body is longer or shorter than its head announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongLength;
 
 impl BodyEncoder {
-    /// Returns the framing of a body in chunks, after a head with these fields.
+    /// Returns the encoder for a chunked body. `fields` are those of the head, whose Trailer field permits trailers.
     pub fn chunked(fields: &HeaderMap) -> Self {
         let announced = fields.get_all(TRAILER).iter().map(|names| (TRAILER, names.clone())).collect();
         Self::Chunked { is_in_chunk: false, announced }
     }
 
-    /// Appends the framing before a piece of this length to `frame`. The piece must not be empty.
+    /// Appends to `frame` the octets that precede the next piece of the body. `len` is the piece's length, at least 1.
     ///
     /// # Errors
-    /// The body is longer than announced.
+    /// The body is longer than its head announced.
     pub fn begin_piece(&mut self, len: usize, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
         match self {
             Self::Length(left) => *left = left.checked_sub(len as u64).ok_or(WrongLength)?,
@@ -60,10 +60,10 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Appends the framing at the end of the body to `frame`.
+    /// Appends to `frame` the octets that end the body: for a chunked body the last chunk and the permitted trailers.
     ///
     /// # Errors
-    /// The body is shorter than announced.
+    /// The body is shorter than its head announced.
     pub fn end(&mut self, trailers: Option<&HeaderMap>, frame: &mut Vec<u8>) -> Result<(), WrongLength> {
         match self {
             Self::Length(0) | Self::UntilClose => {}
@@ -90,39 +90,40 @@ fn end_chunk(is_in_chunk: &mut bool, frame: &mut Vec<u8>) {
     }
 }
 
-/// Octets on their way out: a frame, then a piece of a body. A frame is dropped once it is sent.
+/// Octets that wait to be written to a connection: a head or framing, then a piece of a body.
 #[derive(Debug, Default)]
 pub struct OutgoingOctets {
-    /// The head, or the framing between two pieces.
+    /// The head of a message, or the framing before `piece`.
     pub frame: Vec<u8>,
-    /// Octets of `frame` that have left.
+    /// Number of octets of `frame` that were written.
     sent_len: usize,
-    /// A piece of a body.
+    /// The piece of the body that follows `frame`. Its written octets are removed from its start.
     pub piece: Bytes,
 }
 
 impl OutgoingOctets {
-    /// Creates octets on their way out, of which none has left.
+    /// Creates octets of which none was written yet.
     pub fn new(frame: Vec<u8>, piece: Bytes) -> Self {
         Self { frame, sent_len: 0, piece }
     }
 
-    /// Returns whether everything has left.
+    /// Returns whether all octets were written.
     pub fn is_empty(&self) -> bool {
         self.frame.is_empty() && self.piece.is_empty()
     }
 
-    /// Returns the octets to be written next.
+    /// Returns the unwritten octets of frame and piece, for one vectored write.
     pub fn slices(&self) -> [IoSlice<'_>; 2] {
         [IoSlice::new(&self.frame[self.sent_len..]), IoSlice::new(&self.piece)]
     }
 
-    /// Returns whether a part of the frame has left.
+    /// Returns whether some, but not all, of the frame was written.
     pub fn is_partly_sent(&self) -> bool {
         self.sent_len > 0
     }
 
-    /// Notes that this many of the octets have left. Returns the frame once all of it has, to be used again.
+    /// Removes the next `sent` octets, which were written. Once the frame is written, returns its buffer for reuse;
+    /// until then returns an empty one.
     pub fn advance(&mut self, sent: usize) -> Vec<u8> {
         let of_frame = sent.min(self.frame.len() - self.sent_len);
         self.sent_len += of_frame;
@@ -138,7 +139,7 @@ impl OutgoingOctets {
     }
 }
 
-/// Appends a request line. The target is sent in the form that it has.
+/// Appends a request line for HTTP/1.1. A target without scheme and authority is sent in origin form, others unchanged.
 pub fn push_request_line(head: &mut Vec<u8>, method: &Method, target: &Uri) {
     head.extend_from_slice(method.as_str().as_bytes());
     head.push(b' ');
@@ -159,7 +160,7 @@ pub fn push_status_line(head: &mut Vec<u8>, version: Version, status: StatusCode
     head.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of an interim response. It must have no content, so it states no length (RFC 9110 8.6).
+/// Appends the head of an interim response (1xx) without Content-Length, which it must not have (RFC 9110 8.6).
 pub fn push_interim_head(head: &mut Vec<u8>, status: StatusCode, fields: &HeaderMap) {
     push_status_line(head, Version::HTTP_11, status);
     for (name, value) in fields.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
@@ -168,14 +169,14 @@ pub fn push_interim_head(head: &mut Vec<u8>, status: StatusCode, fields: &Header
     head.extend_from_slice(b"\r\n");
 }
 
-/// Appends all field lines.
+/// Appends a line for each field.
 pub fn push_fields(head: &mut Vec<u8>, fields: &HeaderMap) {
     for (name, value) in fields {
         push_field(head, name, value);
     }
 }
 
-/// Appends a field line.
+/// Appends the line of one field.
 pub fn push_field(line: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     line.extend_from_slice(name.as_str().as_bytes());
     line.extend_from_slice(b": ");
@@ -183,8 +184,9 @@ pub fn push_field(line: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     line.extend_from_slice(b"\r\n");
 }
 
-/// Returns whether a field may be sent as a trailer: whether it neither frames, routes nor describes the message, nor
-/// names the user (RFC 9110 6.5.1).
+/// Returns whether RFC 9110 6.5.1 permits a field as a trailer.
+///
+/// Fields that frame, route or describe the message, or that identify the user, belong in its head.
 fn may_be_trailer(name: &HeaderName) -> bool {
     let is_of_head = matches!(
         *name,

@@ -1,29 +1,29 @@
-//! Why a message is refused.
+//! The reasons to refuse a message.
 
 use std::fmt;
 
 use http::StatusCode;
 use larder_http::fields::FramingError;
 
-/// Why a message is refused.
+/// The reason to refuse a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFault {
-    /// The target of a request exceeds the limit on heads (RFC 9110 15.5.15).
+    /// The target of a request is longer than the limit on heads, or than a URI can be (RFC 9110 15.5.15).
     TargetTooLong,
-    /// The head or the trailers exceed a limit (RFC 6585 5).
+    /// The head or the trailers have too many octets or fields (RFC 6585 5).
     TooLarge,
-    /// The version is none of HTTP/1 (RFC 9110 15.6.6).
+    /// The message is not of HTTP/1.x (RFC 9110 15.6.6).
     OtherVersion,
-    /// The octets are no message of HTTP/1.
+    /// The message violates the syntax of HTTP/1.1. The text names the violation, for logs.
     Malformed(&'static str),
-    /// The length of a response's body is ambiguous.
+    /// The head of a response leaves the length of its body ambiguous.
     Framing(FramingError),
-    /// The connection does not begin with a request. It may close without a response (RFC 9113 3.4).
+    /// The first octets of a connection are not a request. It may be closed without a response (RFC 9113 3.4).
     NoRequest,
 }
 
 impl WireFault {
-    /// Returns the status of the response to a request with this fault.
+    /// Returns the status for a response that refuses the request, such as 431 if its head is too large.
     pub fn status(self) -> StatusCode {
         match self {
             Self::TargetTooLong => StatusCode::URI_TOO_LONG,

@@ -14,40 +14,39 @@ use larder_http::{fields::has_token, steps};
 
 use crate::WireFault;
 
-/// The limits on a head.
+/// Maximum size of a message's head.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
-    /// Most octets.
+    /// Maximum length of the head, in octets.
     pub bytes_max: usize,
-    /// Most fields.
+    /// Maximum number of fields.
     pub field_count_max: usize,
 }
 
 /// The head of a response.
 #[derive(Debug)]
 pub struct ResponseHead {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// The version: 1.0, or 1.1 for that and all later ones of HTTP/1 (RFC 9110 2.5).
+    /// HTTP/1.0 or HTTP/1.1. Later versions of HTTP/1 count as 1.1 (RFC 9110 2.5).
     pub version: Version,
-    /// The fields.
+    /// The header fields.
     pub fields: HeaderMap,
 }
 
 impl ResponseHead {
     /// Returns whether the connection can carry another exchange after this one (RFC 9112 9.3).
     ///
-    /// A server of HTTP/1.0 gets a new connection for each request, because it may have misunderstood the request and
-    /// closed the connection.
+    /// A connection to an HTTP/1.0 server is never reused: the server may have ignored the request to keep it open.
     pub fn persists(&self) -> bool {
         self.version == Version::HTTP_11 && !has_token(&self.fields, &CONNECTION, "close")
     }
 }
 
-/// Parses a head at the beginning of `octets`. Returns the head and its length, or `None` if it is incomplete.
+/// Parses the response head at the start of `octets`. Returns the head and its length, or `None` if it is incomplete.
 ///
-/// The first `examined` octets were found incomplete before. The head is parsed again only if it can end in the octets
-/// after them, so a head that arrives octet by octet does not cost a pass for each octet.
+/// `examined` is how many octets an earlier call received and found incomplete, or 0. The head is parsed again only if
+/// the octets after them can end it. So a head that arrives octet by octet is not parsed once per octet.
 ///
 /// # Errors
 /// The octets cannot become a response, or exceed a limit.
@@ -66,7 +65,7 @@ pub fn parse_response(
     parse_known(octets, limits)
 }
 
-/// Returns the octets with version 1.1, if their version is a later one of HTTP/1 (RFC 9110 2.5).
+/// Returns a copy of `octets` that says HTTP/1.1 if they say HTTP/1.2 to 1.9, otherwise `None` (RFC 9110 2.5).
 fn as_http_1_1(octets: &[u8]) -> Option<Vec<u8>> {
     let minor = octets.strip_prefix(b"HTTP/1.")?.first()?;
     if !matches!(minor, b'2'..=b'9') {
@@ -77,12 +76,12 @@ fn as_http_1_1(octets: &[u8]) -> Option<Vec<u8>> {
     Some(known)
 }
 
-/// Parses a head like [`parse_response`], of version 1.0 or 1.1.
+/// Does the work of [`parse_response`] for a head of version 1.0 or 1.1.
 fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead, usize)>, WireFault> {
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
     let slot_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
     match parse_into(&mut usual[..slot_count], octets, limits) {
-        // Only a head with many fields needs an allocation.
+        // Few heads have so many fields that parsing needs an allocation.
         Err(WireFault::TooLarge) if slot_count < limits.field_count_max => {
             let mut unusual = Vec::new();
             unusual.resize_with(limits.field_count_max, MaybeUninit::uninit);
@@ -92,7 +91,7 @@ fn parse_known(octets: &[u8], limits: HeadLimits) -> Result<Option<(ResponseHead
     }
 }
 
-/// Parses a head like [`parse_response`], with room for as many fields as there are slots.
+/// Does the work of [`parse_response`] for a head with at most as many fields as `slots`.
 fn parse_into<'a>(
     slots: &mut [MaybeUninit<httparse::Header<'a>>],
     octets: &'a [u8],
@@ -113,7 +112,7 @@ fn parse_into<'a>(
     Ok(Some((ResponseHead { status, version, fields }, len)))
 }
 
-/// Parses the trailers after a chunked body: field lines up to an empty line.
+/// Parses the trailer section of a chunked body: field lines, then an empty line.
 ///
 /// # Errors
 /// The octets are not valid field lines.
@@ -128,8 +127,9 @@ pub(crate) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<Header
     }
 }
 
-/// Returns the fields, with values that share `copy`, which begins with a copy of `octets`, and room for those that are
-/// added to a message on its way: a map that grows hashes its names again.
+/// Returns the parsed fields as a map. Their values share the memory of `copy`, which starts with a copy of `octets`.
+///
+/// The map has spare room for the fields that a proxy adds, because a map that grows hashes all names again.
 pub(crate) fn read_fields(
     copy: &Bytes,
     octets: &[u8],
@@ -156,18 +156,18 @@ fn incomplete<T>(octets: &[u8], limits: HeadLimits) -> Result<Option<T>, WireFau
     if octets.len() >= limits.bytes_max { Err(WireFault::TooLarge) } else { Ok(None) }
 }
 
-/// Returns whether a head can end after the first `examined` octets: an empty line may have begun in them.
+/// Returns whether the head can end after its first `examined` octets. The blank line may have started in them.
 pub(crate) fn may_end(octets: &[u8], examined: usize) -> bool {
     let rest = &octets[examined.saturating_sub(EMPTY_LINE_BYTES_MAX)..];
     steps::take(rest.len());
     memchr::memchr_iter(b'\n', rest).any(|at| matches!(rest[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// Number of fields that need no allocation to be parsed.
+/// Number of fields for which parsing needs no allocation.
 const USUAL_FIELD_COUNT_MAX: usize = 128;
-/// Fields that a message can get in addition: Date, Via, Cache-Status, Connection.
+/// Number of fields that a proxy usually adds to a message: Date, Via, Cache-Status, Connection.
 const ADDED_FIELD_COUNT: usize = 4;
-/// Octets of an empty line's beginning that an earlier read may have brought.
+/// Maximum octets of the blank line's start that an earlier read can have brought (`\r\n\r`).
 const EMPTY_LINE_BYTES_MAX: usize = 3;
 
 #[cfg(test)]

@@ -31,33 +31,33 @@ use crate::{
 /// The head of a request.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// The method.
+    /// The request method.
     pub method: Method,
-    /// The target.
+    /// The request target, as a URI.
     pub target: Uri,
-    /// The version: 1.0, or 1.1 for that and all later ones of HTTP/1 (RFC 9110 2.5).
+    /// HTTP/1.0 or HTTP/1.1. Later versions of HTTP/1 count as 1.1 (RFC 9110 2.5).
     pub version: Version,
-    /// The fields.
+    /// The header fields.
     pub fields: HeaderMap,
-    /// The framing of the body.
+    /// The decoder for the request's body.
     pub body: BodyDecoder,
-    /// The lengths of the names of `fields`.
+    /// The lengths of all field names, to exclude a name without a lookup in `fields`.
     names: NameLengths,
 }
 
-/// A head that is refused.
+/// A request that is refused, and what could be read of its head.
 #[derive(Debug)]
 pub struct RefusedHead {
-    /// The reason.
+    /// The reason for the refusal.
     pub fault: WireFault,
-    /// The head, as far as it was understood.
+    /// The part of the head that was understood before the fault. Other parts have default values.
     pub head: Box<RequestHead>,
 }
 
 impl RequestHead {
     /// Returns whether the client wants to send another request on the connection (RFC 9112 9.3).
     ///
-    /// Clients of HTTP/1.0 may ask a proxy with Proxy-Connection (RFC 9112 C.2.2).
+    /// HTTP/1.0 clients may ask a proxy to keep the connection open with Proxy-Connection (RFC 9112 C.2.2).
     pub fn persists(&self) -> bool {
         if self.names.may_have(&CONNECTION) && has_token(&self.fields, &CONNECTION, "close") {
             return false;
@@ -69,7 +69,7 @@ impl RequestHead {
         self.version == Version::HTTP_11 || has_token(&self.fields, &CONNECTION, "keep-alive") || asks_proxy()
     }
 
-    /// Returns whether the client takes trailers (RFC 9110 6.5.1).
+    /// Returns whether the client accepts trailers in the response (RFC 9110 6.5.1).
     pub fn takes_trailers(&self) -> bool {
         self.names.may_have(&TE) && has_token(&self.fields, &TE, "trailers")
     }
@@ -87,16 +87,16 @@ impl RequestHead {
     }
 }
 
-/// Returns the length of the empty lines before a request, which are skipped (RFC 9112 2.2).
+/// Returns the length of the empty lines at the start of `octets`. Servers skip them before a request (RFC 9112 2.2).
 pub fn empty_lines_len(octets: &[u8]) -> usize {
     octets.chunks_exact(2).take_while(|line| *line == b"\r\n").count() * 2
 }
 
-/// Parses a head at the beginning of `octets`, which follow any empty lines. Returns the head and its length, or `None`
-/// if it is incomplete.
+/// Parses the request head at the start of `octets`. Returns the head and its length, or `None` if it is incomplete.
 ///
-/// The first `examined` octets were found incomplete before. The head is parsed again only if it can end in the octets
-/// after them. `is_first` says that nothing came before it on its connection.
+/// The caller skips empty lines first, see [`empty_lines_len`]. `examined` is how many octets an earlier call received
+/// and found incomplete, or 0; the head is parsed again only if the octets after them can end it. `is_first` says that
+/// this is the connection's first request.
 ///
 /// # Errors
 /// The octets cannot become a request, are ambiguous, or exceed a limit.
@@ -113,7 +113,8 @@ pub fn parse_request(
     let Some(line_end) = memchr(b'\n', octets) else {
         steps::take(octets.len() - examined);
         return match octets.len() >= limits.bytes_max {
-            // What was found possible is not judged again for each octet that arrives.
+            // The start of the line was judged when it arrived. Judging it again for each further octet would cost
+            // quadratic time.
             false if examined >= JUDGED_BYTES_MAX || may_begin(octets) => Ok(None),
             true if memchr(b' ', octets).is_some() => refused(WireFault::TargetTooLong),
             _ => refused(WireFault::Malformed(BAD_LINE)),
@@ -140,7 +141,7 @@ pub fn parse_request(
         return match of_line {
             Ok(()) if octets.len() < limits.bytes_max => Ok(None),
             Ok(()) => Err(RefusedHead { fault: WireFault::TooLarge, head: Box::new(head) }),
-            // A request of HTTP/0.9 has nothing but this line.
+            // A request of HTTP/0.9 consists of this line alone.
             Err(fault) => Err(RefusedHead { fault, head: Box::new(head) }),
         };
     };
@@ -157,7 +158,7 @@ pub fn parse_request(
     }
 }
 
-/// Reads a whole head. What is understood before a fault is kept.
+/// Parses a complete head into `head`. If it has a fault, `head` keeps what was understood before it.
 fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: HeadLimits) -> Result<(), WireFault> {
     let copy = Bytes::copy_from_slice(octets);
     let line = octets[..line_end].strip_suffix(b"\r").unwrap_or(&octets[..line_end]);
@@ -167,7 +168,7 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
     let few_count = limits.field_count_max.min(USUAL_FIELD_COUNT_MAX);
     let mut many = Vec::new();
     let parsed = match httparse::parse_headers(&octets[start..], &mut few[..few_count]) {
-        // Only a head with many fields needs an allocation.
+        // Few heads have so many fields that parsing needs an allocation.
         Err(httparse::Error::TooManyHeaders) if few_count < limits.field_count_max => {
             many.resize(limits.field_count_max, httparse::EMPTY_HEADER);
             httparse::parse_headers(&octets[start..], &mut many)
@@ -186,15 +187,15 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
     Ok(())
 }
 
-/// Reads a request line, without its line end.
+/// Parses a request line, given without its line end, into `head`.
 fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), WireFault> {
-    // One search for both.
+    // One search looks for both octets, because a valid line contains neither.
     let odd = memchr2(b'\r', b'#', line);
     if odd.is_some() && memchr(b'\r', line).is_some() {
         return Err(WireFault::Malformed("a line contains a CR"));
     }
     let bad = WireFault::Malformed(BAD_LINE);
-    // Methods are short.
+    // Methods are short, so a simple loop finds their end faster than memchr.
     let method_end = line.iter().position(|octet| *octet == b' ').ok_or(bad)?;
     head.method = Method::from_bytes(&line[..method_end]).map_err(|_| bad)?;
     let target_start = method_end + 1;
@@ -209,8 +210,8 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
         [b'0' | b'2'..=b'9', b'.', b'0'..=b'9'] => Err(WireFault::OtherVersion),
         _ => Err(bad),
     };
-    // Otherwise the fragment would be cut off, and the request would be for a target other than the one in the line
-    // (RFC 9112 3.2).
+    // The URI type would cut the fragment off, and the request would go to another target than the line names (RFC 9112
+    // 3.2).
     if odd.is_some() {
         return Err(WireFault::Malformed("its target has a fragment"));
     }
@@ -220,7 +221,7 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
     Ok(())
 }
 
-/// Returns the framing of a request's body (RFC 9112 6.3).
+/// Returns the decoder for a request's body (RFC 9112 6.3), or the fault of its framing fields.
 fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFault> {
     let fault = |why| Err(WireFault::Malformed(why));
     let mut length = None;
@@ -257,7 +258,7 @@ fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFa
     }
 }
 
-/// Returns the fault of field lines that cannot be split.
+/// Returns the fault to report for header lines that `httparse` refuses.
 fn fault_of_fields(error: httparse::Error, lines: &[u8]) -> WireFault {
     let mut lines = lines.split(|octet| *octet == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     if lines.clone().any(|line| memchr(b'\r', line).is_some()) {
@@ -269,7 +270,7 @@ fn fault_of_fields(error: httparse::Error, lines: &[u8]) -> WireFault {
     }
 }
 
-/// Returns whether the beginning of a line can become a request line.
+/// Returns whether `part`, the start of a line, can become a request line.
 fn may_begin(part: &[u8]) -> bool {
     let method = part.split(|octet| *octet == b' ').next().unwrap_or_default();
     let is_whole = method.len() < part.len();
@@ -277,8 +278,8 @@ fn may_begin(part: &[u8]) -> bool {
     (method.is_empty() && !is_whole) || Method::from_bytes(method).is_ok()
 }
 
-/// Returns whether a connection's first line is not a request line at all: it contains neither a possible target nor a
-/// version (RFC 9112 3).
+/// Returns whether a connection's first line is not meant as HTTP: it has neither a possible target nor a version (RFC
+/// 9112 3).
 fn is_foreign(line: &[u8]) -> bool {
     let mut words = line.trim_ascii_end().split(|octet| *octet == b' ');
     let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
@@ -287,13 +288,13 @@ fn is_foreign(line: &[u8]) -> bool {
     !method.is_empty() && !is_target && rest.peek().is_some() && !rest.any(|word| word.starts_with(b"HTTP/"))
 }
 
-/// Octets of a line that are judged before it has ended. They contain all usual methods.
+/// Number of octets of an incomplete request line that are checked. All usual methods are shorter.
 const JUDGED_BYTES_MAX: usize = 64;
 const BAD_LINE: &str = "its first line is not a request line";
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-/// Number of fields that need no allocation to be parsed.
+/// Number of fields for which parsing needs no allocation.
 const USUAL_FIELD_COUNT_MAX: usize = 32;
-/// Most digits of a length. No body needs more, and they would not fit.
+/// Maximum digits of a Content-Length. No body needs more, and 19 digits could overflow a signed 64-bit number.
 const LENGTH_DIGITS_MAX: usize = 18;
 
 #[cfg(test)]

@@ -12,15 +12,16 @@ use crate::WireFault;
 
 /// Returns the URI of a request with this method and target.
 ///
-/// An OPTIONS whose URI has no path asks about the server as a whole (RFC 9112 3.2.4). Its path becomes `*`.
+/// An OPTIONS request whose absolute URI has no path is about the server as a whole (RFC 9112 3.2.4), so its path
+/// becomes `*`.
 ///
 /// # Errors
-/// The target is no URI.
+/// The target is not a URI, or is too long.
 pub(crate) fn parse(method: &Method, target: Bytes) -> Result<Uri, WireFault> {
     if target.len() > TARGET_BYTES_MAX {
         return Err(WireFault::TargetTooLong);
     }
-    // Without a branch for each octet, so that the compiler compares many at once.
+    // A fold without branches lets the compiler compare many octets at once.
     let is_odd = |octet: u8| matches!(octet, b'"' | b'<' | b'>' | b'`' | 0x7F);
     let has_odd = target.iter().fold(false, |found, octet| found | is_odd(*octet));
     let asks_server = *method == Method::OPTIONS && has_no_path(&target);
@@ -34,7 +35,7 @@ pub(crate) fn parse(method: &Method, target: Bytes) -> Result<Uri, WireFault> {
     Uri::from_parts(parts).map_err(|_| NO_URI)
 }
 
-/// Returns a target with its odd octets percent-encoded. A DEL is left for the URI's parser to refuse.
+/// Percent-encodes the octets of a target that the URI type refuses. DEL becomes a space, so that parsing refuses it.
 fn escaped(target: Bytes) -> Bytes {
     let Some(start) = path_start(&target) else { return target };
     let mut text = Vec::with_capacity(target.len() + 64);
@@ -52,7 +53,7 @@ fn escaped(target: Bytes) -> Bytes {
     text.into()
 }
 
-/// Returns the position of the path, or of the query if there is no path.
+/// Returns the position of the path, or of the query if the target has no path. `None` if it has neither.
 fn path_start(target: &[u8]) -> Option<usize> {
     if target.starts_with(b"/") {
         return Some(0);
@@ -69,7 +70,7 @@ fn has_no_path(target: &[u8]) -> bool {
 }
 
 const NO_URI: WireFault = WireFault::Malformed("its target is not a URI");
-/// Longest target that the URI type can have.
+/// Maximum length of a target, in octets: that of the URI type.
 const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 
 #[cfg(test)]

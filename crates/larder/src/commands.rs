@@ -1,6 +1,6 @@
-//! The commands of the program, a file for each, and the command line that names them.
+//! The commands of the program, one file each, and the command line that names them.
 //!
-//! They may use everything below: `run`, `settings` and `ground`.
+//! They may use the modules `run`, `settings` and `ground`.
 
 pub(crate) mod admin_client;
 pub(crate) mod ca;

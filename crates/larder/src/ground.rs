@@ -1,6 +1,6 @@
-//! What all parts of the program use: values and their spelling, output, failures, and the machine.
+//! Basics that all parts of the program use: values and their spelling, output, failures, and the machine's resources.
 //!
-//! It uses nothing above it.
+//! These modules use no other module of the program.
 
 pub(crate) mod duration;
 pub(crate) mod failure;

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Returns memory to the system after a burst of clients, which the C library's allocator would keep.
-/// `.cargo/config.toml` says how soon.
+/// The allocator. Unlike the C library's, it returns memory to the system after a burst of clients.
+/// `.cargo/config.toml` sets after which time.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,6 +1,6 @@
 //! A running proxy: its start from settings, its control socket, signals, reloads, upgrades and end.
 //!
-//! It may use `settings` and `ground`, and knows no command.
+//! These modules may use `settings` and `ground`, but no module of `commands`.
 
 pub(crate) mod automatic;
 pub(crate) mod control;

@@ -34,76 +34,79 @@ use std::{
     time::Duration,
 };
 
-/// The settings of a run.
+/// The settings of `larder run`, from defaults, configuration file and flags.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSettings {
-    /// The configuration file that was read, if any.
+    /// The configuration file that was read. `None` if none was given.
     pub(crate) file: Option<ConfigFile>,
-    /// The proxy's configuration. [`RunSettings::forwards`] determines its `forward`.
+    /// The proxy's configuration. [`RunSettings::forwards`] overrides its field `forward`.
     pub(crate) proxy: ProxyConfig,
-    /// Whether forward mode was turned on or off explicitly.
+    /// Whether forward mode was turned on or off explicitly. `None` means the default, which [`RunSettings::forwards`]
+    /// determines.
     pub(crate) forward: Option<bool>,
-    /// TLS between the nodes of the fleet.
+    /// The settings for TLS between the nodes of the fleet.
     pub(crate) node_tls: NodeTlsSettings,
     pub(crate) store: StoreSettings,
-    /// The memory of the whole process.
+    /// The memory that the whole process may use.
     pub(crate) memory: TotalMemory,
-    /// The size of the memory cache, if it was given.
+    /// The size of the memory cache, in bytes. `None` if it was not set.
     pub(crate) memory_cache: Option<u64>,
     /// The package registries to mirror.
     pub(crate) registry_mirrors: RegistryNames,
     /// The hosts whose `https://` requests are decrypted.
     pub(crate) intercept: Interception,
-    /// Time for running exchanges after a signal to stop.
+    /// Time that running exchanges have to end after a signal to stop.
     pub(crate) drain: Duration,
-    /// Time between the first failing health check and the end of accepting connections.
+    /// Time for which a stopping proxy still accepts connections while its health checks already fail.
     pub(crate) drain_notice: Duration,
 }
 
-/// A configuration file, and the places of values that only checks of all settings can refuse.
+/// A configuration file, with the positions of those values that only a check of all settings together can refuse.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    /// The listening addresses.
+    /// The listening addresses, each with its range of bytes in `text`.
     pub(crate) listeners: Vec<(SocketAddr, Range<usize>)>,
 }
 
-/// The package registries to mirror, by name.
+/// The package registries to mirror, and settings of the mirrors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegistryNames {
     pub(crate) names: Vec<&'static str>,
-    /// Servers that replace the usual ones.
+    /// Servers to contact in place of a registry's usual ones.
     pub(crate) origins: Vec<OriginOf>,
-    /// Container registries that are not in the table of registries.
+    /// Container registries to mirror that are not in the built-in table of registries.
     pub(crate) registries: Vec<NamedRegistry>,
 }
 
-/// The store on disk.
+/// The settings of the store on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoreSettings {
-    /// The places of the store's volumes.
+    /// The places of the store's volumes, one for each disk.
     pub(crate) disks: Vec<DiskSettings>,
-    /// The sizes. Empty: the existing size, or the default. One: the size of every disk. Several: one for each disk.
-    /// `None` is `auto`: the existing size, or what the file system has room for.
+    /// The sizes of the volumes, in bytes. Empty: each volume keeps its existing size, or gets the default. One size:
+    /// it applies to every volume. Several: one for each volume, in the order of `disks`.
+    ///
+    /// `None` in the list is `auto`: the existing size, or as much as the file system has room for.
     pub(crate) sizes: Vec<Option<u64>>,
-    /// Whether new files take disk space only as they fill.
+    /// Whether a new file takes disk space only as it fills.
     pub(crate) is_sparse: bool,
-    /// The policy. `None`: the existing store's policy, or the default.
+    /// The storage policy. `None` means the policy of the existing store, or the default for a new one.
     pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
-    /// Names of the constants in `tuning` that were set, also if to their defaults.
+    /// Names of the constants in `tuning` that were set explicitly, even to their defaults.
     pub(crate) set_constants: Vec<&'static str>,
     pub(crate) mean_object_size_bytes: Option<u64>,
     pub(crate) io: IoChoice,
-    /// Limits on the data waiting to be written to a volume, and on the index's memory, if they follow from a given
-    /// memory size.
+    /// Limits in bytes that follow from a given memory size: on the data waiting to be written to a volume, and on the
+    /// index's memory. `None` if no memory size was given.
     pub(crate) dirty_bytes_max: Option<u64>,
     pub(crate) index_bytes_max: Option<u64>,
 }
 
 impl StoreSettings {
-    /// Returns the given policy, if any.
+    /// Returns the policy that was given by name. `None` if none was given, or if it is `auto`.
     pub(crate) fn row(&self) -> Option<&'static Policy> {
         match self.policy {
             Some(PolicyChoice::Row(row)) => Some(row),
@@ -111,13 +114,13 @@ impl StoreSettings {
         }
     }
 
-    /// Sets a constant to a value that was checked when it was read.
+    /// Sets a constant of the policies. The value was checked when it was read.
     pub(crate) fn tune(&mut self, name: &'static str, value: TuningValue) {
         self.tuning.set(name, value).expect("it was checked when it was read");
         self.set_constants.push(name);
     }
 
-    /// Returns the mean size of entries in a volume of `size_bytes`, as given or by the engine's default.
+    /// Returns the mean size of entries, in bytes, in a volume of `size_bytes`: the given one, or the engine's default.
     pub(crate) fn mean_entry_bytes(&self, size_bytes: u64) -> u64 {
         self.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes))
     }
@@ -125,7 +128,7 @@ impl StoreSettings {
     /// Refuses settings with which no store can be opened.
     ///
     /// # Errors
-    /// A usage failure.
+    /// A usage failure that names the setting.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let Self { disks, sizes, .. } = self;
         if disks.len() > 1 && disks.contains(&DiskSettings::None) {
@@ -154,7 +157,7 @@ impl StoreSettings {
         (0..disks.len()).filter(|_| !disks.contains(&DiskSettings::None)).try_for_each(|index| self.check_sizes(index))
     }
 
-    /// Refuses a size that is invalid for the `index`-th disk.
+    /// Refuses the size of the disk number `index` if no store can have it.
     fn check_sizes(&self, index: usize) -> Result<(), Failure> {
         let options = volumes::options_of(Path::new(""), &PathContent::Nothing, self, index);
         let Err(error) = options.check() else { return Ok(()) };
@@ -168,19 +171,19 @@ impl StoreSettings {
     }
 }
 
-/// The place of the store.
+/// The place of a volume of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskSettings {
-    /// `larder/store.larder` in the user's cache directory.
+    /// The file `larder/store.larder` in the user's cache directory.
     UserCache,
-    /// This file or block device, or `store.larder` in this directory.
+    /// A file or block device at this path, or the file `store.larder` if the path is a directory.
     At(PathBuf),
-    /// No disk: only the memory cache is used.
+    /// There is no disk: only the memory cache is used.
     None,
 }
 
 impl DiskSettings {
-    /// Parses `--disk` and `[store] path`.
+    /// Parses the value of `--disk` and of `[store] path`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
             "" => Err(BadValue::new("an empty path", "give a file, an existing directory, or `none` for memory only")),
@@ -249,13 +252,14 @@ impl RunSettings {
             self.check_build_caches(),
             self.check_purpose(),
         ])?;
-        // The proxy alone sees other contradictions, such as a site on a listener that is not configured.
+        // Other contradictions are found by the proxy's own check, such as a site on a listener that is not configured.
         let checked = self.proxy_config().check();
         let help = concat!("correct that setting; see ", page!("reference/configuration.md"));
         checked.map_err(|error| Failure::usage(error.to_string(), help))
     }
 
-    /// Returns a warning if browsers with the PAC script get past block lists and rate limits.
+    /// Returns a warning if browsers with the proxy's PAC script contact hosts directly, past block lists or rate
+    /// limits.
     pub(crate) fn warn_of_direct_hosts(&self) -> Option<String> {
         let proxy = &self.proxy;
         let is_limited = proxy.lists != HostLists::default() || !proxy.rate_limits.is_empty();
@@ -269,7 +273,7 @@ impl RunSettings {
         Some(format!("browsers with the PAC script contact some hosts past block lists and rate limits: {direct}"))
     }
 
-    /// Refuses a server for a mirror that is off.
+    /// Refuses a server for a registry that is not mirrored.
     fn check_mirrors(&self) -> Result<(), Failure> {
         let unused =
             self.registry_mirrors.origins.iter().find(|origin| !self.registry_mirrors.names.contains(&origin.name));
@@ -292,7 +296,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses a proxy without an address, and listeners with the same one.
+    /// Refuses a proxy without a listening address, and two listeners with the same address.
     fn check_addresses(&self) -> Result<(), Failure> {
         if self.proxy.listeners.is_empty() {
             let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
@@ -309,7 +313,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses listeners that are open to more clients than the settings admit.
+    /// Refuses a listener on an address of the network if the settings do not name the clients that may use it.
     fn check_clients(&self) -> Result<(), Failure> {
         let mut addresses = self.proxy.listeners.iter().map(|listener| listener.address);
         let open = addresses.find(|address| !address.ip().is_loopback());
@@ -327,7 +331,7 @@ impl RunSettings {
         })
     }
 
-    /// Refuses TLS without a certificate.
+    /// Refuses a TLS listener if there is no certificate.
     fn check_tls(&self) -> Result<(), Failure> {
         let tls = self.proxy.listeners.iter().find(|listener| listener.tls && self.proxy.identities.is_empty());
         if let Some(listener) = tls {
@@ -344,7 +348,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses an admin listener that is open to everybody.
+    /// Refuses an admin listener that other machines reach and that requires no token.
     fn check_admin(&self) -> Result<(), Failure> {
         let is_guarded = self.proxy.admin_tokens.is_some();
         if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback() && !is_guarded) {
@@ -359,7 +363,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses interception that cannot work, or that was probably not intended.
+    /// Refuses interception of TLS that cannot work, or that was probably not intended.
     fn check_interception(&self) -> Result<(), Failure> {
         if self.intercepts() && !self.forwards() {
             let help = "turn on forward mode with `[forward] enabled = true`, or remove the hosts to intercept";
@@ -387,7 +391,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses a listener that takes origin form where there are no forward requests.
+    /// Refuses a listener that accepts requests in origin form if the proxy does not forward them.
     fn check_origin_form(&self) -> Result<(), Failure> {
         let takes_it = self.proxy.listeners.iter().find(|listener| listener.origin_form);
         let is_reverse_alone = !self.forwards() || self.proxy.default_origin.is_some();
@@ -397,7 +401,7 @@ impl RunSettings {
         Err(Failure::usage(problem, help))
     }
 
-    /// Refuses a list of nodes that cannot read each other's purges.
+    /// Refuses settings of a fleet whose nodes could not read each other's purges.
     fn check_fleet(&self) -> Result<(), Failure> {
         let fault = self.node_tls.fault().or_else(|| self.proxy_config().fleet.fault());
         let Some(fault) = fault else { return Ok(()) };
@@ -408,7 +412,7 @@ impl RunSettings {
         Err(Failure::usage(fault, help))
     }
 
-    /// Refuses a second tier without a place or a store.
+    /// Refuses a second tier without a place, or without a store in front of it.
     fn check_tier(&self) -> Result<(), Failure> {
         let has_store = !self.store.disks.contains(&DiskSettings::None);
         let Some(fault) = self.proxy.tier.fault(has_store) else { return Ok(()) };
@@ -418,34 +422,35 @@ impl RunSettings {
         ))
     }
 
-    /// Refuses build caches that have one path together, or that of a mirror.
+    /// Refuses build caches that share a path with each other or with a mirror.
     fn check_build_caches(&self) -> Result<(), Failure> {
         let Some(fault) = self.proxy_config().build_caches_fault() else { return Ok(()) };
         Err(Failure::usage(fault, "give each [[build_cache]] and each [[mirror]] a `path` of its own"))
     }
 
-    /// Returns whether this is a forward proxy. By default it is, unless an origin or a site is configured.
+    /// Returns whether this is a forward proxy. By default it is one, unless an origin or a site with origins is
+    /// configured.
     pub(crate) fn forwards(&self) -> bool {
         self.forward.unwrap_or(!self.reverses())
     }
 
-    /// Returns whether any `https://` requests are decrypted.
+    /// Returns whether the `https://` requests to any host are decrypted.
     pub(crate) fn intercepts(&self) -> bool {
         !self.intercept.hosts.hosts.is_empty()
     }
 
-    /// Returns whether this is a reverse proxy.
+    /// Returns whether this is a reverse proxy, which has an origin or a site with origins.
     pub(crate) fn reverses(&self) -> bool {
         self.proxy.default_origin.is_some() || self.proxy.has_site_origins()
     }
 
-    /// Returns whether any registry or server is mirrored.
+    /// Returns whether any package registry or other server is mirrored.
     pub(crate) fn mirrors(&self) -> bool {
         !self.registry_mirrors.names.is_empty() || !self.proxy.mirrors.is_empty()
     }
 
-    /// Returns the proxy's configuration. If clients are listed, this machine is added to them. Its limits on
-    /// connections fit this process's limit on open files.
+    /// Returns the proxy's final configuration. If clients are listed, this machine's loopback is added to them. The
+    /// limits on connections are lowered to fit the process's limit on open files.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
         self.node_tls.add_to(&mut config);

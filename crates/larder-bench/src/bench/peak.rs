@@ -14,43 +14,45 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{io, time::Duration};
 
-/// A search.
+/// The settings of a search for the peak rate.
 #[derive(Clone, Debug)]
 pub struct PeakSearch {
-    /// Limit on the 99th percentile of response times.
+    /// Limit on the 99th percentile of response times, which a rate must keep to pass.
     pub limit: Duration,
-    /// Rate of the first step.
+    /// The rate that is tried first, in requests per second.
     pub first: f64,
-    /// Time for which a rate is tried.
+    /// Time for which each rate is tried.
     pub step: Duration,
-    /// Bits of the result: each bit halves the remaining interval.
+    /// Number of bisection steps. Each halves the interval between the best rate that passed and the lowest that
+    /// failed.
     pub bits: u32,
 }
 
-/// A rate that was tried.
+/// A rate that was tried, and its results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeakStep {
-    /// Requests per second that arrived.
+    /// The rate that was tried, in requests per second.
     pub rate: f64,
-    /// Responses per second.
+    /// Responses received per second.
     pub answered: f64,
     /// 99th percentile of response times, in microseconds.
     pub p99_us: u64,
     /// Hits as a share of all responses.
     pub hit_ratio: f64,
-    /// Failed requests.
+    /// Number of requests that failed, or whose responses were wrong, outdated or forbidden.
     pub failed: u64,
-    /// 99th percentile of the send delay, in microseconds: the benchmark's own part of the times.
+    /// 99th percentile of the time between the moment when a request was due and its sending, in microseconds. The
+    /// benchmark causes this delay, not the proxy.
     pub late_us: u64,
-    /// Whether the rate passed.
+    /// Whether the proxy kept the limit at this rate, so that the rate passed.
     pub passed: bool,
 }
 
 impl PeakSearch {
-    /// Runs the search. The figures are those of the last rate that passed.
+    /// Runs the search. Returns the figures of the highest rate that passed, and all rates that were tried.
     ///
     /// # Errors
-    /// As [`Load::run`].
+    /// The same as for [`Load::run`].
     pub(super) fn run(
         &self,
         load: &Load,
@@ -72,7 +74,7 @@ impl PeakSearch {
             let words = format!("{rate:.0} requests/s");
             let figures = at_rate.run(requests, &mut |_, share, counts| progress(&words, share, counts))?;
             if early.is_asked() {
-                // The last step was shorter than the others, so it does not count.
+                // A signal cut the last step short, so its rate is not judged.
                 break;
             }
             let step = self.judge(rate, &figures);
@@ -117,18 +119,18 @@ impl PeakSearch {
     }
 }
 
-/// Doubles the rate until one fails, then bisects.
+/// Chooses the next rate of a search: doubles it until one fails, then halves the interval between passed and failed.
 struct Bisection {
     low: f64,
     high: Option<f64>,
     next: f64,
     bits: u32,
-    /// Whether the next rate was tried once and failed.
+    /// Whether the next rate has already failed once. It counts as too high only if it fails again.
     refused: bool,
 }
 
 impl Bisection {
-    /// Returns the next rate to try, or `None` when the result is precise enough.
+    /// Returns the next rate to try, in requests per second. `None` if the result is precise enough.
     fn rate(&self) -> Option<f64> {
         (self.bits > 0 && self.next < RATE_MAX).then_some(self.next)
     }

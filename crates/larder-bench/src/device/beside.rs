@@ -5,25 +5,25 @@
 
 use larder_store::plan::BesideReads;
 
-/// Rates per second of reads alone, of writes alone, and of both together.
+/// Rates per second of reads alone, of writes alone, and of both at the same time.
 pub(super) struct MixedRates {
-    /// Random reads, alone.
+    /// Random reads, while nothing is written.
     pub(super) reads: f64,
-    /// Random writes, alone.
+    /// Random writes, while nothing is read.
     pub(super) writes: f64,
     /// Groups of one sequential write and `reads_per_group` random reads.
     pub(super) groups: f64,
     pub(super) reads_per_group: f64,
-    /// Bytes of a group's write.
+    /// Bytes that the sequential write of a group writes.
     pub(super) group_bytes: f64,
     /// Pairs of a random read and a random write.
     pub(super) pairs: f64,
-    /// Sequential writes alone, in bytes per second.
+    /// Bytes per second of sequential writes, while nothing is read.
     pub(super) sequential_write: f64,
 }
 
 impl MixedRates {
-    /// Returns the time that remains for the write of a group or a pair after subtracting its reads.
+    /// Returns the time that writes take during reads: the time of a group or a pair less the time of its reads.
     pub(super) fn beside_reads(&self) -> BesideReads {
         let read_seconds = 1.0 / self.reads;
         let write_seconds = 1.0 / self.writes;

@@ -27,7 +27,7 @@ const FILE_COUNT_MAX: u64 = 32_768;
 const FOLDER_COUNT: u64 = 256;
 const FOLDER_NAME: &str = "larder-bench.files";
 
-/// Measures files in `directory` for about `time`.
+/// Measures how fast files in `directory` are replaced and read. Takes about `time`.
 pub(super) fn measure(directory: &Path, time: Duration) -> Result<FileFigures, DeviceError> {
     let place = directory.join(FOLDER_NAME);
     if place.exists() {
@@ -56,7 +56,7 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     let kept = in_flight(FOLDER_COUNT, Duration::MAX, make)?.count;
     let made = kept + in_flight(FILE_COUNT_MAX - kept, time / 3, |number, done| make(kept + number, done))?.count;
     sync()?;
-    // Each file that is created replaces the oldest one, as long as there are some that were not created just now.
+    // Every second operation creates a file, and removes the oldest file that was not created just now.
     let work_count = 2 * (made - kept);
     let mut replaced = in_flight(work_count, time / 3, |number, done| {
         if number.is_multiple_of(2) {
@@ -92,14 +92,15 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     })
 }
 
-/// Files go to the folders in turn, two levels deep, as in the policy `squid`.
+/// Returns the name of file `number`. Files go to the folders in turn, which are two levels deep, as in the policy
+/// `squid`.
 fn name(number: u64) -> FileName {
     let folder = number % FOLDER_COUNT;
     let name = format!("{:x}/{:x}/{number:016x}", folder % 16, folder / 16);
     FileName::new(name).expect("digits and letters with a slash between are a name")
 }
 
-/// A count of operations, and their time.
+/// A number of completed operations, and the time that they took.
 struct TimedCount {
     count: u64,
     time: Duration,
@@ -116,10 +117,11 @@ impl TimedCount {
     }
 }
 
-/// The callback for completed work.
+/// The callback that receives the result of an operation.
 type Tell = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Starts operations, [`DEPTH`] at a time, until there are `count_max` or the time is over.
+/// Starts operations with `begin`, and keeps [`DEPTH`] of them in flight. Ends after `count_max` operations or after
+/// `time`.
 fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -> io::Result<TimedCount> {
     let begun = Instant::now();
     let cpu_begun = cpu::own();

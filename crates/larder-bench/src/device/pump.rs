@@ -16,21 +16,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The kind of operations.
+/// The kind of the operations that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PumpWork {
     RandomRead,
     RandomWrite,
     SequentialRead,
     SequentialWrite,
-    /// Random writes and random reads, alternating.
+    /// Random writes and random reads take turns.
     ReadsAndWrites,
-    /// Random reads. After as many of them as [`SEQUENTIAL_BYTES`] would hold, one sequential write of that length.
+    /// Random reads, with one sequential write of [`SEQUENTIAL_BYTES`] after each group of reads that have that length
+    /// together.
     ReadsAndSequentialWrites,
 }
 
 impl PumpWork {
-    /// Returns how many operations there are per write, or `None` if all are of one kind.
+    /// Returns the number of operations from one write to the next. `None` if all operations are of one kind.
     pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
         match self {
             Self::ReadsAndWrites => Some(2),
@@ -40,14 +41,14 @@ impl PumpWork {
     }
 }
 
-/// The next operation.
+/// An operation to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextTransfer {
     is_write: bool,
     offset_bytes: u64,
 }
 
-/// The results.
+/// The rate of the measured operations, the times that they took, and their processor time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PumpFigures {
     pub(super) per_second: f64,
@@ -56,28 +57,28 @@ pub(super) struct PumpFigures {
     pub(super) cpu_us: f64,
 }
 
-/// The operations to keep in flight.
+/// Keeps operations of one kind in flight on a device.
 pub(super) struct Pump {
     device: Arc<dyn Device>,
     work: PumpWork,
     transfer_bytes: u64,
     depth: u32,
     random: Random,
-    /// Operations begun, and the number of sequential ones.
+    /// Number of operations started so far. `sequential_count` is the number of those that were sequential.
     begun_count: u64,
     sequential_count: u64,
     written: Arc<AlignedBuffer>,
     returned: Arc<ReturnedTransfers>,
 }
 
-/// The operations that have completed and are not processed yet.
+/// The operations that the device has completed and that the measuring thread has not counted yet.
 #[derive(Default)]
 struct ReturnedTransfers {
     done: Mutex<Vec<FinishedTransfer>>,
     some: Condvar,
 }
 
-/// A completed operation.
+/// An operation that the device has completed.
 struct FinishedTransfer {
     begun: Instant,
     ended: Instant,
@@ -124,7 +125,7 @@ impl Pump {
         }
     }
 
-    /// Keeps operations in flight for `time`.
+    /// Keeps operations in flight for `time`, and returns their figures.
     pub(super) fn run(&mut self, time: Duration) -> io::Result<PumpFigures> {
         let mut times =
             Histogram::<u64>::new_with_bounds(1, TIME_MAX_NS, 3).expect("the bounds and digits are allowed");
@@ -180,7 +181,7 @@ impl Pump {
         });
     }
 
-    /// Returns the next operation. All begin at a multiple of their length.
+    /// Returns the next operation. Its offset is a multiple of its length.
     fn next(&mut self) -> NextTransfer {
         self.begun_count += 1;
         let mixed_in =

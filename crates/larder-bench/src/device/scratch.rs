@@ -17,17 +17,17 @@ const FILL_BYTES: u64 = 1 << 20;
 const FILL_DEPTH: usize = 8;
 const FILE_NAME: &str = "larder-bench.scratch";
 
-/// A filled place to measure on.
+/// A scratch file or a blank block device, filled with data, on which operations are measured.
 pub(super) struct ScratchSpace {
     pub(super) device: Arc<dyn Device>,
     pub(super) is_direct: bool,
-    /// The directory for further files, if it is on a file system.
+    /// The directory for measurements of files. `None` for a block device, which has no file system.
     pub(super) directory: Option<PathBuf>,
     _undo: Undo,
 }
 
 impl ScratchSpace {
-    /// Creates and fills a place.
+    /// Creates a scratch file, or opens a blank block device, and fills `span_bytes` of it.
     pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
         let (file, made, directory) = match inspect(path) {
             Ok(PathContent::Blank(_)) => {
@@ -63,8 +63,10 @@ impl ScratchSpace {
     }
 }
 
-/// Makes a device blank again. First through the open device, because it cannot be opened again while a signal ends the
-/// process, then completely. If that fails, the device contains noise that nothing recognizes.
+/// Makes a block device blank again.
+///
+/// First overwrites its ends through the open device, because a device cannot be opened again while a signal ends the
+/// process. Then wipes it completely. If that fails, the device contains noise that nothing recognizes.
 fn blank(device: Arc<dyn Device>, path: &Path) {
     let mut buffer = AlignedBuffer::with_len(FILL_BYTES as usize);
     buffer.as_mut_slice().fill(0);
@@ -78,13 +80,13 @@ fn blank(device: Arc<dyn Device>, path: &Path) {
         device.submit(Transfer::Write { offset_bytes, buffer: Arc::clone(&buffer), completion });
     }
     drop(sender);
-    // Ends when all senders are dropped.
+    // The loop ends when all writes have dropped their senders.
     while wiped.recv().is_ok() {}
     drop(device);
     let _ = VolumeFile::open(path).and_then(|file| file.wipe_ends());
 }
 
-/// Returns an unused name for the scratch file.
+/// Returns a path for the scratch file, at which nothing exists yet.
 fn place(path: &Path) -> Result<PathBuf, DeviceError> {
     if path.is_dir() {
         let place = path.join(FILE_NAME);
@@ -119,7 +121,7 @@ fn fill(device: &dyn Device) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Fills `bytes` with incompressible data.
+/// Fills `bytes` with pseudo-random data that storage cannot compress.
 pub(super) fn noise(bytes: &mut [u8]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for word in bytes.chunks_mut(8) {

@@ -27,42 +27,42 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// The address of the proxy, and the way to reach it.
+/// The address of the measured proxy, and the form of requests to it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The listening address.
+    /// The address on which the proxy listens.
     pub address: SocketAddr,
-    /// Host and port of the origin, as used in requests.
+    /// Host and port of the origin, as requests name it.
     pub origin: String,
-    /// Whether requests contain the whole URL, for a forward proxy.
+    /// Whether requests contain the whole URL, as a forward proxy needs it.
     pub is_forward: bool,
 }
 
-/// The outcome of a request.
+/// The outcome of a request, from the client's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// The origin made the response for this request.
+    /// The response is right, and the origin made it for this request.
     Miss,
-    /// The origin made the response for another request.
+    /// The response is right, and the origin made it for another request, so it came from the cache.
     Hit,
-    /// The client or the origin broke off, as the workload requires.
+    /// The client or the origin broke off on purpose, as the workload requires.
     BrokenOff,
-    /// No response, or one that does not fit the request.
+    /// There was no response, or one that does not fit the request.
     Failed(FetchFault),
-    /// The bytes differ from the origin's.
+    /// The body differs from the origin's.
     Wrong(FetchFault),
-    /// An earlier version of the object, after its lifetime.
+    /// The response contains an earlier version of the object, although its lifetime is over.
     Outdated(FetchFault),
-    /// A response made for another request that must not be cached or reused.
+    /// The response was made for another request, although it must not be cached or reused.
     Forbidden(FetchFault),
 }
 
-/// A failure of a request.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchFault {
-    /// A description, the same for all faults of a kind.
+    /// A description of the kind of failure, by which equal failures are counted together.
     pub(super) what: String,
-    /// The place: path, position or the system's error.
+    /// The part of the message that differs between failures of this kind: a path, a position or the system's error.
     pub(super) place: String,
 }
 
@@ -78,13 +78,13 @@ impl fmt::Display for FetchFault {
     }
 }
 
-/// A completed request.
+/// The outcome of a request, and the number of its body's bytes.
 pub(super) struct FetchResult {
     pub(super) outcome: FetchOutcome,
     pub(super) body_bytes: u64,
 }
 
-/// A connection, and the number of requests that it may still be used for.
+/// A connection to the proxy, and the number of requests that may still be sent on it.
 struct BenchConnection {
     stream: WireStream,
     left: u64,
@@ -103,11 +103,11 @@ impl BenchConnection {
     }
 }
 
-/// All clients.
+/// Sends all requests of a run, and owns the connections to the proxy.
 pub(super) struct Clients {
     target: Target,
     idle: Mutex<Vec<BenchConnection>>,
-    /// Distribution of the requests per connection; `None` means no limit.
+    /// Distribution of the number of requests per connection. `None` means that connections are kept.
     uses: Option<Zipf>,
     random: Mutex<Random>,
     next_number: AtomicU64,
@@ -117,7 +117,8 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new(target: Target, closes_connections: bool, origin_abort_share: f64) -> Self {
-        // The numbers differ from those of earlier runs, whose responses may still be in the cache.
+        // Numbers begin at the present time, so that they differ from the numbers of earlier runs. Responses to those
+        // may still be in the cache.
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         Self {
             target,
@@ -130,25 +131,25 @@ impl Clients {
         }
     }
 
-    /// Sends a request, and reads and checks the response.
+    /// Sends a request, and reads and checks its response.
     pub(super) async fn fetch(&self, asked: &BenchRequest) -> FetchResult {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        // Removed from the list even if the future is dropped.
+        // The list entry is removed when this value is dropped, even if the future is dropped before its end.
         let _listed = ListedRequest::new(&self.under_way, number);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
         let fetched = fetched.unwrap_or_else(|_| {
             failed(format!("no complete response within {} s", TIME_MAX.as_secs()), asked.object.path())
         });
-        // If a response breaks off, a proxy may return nothing, a part, or an error.
+        // If the origin breaks off a response, the proxy may return nothing, a part of it, or an error.
         let FetchResult { outcome, body_bytes } = fetched;
         let is_wanted = matches!(outcome, FetchOutcome::Failed(_)) && self.breaks_off(number);
         FetchResult { outcome: if is_wanted { FetchOutcome::BrokenOff } else { outcome }, body_bytes }
     }
 
-    /// Sends requests until there is a response, because a proxy may need a moment to start.
+    /// Sends requests until the proxy responds, because it may need a moment to start.
     ///
     /// # Errors
-    /// The last failure, if there was no response in time.
+    /// The proxy did not respond in time. The error is that of the last request.
     pub(super) async fn probe(&self, early: &EndsEarly) -> Result<(), FetchFault> {
         let begun = Instant::now();
         let number = unix_time();
@@ -161,7 +162,8 @@ impl Clients {
                     return Err(fault);
                 }
                 FetchOutcome::Failed(_) => tokio::time::sleep(PROBE_PAUSE).await,
-                // Faults are counted in the run.
+                // A response that is wrong also shows that the proxy has started. The run itself counts wrong
+                // responses.
                 _ => return Ok(()),
             }
         }
@@ -181,8 +183,8 @@ impl Clients {
             let request = self.request(asked, number, now_s, is_last);
             match connection.ask(&request).await {
                 Ok(head) => return self.read(asked, (number, oldest), head, connection).await,
-                // A kept connection may be closed just before it is used. The first time, that is not counted as a
-                // failure.
+                // The proxy may close a kept connection just before it is used. Then the request is repeated once on
+                // another connection.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
                 Err(error) => return failed(format!("no response: {error}"), asked.object.path()),
             }
@@ -200,7 +202,7 @@ impl Clients {
         Ok((BenchConnection { stream: WireStream::new(stream), left }, false))
     }
 
-    /// Creates a request. Its body is the number of arbitrary bytes that are sent.
+    /// Creates a request. Its body is a number: the count of arbitrary bytes that are sent.
     fn request(&self, asked: &BenchRequest, number: u64, now_s: u64, is_last: bool) -> Request<u64> {
         let Target { origin, is_forward, .. } = &self.target;
         let path = asked.object.path();
@@ -230,8 +232,8 @@ impl Clients {
         request.body(body_bytes).expect("paths, dates and numbers make a request")
     }
 
-    /// Reads the response, and returns the connection to the pool if it can be reused. `numbers` are those of the
-    /// request and of the oldest request that was in flight when this one was sent.
+    /// Reads and checks a response. Returns the connection to the pool if it can be reused. `numbers` are the number of
+    /// the request, and that of the oldest request that was in flight when it was sent.
     async fn read(
         &self,
         asked: &BenchRequest,
@@ -258,7 +260,8 @@ impl Clients {
             let data = match connection.stream.piece(&mut body).await {
                 Ok(Some(data)) => data,
                 Ok(None) => break,
-                // A request that shares a broken-off response gets no more of it than the request that fetched it.
+                // The proxy may answer this request from the broken-off response to another request. Then the body ends
+                // at the same position.
                 Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
                     return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
                 }
@@ -305,7 +308,7 @@ impl Clients {
     }
 }
 
-/// The expected body of a response.
+/// The body that a response must have.
 struct ExpectedBody {
     object: BenchObject,
     version: u64,
@@ -315,8 +318,10 @@ struct ExpectedBody {
 }
 
 impl ExpectedBody {
-    /// Derives the expected body from the head of the response. Returns an outcome if the head does not fit the
-    /// request.
+    /// Derives the expected body from the head of the response.
+    ///
+    /// # Errors
+    /// The outcome of the request, if the head does not fit it.
     fn of(asked: &BenchRequest, head: &ResponseHead) -> Result<Self, FetchOutcome> {
         let status = head.status;
         let headers = &head.fields;
@@ -359,7 +364,7 @@ impl ExpectedBody {
         Ok(Self { object: asked.object, version, first, len_bytes, is_outdated })
     }
 
-    /// Returns the first wrong byte of `data`, which follows `at` other bytes.
+    /// Returns the position in the body of the first wrong byte of `data`. `at` bytes of the body came before `data`.
     fn first_wrong(&self, at: u64, data: &[u8]) -> Option<u64> {
         let room = usize::try_from(self.len_bytes - at).unwrap_or(usize::MAX).min(data.len());
         let nature = self.object.nature();
@@ -368,9 +373,10 @@ impl ExpectedBody {
     }
 }
 
-/// Returns why a response to this request must not come from a cache, if there is a reason. A response made for a
-/// simultaneous request is not a stored one: several requests may share it (RFC 9111 4), even if they ask for the
-/// origin's response.
+/// Returns the reason why the response to this request must not come from a cache. `None` if it may.
+///
+/// `is_shared` says that the response was made for a simultaneous request. Several requests may share such a response,
+/// even if they require the origin's response (RFC 9111 4).
 fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
         Kind::Post(_) => Some("a response to POST from a cache"),
@@ -380,7 +386,7 @@ fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     }
 }
 
-/// An entry in the list of request numbers in flight; removed when dropped.
+/// Keeps the number of a request in the list of requests in flight. Dropping this removes it.
 struct ListedRequest<'a>(&'a Mutex<BTreeSet<u64>>, u64);
 
 impl<'a> ListedRequest<'a> {
@@ -408,11 +414,12 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The origin does not break off a response of this length.
+/// Length of the object that a probe requests, in bytes. The origin never breaks off such a response.
 const PROBE_BYTES: u64 = 1;
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
-/// A request that takes longer has failed.
+/// Time limit of a request. It has failed if it takes longer.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Clocks count whole seconds, and a response in flight when an object changed may arrive later.
+/// Seconds after the modification of an object from which the version before it counts as outdated. Clocks count whole
+/// seconds, and a response may be in flight when the object changes.
 const OUTDATED_AFTER_S: u64 = 3;

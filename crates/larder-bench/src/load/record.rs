@@ -13,35 +13,36 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Counts of requests.
+/// Counts of the requests of a phase, a second or a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestCounts {
     /// Requests that were due.
     pub requests: u64,
-    /// Responses that the origin had made for another request.
+    /// Right responses that the origin had made for another request, so that they came from the cache.
     pub hits: u64,
-    /// Responses that the origin made for this request.
+    /// Right responses that the origin made for the request itself.
     pub misses: u64,
-    /// Hits that a cache without limits would have.
+    /// Requests that a cache without limits could answer.
     pub offered: u64,
-    /// Bytes of bodies.
+    /// Bytes of the received bodies.
     pub body_bytes: u64,
-    /// Bytes of bodies of hits.
+    /// Bytes of the bodies of hits.
     pub hit_bytes: u64,
-    /// Requests broken off, as the workload requires.
+    /// Requests that were broken off on purpose, as the workload requires.
     pub broken_off: u64,
-    /// Requests without a response, or with one that does not fit.
+    /// Requests without a response, or with one that does not fit the request.
     pub failed: u64,
-    /// Responses with wrong bytes.
+    /// Responses whose bodies differ from the origin's.
     pub wrong: u64,
-    /// Responses with an earlier version of the object, after its lifetime.
+    /// Responses with an earlier version of the object, although its lifetime is over.
     pub outdated: u64,
-    /// Responses from a cache that must not be: to POST, of objects that must not be stored, or in spite of `no-cache`.
+    /// Responses that came from a cache but must not: to POST, of objects that must not be stored, or to requests with
+    /// `no-cache`.
     pub forbidden: u64,
 }
 
 impl RequestCounts {
-    /// Returns the hits as a share of all requests that were not broken off on purpose.
+    /// Returns the share of hits among the requests that were not broken off on purpose.
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.requests - self.broken_off).max(1) as f64
     }
@@ -51,17 +52,17 @@ impl RequestCounts {
         self.hits + self.misses
     }
 
-    /// Returns the number of responses that are wrong, outdated or forbidden.
+    /// Returns the number of responses that a correct cache never gives: wrong, outdated or forbidden ones.
     pub fn lies(&self) -> u64 {
         self.wrong + self.outdated + self.forbidden
     }
 
-    /// Returns the hit ratio of a cache without limits.
+    /// Returns the share of requests that a cache without limits could answer.
     pub fn offered_ratio(&self) -> f64 {
         self.offered as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the sum of these counts and others.
+    /// Returns the sum of two sets of counts.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             requests: self.requests + other.requests,
@@ -97,20 +98,20 @@ impl RequestCounts {
     }
 }
 
-/// Figures of one phase.
+/// The figures of one phase of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseFigures {
-    /// The phase's name.
+    /// The name of the phase.
     pub name: String,
-    /// Whether the report's results include this phase.
+    /// Whether the results of the report include this phase.
     pub counts_as_result: bool,
-    /// Start in seconds after the start of the run.
+    /// Start of the phase, in seconds after the start of the run.
     pub begun_s: f64,
-    /// Duration in seconds.
+    /// Duration of the phase, in seconds.
     pub lasted_s: f64,
     /// Requests that became due during the phase.
     pub counts: RequestCounts,
-    /// Responses that arrived during the phase, per second.
+    /// Number of responses that arrived during the phase, per second.
     pub per_second: f64,
     /// Response times of all requests.
     pub times: ResponseTimes,
@@ -118,20 +119,21 @@ pub struct PhaseFigures {
     pub hit_times: ResponseTimes,
     /// Response times of misses.
     pub miss_times: ResponseTimes,
-    /// Delay between the due time and the sending of requests: the benchmark's own part of the times, not the proxy's.
+    /// Times between the moment when a request was due and its sending. The benchmark causes these delays, not the
+    /// proxy.
     pub late: ResponseTimes,
 }
 
-/// Figures of one second.
+/// The figures of one second of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondFigures {
-    /// Seconds after the start of the run.
+    /// Start of the second, in seconds after the start of the run.
     pub at_s: u64,
-    /// The intended load, in requests per second; 0 in a closed loop.
+    /// The intended load, in requests per second. 0 if the load is a closed loop.
     pub wanted: f64,
     /// Requests that became due during this second.
     pub counts: RequestCounts,
-    /// Responses that arrived during this second.
+    /// Number of responses that arrived during this second.
     pub answered: u64,
     /// Median response time, in microseconds.
     pub median_us: u64,
@@ -139,27 +141,27 @@ pub struct SecondFigures {
     pub p99_us: u64,
 }
 
-/// When a request was due.
+/// The moment when a request was due, and the phase of that moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueTime {
     /// The phase in which the request was due.
     pub(super) phase: usize,
-    /// The time since the start of the run.
+    /// The moment, as the time since the start of the run.
     pub(super) at: Duration,
 }
 
-/// A kind of failure.
+/// All failures of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Complaint {
-    /// The kind of failure.
+    /// A description of the kind of failure.
     pub what: String,
-    /// The place of its first occurrence.
+    /// A description of the first failure of this kind: a path, a position or the system's error.
     pub first: String,
-    /// Number of occurrences.
+    /// Number of failures of this kind.
     pub count: u64,
 }
 
-/// Records a run.
+/// Collects the counts and the times of a run.
 pub(super) struct Recorder {
     phases: Vec<PhaseRecord>,
     seconds: Vec<SecondRecord>,
@@ -168,7 +170,7 @@ pub(super) struct Recorder {
 
 struct PhaseRecord {
     figures: PhaseFigures,
-    /// Responses that arrived before the phase was over.
+    /// Number of responses that arrived before the phase was over.
     answered: u64,
     is_over: bool,
     times: Histogram<u64>,
@@ -215,7 +217,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the present phase.
+    /// Returns the index of the current phase.
     pub(super) fn phase(&self) -> usize {
         self.phases.len().saturating_sub(1)
     }
@@ -224,14 +226,14 @@ impl Recorder {
         self.second(now).wanted = wanted;
     }
 
-    /// Adds a request that was sent `late` after it was due.
+    /// Records that a request of `phase` was sent `late` after it was due.
     pub(super) fn add_late(&mut self, phase: usize, late: Duration) {
         if let Some(record) = self.phases.get_mut(phase) {
             record.late.saturating_record(micros(late));
         }
     }
 
-    /// Adds a request that ended after `took`.
+    /// Records a request that ended. `due` says when it was due, and `took` how long it took from that moment.
     pub(super) fn add(&mut self, due: DueTime, took: Duration, fetched: &FetchResult, is_offered: bool) {
         let DueTime { phase, at: due } = due;
         let took_us = micros(took);
@@ -268,7 +270,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the counts of the present phase, for a progress line.
+    /// Returns the counts of the current phase, for the progress line.
     pub(super) fn so_far(&self) -> RequestCounts {
         self.phases.last().map(|phase| phase.figures.counts).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! Waits for a moment, to the microsecond.
+//! Waits for a moment, precise to a microsecond.
 //!
-//! The runtime's own timers have millisecond resolution, which at a thousand requests per second is the time between
-//! two requests. So this owns a timer of the kernel. Invariant: it never ends early.
+//! The runtime's own timers have a resolution of a millisecond. At a thousand requests per second, that is the time
+//! between two requests. Therefore this module uses a timer of the kernel. Invariant: a wait never ends early.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -30,7 +30,8 @@ impl Timer {
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
             let mut ready = self.0.readable().await?;
             let mut expirations = [0; 8];
-            // Read so that it can become readable again. If there is nothing to read, it was a false alarm.
+            // Reading makes the timer ready for the next wait. If there is nothing to read, the runtime woke this task
+            // too early, and the loop waits again.
             let _ = rustix::io::read(self.0.get_ref(), &mut expirations);
             ready.clear_ready();
         }

@@ -8,25 +8,25 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::fmt::Write;
 
-/// Response times in microseconds.
+/// Response times in microseconds: their histogram, mean and quantiles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
-    /// Number of requests.
+    /// Number of recorded times.
     pub count: u64,
-    /// Mean time.
+    /// Mean of the times, in microseconds.
     pub mean_us: f64,
-    /// Quantiles: a share of the requests, and the longest time among them.
+    /// Quantiles: pairs of a share, from 0 to 1, and the longest time among that share of the shortest times.
     pub quantiles_us: Vec<(f64, u64)>,
-    /// All response times.
+    /// All recorded times.
     pub histogram: RecordedTimes,
 }
 
-/// Recorded times in ascending order, with their counts; as text `time*count time*count ..`.
+/// The recorded times in ascending order, each with its count. As text: `time*count time*count ..`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedTimes(Vec<(u64, u64)>);
 
 impl ResponseTimes {
-    /// Returns the times in a histogram.
+    /// Returns the times that a histogram contains.
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
@@ -41,7 +41,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Returns the merged times of several.
+    /// Merges several sets of times into one.
     pub fn merged<'a>(several: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = histogram();
         for times in several {
@@ -50,13 +50,14 @@ impl ResponseTimes {
         Self::of(&sum)
     }
 
-    /// Returns the quantile `share` in microseconds.
+    /// Returns the time in microseconds that the given share of the requests did not exceed.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let at = self.quantiles_us.iter().find(|(known, _)| *known >= share - 1e-9);
         at.or(self.quantiles_us.last()).map_or(0, |&(_, time)| time)
     }
 
-    /// Returns the table of percentiles in milliseconds, in the format of HdrHistogram's tools (`.hgrm`).
+    /// Returns the table of percentiles in the format that HdrHistogram's tools read (`.hgrm`). Times are in
+    /// milliseconds.
     pub fn percentiles(&self) -> String {
         let mut histogram = histogram();
         self.histogram.add_to(&mut histogram);
@@ -113,17 +114,18 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds and digits are allowed")
 }
 
-/// Creates a histogram with fewer digits, for use in large numbers.
+/// Creates a histogram with a precision of two digits, which needs less memory. There is one for each second.
 pub(super) fn short_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
 }
 
 const TIME_MAX_US: u64 = 100_000_000;
-/// HdrHistogram's value for three digits.
+/// Number of subdivisions in HdrHistogram for a precision of three digits.
 const SUB_BUCKETS: u32 = 2048;
-/// Lines of the table per halving of the distance to 100%, as in HdrHistogram's tools.
+/// Number of lines in the table of percentiles each time the distance to 100% halves. HdrHistogram's tools use this
+/// number.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
-/// The reported quantiles.
+/// The shares whose quantiles are reported.
 const QUANTILES: [f64; 14] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0];
 
 #[cfg(test)]

@@ -18,22 +18,22 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A response, and the number of its request.
+/// A response of the origin, and the number of the request for which it was made.
 pub(super) struct MadeAnswer {
     pub(super) response: Response<ObjectBody>,
     pub(super) request_number: u64,
 }
 
-/// A piece of an object, computed as it is sent.
+/// The body of a response: a range of an object's bytes, which are computed when they are sent.
 pub(super) struct ObjectBody {
     nature: ObjectNature,
     version: u64,
     rest: Range<u64>,
-    /// The position at which the body breaks off, if it does.
+    /// The position in the object at which the body breaks off. `None` if it is complete.
     end: Option<u64>,
 }
 
-/// Returns the response to `request`. `abort_share` of the responses with a body break off.
+/// Returns the response to `request`. Of the responses with a body, the share `abort_share` breaks off.
 pub(super) fn answer(request: &RequestHead, abort_share: f64) -> MadeAnswer {
     let request_number = fields::number(&request.fields, &fields::REQUEST).unwrap_or_default();
     let mut response = match BenchObject::at(request.target.path()) {
@@ -91,7 +91,7 @@ fn answer_object(request: &RequestHead, object: BenchObject) -> Response<ObjectB
     response
 }
 
-/// Returns the requested range, if there is exactly one and it is within the object.
+/// Returns the range that the field Range names. `None` if it names several, or one outside the object.
 fn requested(headers: &HeaderMap, len_bytes: u64) -> Option<Range<u64>> {
     let value = headers.get(header::RANGE)?.to_str().ok()?;
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
@@ -125,7 +125,7 @@ impl ObjectBody {
         self.end.is_some()
     }
 
-    /// Appends the next piece to `octets`. Returns whether more follows.
+    /// Appends the next piece of the body to `octets`. Returns whether more follows.
     pub(super) fn fill_next(&mut self, octets: &mut Vec<u8>) -> bool {
         let stop = self.end.unwrap_or(self.rest.end);
         let end = stop.min(self.rest.start + PIECE_BYTES);

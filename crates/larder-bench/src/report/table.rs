@@ -8,7 +8,7 @@ use crate::{
 use larder_sim::color_of;
 use std::fmt::Write;
 
-/// Creates one line per proxy: the results for its clients.
+/// Creates the table of the main results, with a row for each proxy.
 pub(super) fn summary(results: &[BenchResult]) -> String {
     let has_peak = results.iter().any(|result| !result.peak.is_empty());
     let mut heads = vec!["", "requests/s", "hits", "offered", "hits of<br>offered", "bytes hit"];
@@ -44,7 +44,7 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
     rows_of(&heads, rows)
 }
 
-/// Creates one line per proxy: its resource use, if the kernel's counts were requested for any.
+/// Creates the table of resource use, with a row for each proxy. It is empty if the kernel's counts are known for none.
 pub(super) fn costs(results: &[BenchResult]) -> String {
     let is_known = |result: &BenchResult| result.kernel_total().is_some_and(|kernel| kernel.is_known);
     if !results.iter().any(is_known) {
@@ -84,7 +84,7 @@ fn named(number: usize, result: &BenchResult) -> String {
     format!("<span class=\"dot\" style=\"background:{}\"></span>{}", color_of(number), escaped(&result.name))
 }
 
-/// Creates one line for each phase of each proxy.
+/// Creates the table of phases, with a row for each phase of each proxy.
 pub(super) fn phases(results: &[BenchResult]) -> String {
     let heads = [
         "phase",
@@ -120,7 +120,7 @@ pub(super) fn phases(results: &[BenchResult]) -> String {
     format!("<h2>Phases</h2><p>Results are taken from those with a star.</p>{}", rows_of(&heads, rows))
 }
 
-/// Lists the failures, and the reasons why figures may not be the proxy's.
+/// Creates a list of the failures, and of reasons why figures may not describe the proxy.
 pub(super) fn complaints(results: &[BenchResult]) -> String {
     let mut text = String::new();
     for result in results {

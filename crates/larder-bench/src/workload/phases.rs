@@ -7,27 +7,27 @@ use super::Workload;
 use larder_workload::PolyMixVersion;
 use std::time::Duration;
 
-/// A stretch of a run.
+/// A part of a run, in which load and kinds of requests change steadily.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// The name.
+    /// The name of the phase.
     pub name: &'static str,
-    /// The duration.
+    /// The duration of the phase.
     pub time: Duration,
-    /// Load at the start and the end of the phase, as a share of the maximum.
+    /// Load at the start and at the end of the phase, as shares of the maximum load.
     pub load: (f64, f64),
-    /// Share of the full rate of revisits, at its start and its end.
+    /// Rate of revisits at the start and at the end of the phase, as shares of the full rate.
     pub recurrence: (f64, f64),
-    /// Share of the full rate of special requests, at its start and its end.
+    /// Rate of special requests at the start and at the end of the phase, as shares of the full rate.
     pub specials: (f64, f64),
-    /// Whether the report's results include this phase.
+    /// Whether the results of the report include this phase.
     pub counts: bool,
-    /// Whether the phase lasts until the cache was filled twice, provided that a size was given.
+    /// Whether the phase lasts until the cache has been filled, if the size of the fill is given.
     pub fills: bool,
 }
 
 impl Phase {
-    /// Returns the phases of a run of `workload` that takes `time`.
+    /// Returns the phases of a run of `workload` that lasts `time`.
     pub fn of(workload: Workload, time: Duration) -> Vec<Self> {
         let Some(version) = workload.polymix() else {
             let load = (1.0, 1.0);
@@ -60,17 +60,19 @@ impl Phase {
         phases.collect()
     }
 
-    /// Returns the value between a start and an end value at a share of the phase's time.
+    /// Interpolates between the value at the start and at the end of a phase. `share` is the elapsed part of the phase,
+    /// from 0 to 1.
     pub(crate) fn at(pair: (f64, f64), share: f64) -> f64 {
         pair.0 + (pair.1 - pair.0) * share.clamp(0.0, 1.0)
     }
 }
 
-/// A phase as in the original, whose phase `fill` has no fixed length: it lasts until the cache was filled twice.
+/// A phase as PolyMix's authors published it. In the original, the phase `fill` has no fixed length: it lasts until the
+/// cache was filled twice.
 struct PublishedPhase {
     name: &'static str,
     minutes: f64,
-    /// Load at the start and the end of the phase, as a share of the maximum.
+    /// Load at the start and at the end of the phase, as shares of the maximum load.
     load: (f64, f64),
 }
 
@@ -94,7 +96,8 @@ const POLYMIX_3: [PublishedPhase; 12] = [
     PublishedPhase::new("dec2", 30.0, (1.0, 0.1)),
     PublishedPhase::new("cool", 1.0, (0.1, 0.1)),
 ];
-/// PolyMix-4 lowers the number of robots instead of their rate, down to one.
+/// The published phases of PolyMix-4. Its lowest load is a single robot, because it lowers the number of robots and not
+/// their rates.
 const POLYMIX_4: [PublishedPhase; 10] = [
     PublishedPhase::new("framp", 20.0, (0.05, 1.0)),
     PublishedPhase::new("fill", 120.0, (1.0, 1.0)),

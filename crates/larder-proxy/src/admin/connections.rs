@@ -39,7 +39,7 @@ use crate::{
     worker::WorkerThread,
 };
 
-/// Serves the pages until aborted.
+/// Serves the admin pages on a listener, until aborted.
 pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: AdminPages) {
     let mut open = OpenConnections::new(CONNECTION_COUNT_MAX);
     let mut reserve = OpenConnections::new(RESERVE_COUNT_MAX);
@@ -66,17 +66,17 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageScope {
     All,
-    /// Only `/healthz`.
+    /// Only health checks (`/healthz`).
     Health,
 }
 
-/// An open connection.
+/// An open connection, with its task.
 struct OpenConnection {
     exchanges: OpenExchanges,
     task: AbortHandle,
 }
 
-/// The open connections of a kind, oldest first.
+/// The open connections that share one limit, oldest first.
 struct OpenConnections {
     connections: VecDeque<OpenConnection>,
     count_max: usize,
@@ -87,7 +87,7 @@ impl OpenConnections {
         Self { connections: VecDeque::new(), count_max }
     }
 
-    /// Makes room for a connection, if necessary by closing the oldest idle one. Returns whether there is room.
+    /// Makes room for a connection, if necessary by closing the oldest idle one. Returns false if all are busy.
     fn make_room(&mut self) -> bool {
         self.connections.retain(|connection| !connection.task.is_finished());
         if self.connections.len() < self.count_max {
@@ -104,8 +104,9 @@ impl OpenConnections {
     }
 }
 
-/// Whether an exchange is in progress on a connection, and when the last one ended. An exchange lasts from the
-/// request's head to the last byte of the response.
+/// Whether an exchange is in progress on a connection, and when the last one ended.
+///
+/// An exchange lasts from the request's head to the last byte of the response.
 #[derive(Clone)]
 struct OpenExchanges(Arc<ExchangeState>);
 
@@ -134,13 +135,13 @@ impl OpenExchanges {
         !self.0.is_open.load(Relaxed)
     }
 
-    /// Returns how much is left of a time limit that begins with the end of an exchange.
+    /// Returns what is left of `patience`, counted from the end of the last exchange.
     fn left_of(&self, patience: Duration) -> Duration {
         patience.saturating_sub(self.0.last_end.lock().ignore_poison().elapsed())
     }
 }
 
-/// Serves the pages on a connection to the listener, over TLS if that is configured.
+/// Serves the admin pages on an accepted connection, over TLS if that is configured.
 async fn serve_socket(
     thread: Arc<WorkerThread>,
     socket: TcpStream,
@@ -161,12 +162,12 @@ async fn serve_socket(
     }
 }
 
-/// Returns the time limit for a request's head, for a handshake, and for the wait between requests.
+/// Returns the time limit for a request's head, for a TLS handshake, and for the wait between requests.
 fn head_patience(limits: &Limits) -> Duration {
     limits.header.min(HEAD_PATIENCE)
 }
 
-/// Serves the pages on an operator's connection through the control socket.
+/// Serves the admin pages on a connection through the control socket.
 pub(crate) async fn serve_operator(
     thread: Arc<WorkerThread>,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
@@ -178,18 +179,18 @@ pub(crate) async fn serve_operator(
     PageServer { thread, pages, comes_by, scope, exchanges, patience: HEAD_PATIENCE }.serve(socket).await;
 }
 
-/// The server of one connection.
+/// Serves one connection.
 struct PageServer {
     thread: Arc<WorkerThread>,
     pages: AdminPages,
     comes_by: ComesBy,
     scope: PageScope,
     exchanges: OpenExchanges,
-    /// The time limit for a request's head.
+    /// Time limit for a request's head.
     patience: Duration,
 }
 
-/// Answers the requests of a connection on this kind of socket.
+/// Answers the requests of one connection. `S` is the type of its socket.
 struct PageDoor<S> {
     server: PageServer,
     interim: InterimQueue,
@@ -208,7 +209,7 @@ impl PageServer {
             match tokio::time::timeout(left, served).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(error)) => return tracing::debug!(%error, "admin connection ended"),
-                // No head was complete within that time.
+                // No request's head was complete in time.
                 Err(_) if exchanges.is_idle() && exchanges.left_of(patience).is_zero() => return,
                 Err(_) => {}
             }
@@ -260,16 +261,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
     }
 }
 
-/// Most connections that are open at once.
+/// Maximum number of open connections.
 const CONNECTION_COUNT_MAX: usize = 64;
-/// Most further connections, for `/healthz`.
+/// Maximum number of further connections, which may only request `/healthz`.
 const RESERVE_COUNT_MAX: usize = 8;
 const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
 /// Time limit for a request's head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// Longest head of a request, in bytes.
+/// Maximum length of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most fields of a request.
+/// Maximum number of fields of a request.
 const FIELD_COUNT_MAX: usize = 100;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

@@ -10,7 +10,7 @@ use http::{HeaderValue, Response, StatusCode, Uri, header, request};
 use super::page;
 use crate::client::response_body::ResponseBody;
 
-/// Returns one of the page's files, or `None` for another path.
+/// Returns the dashboard's file that a request names, or `None` if it names none.
 pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     let (kind, text) = match request.uri.path() {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard/dashboard.html")),
@@ -33,14 +33,15 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     Some(response)
 }
 
-/// A command that the page may send, as its request on the listener.
+/// A command of the dashboard, as the request by which other clients send it.
 pub(super) enum DashboardCommand {
     Purge(request::Parts),
     Explain(request::Parts),
 }
 
-/// Turns a POST of the page into the request of a command: `/purge` or `/explain`, with the URL in `Operator-Url`. The
-/// error is the refusal.
+/// Turns a POST of the dashboard into the request for its command, or returns the response that refuses it.
+///
+/// The paths are `/purge` and `/explain`; the field `Operator-Url` has the URL.
 pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, Box<Response<ResponseBody>>> {
     let refuse = |status, why: &'static str| Err(Box::new(page(status, why.into())));
     if !request.headers.contains_key(OPERATOR) {
@@ -48,7 +49,7 @@ pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, B
     }
     let command: fn(request::Parts) -> DashboardCommand = match request.uri.path() {
         "/purge" => DashboardCommand::Purge,
-        // The explained request has no fields: those at hand describe the browser's request to this listener.
+        // The fields of the POST describe the browser's request, not the one to explain.
         "/explain" => |mut request| {
             request.headers.clear();
             DashboardCommand::Explain(request)
@@ -65,7 +66,7 @@ pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, B
     Ok(command(request))
 }
 
-/// Allows the page its own files and figures from its own origin, and nothing else. No frame may show it.
+/// The Content-Security-Policy: the page may use only its own files and figures, and no frame may show it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OPERATOR: &str = "larder-operator";

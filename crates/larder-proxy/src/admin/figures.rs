@@ -13,7 +13,7 @@ use crate::{
     metrics::family::{MetricFamily, MetricValue},
 };
 
-/// Answers a request for the metrics.
+/// Answers a request for `/metrics`.
 pub(super) fn answer(families: &[MetricFamily], fields: &HeaderMap) -> Response<ResponseBody> {
     let is_open = accepts_open_metrics(fields);
     let mut text = String::new();
@@ -30,7 +30,7 @@ pub(super) fn answer(families: &[MetricFamily], fields: &HeaderMap) -> Response<
     response
 }
 
-/// Returns whether a request accepts OpenMetrics, as Prometheus does.
+/// Returns whether the client of a request accepts the OpenMetrics format.
 fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     let lines = fields.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|range| {
@@ -38,7 +38,7 @@ fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     })
 }
 
-/// Writes a metric with its values.
+/// Writes a metric: its help, its type and all its series.
 fn write_family(text: &mut String, family: &MetricFamily, is_open: bool) {
     let name = family.full_name();
     let title = if is_open { &family.name } else { &name };
@@ -68,7 +68,7 @@ fn line(text: &mut String, words: fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("a string takes what is written to it");
 }
 
-/// Formats the labels of a series.
+/// Formats the labels of a series, in braces.
 fn braced(labels: &[(&str, &str)]) -> String {
     let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let all: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();

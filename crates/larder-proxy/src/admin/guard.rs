@@ -13,7 +13,7 @@ use larder_http::fields::check_host;
 use super::page;
 use crate::{admin_tokens::TokenAccess, client::response_body::ResponseBody, origin::target::host_of, worker::Worker};
 
-/// Returns the response that refuses a request, or `None` if it is admitted.
+/// Returns the response that refuses a request, or `None` if the request is permitted.
 pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Response<ResponseBody>> {
     if is_about_health(request) {
         return None;
@@ -24,8 +24,8 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
         None if is_for_this_machine(worker, request) => {}
         None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
-        // With a token, any Host is accepted: operators may reach the listener through proxies and under other names. A
-        // browser sends a token only to the name for which its user entered it.
+        // A request with a token may have any Host, because operators use proxies and other names. A browser sends a
+        // token only to the host for which its user entered it.
         Some(TokenAccess::Granted) => {}
         Some(TokenAccess::TooLittle) => {
             return Some(page(StatusCode::FORBIDDEN, "this token's role does not allow the request\n".into()));
@@ -35,12 +35,12 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     (!is_from_here(worker, request)).then(|| page(StatusCode::FORBIDDEN, FOREIGN.into()))
 }
 
-/// Returns whether a request is for `/healthz`, which is open to everybody.
+/// Returns whether a request is for `/healthz`, which needs no token.
 pub(super) fn is_about_health(request: &request::Parts) -> bool {
     matches!(request.method, Method::GET | Method::HEAD) && request.uri.path() == "/healthz"
 }
 
-/// Returns the response to a request without a valid token.
+/// Creates the 401 for a request without a valid token.
 fn unauthorized() -> Response<ResponseBody> {
     let mut response = page(StatusCode::UNAUTHORIZED, "the request needs a token\n".into());
     for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
@@ -49,10 +49,10 @@ fn unauthorized() -> Response<ResponseBody> {
     response
 }
 
-/// Returns whether a request's Host is this machine: a loopback address or name, the listener's own address, or a name
-/// in our certificate.
+/// Returns whether a request's Host names this machine: loopback, the listener's own address, or a name in its
+/// certificate.
 ///
-/// No other site has a certificate for such a name.
+/// No other site has a certificate for such a name, so a page of another site cannot use it.
 fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
@@ -67,8 +67,9 @@ fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
         || certificates.is_some_and(|certificates| certificates.speak_for(Some(name), name))
 }
 
-/// Returns whether a request comes from a page of this listener or directly from the browser's user. A request without
-/// the browser's fields passes too.
+/// Returns whether a request comes from a page of this listener, or directly from the browser's user.
+///
+/// Requests without the fields of browsers are accepted too.
 fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
     let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_ours = matches!(site, None | Some(b"same-origin" | b"none"));

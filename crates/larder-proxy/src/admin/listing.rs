@@ -27,27 +27,27 @@ use crate::{
     worker::Worker,
 };
 
-/// The options of the command.
+/// The options of a LIST command.
 #[derive(Deserialize)]
 struct ListingRequest {
     sort: Option<SortOrder>,
-    /// Number of responses listed; 0 for all.
+    /// Maximum number of responses to list. 0 means all.
     limit: usize,
 }
 
-/// The order of the list.
+/// The order in which responses are listed.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SortOrder {
-    /// The longest body first.
+    /// By length of the body, the longest first.
     Size,
-    /// The longest time since the origin sent or confirmed it first.
+    /// By time since the origin sent or confirmed the response, the longest first.
     Age,
-    /// The most hits from memory first.
+    /// By number of hits from memory, the most first.
     Hits,
 }
 
-/// Lists the responses that the body requests.
+/// Answers a LIST command, whose options and patterns are in `body`.
 pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     let body = body.clone();
@@ -96,11 +96,11 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
     })
 }
 
-/// The first entries of a sorted list.
+/// The entries of a sorted list that rank highest so far.
 struct TopEntries {
     sort: Option<SortOrder>,
     limit: usize,
-    /// The last of these entries is on top.
+    /// The entries, with the lowest rank on top, so that it can be replaced.
     heap: BinaryHeap<Reverse<RankedEntry>>,
 }
 
@@ -110,7 +110,7 @@ struct RankedEntry {
 }
 
 impl TopEntries {
-    /// Adds a response if it ranks among the first. Returns whether to continue.
+    /// Adds a response if it ranks high enough. Returns whether to continue.
     fn note(&mut self, sort: SortOrder, cache: &Cache, response: &Response<'_>) -> bool {
         let rank = match sort {
             SortOrder::Size => response.head.body().len(),
@@ -172,7 +172,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
     })
 }
 
-/// Returns the entry's hits from memory; `None` if it is not in memory.
+/// Returns the number of hits of an entry in memory. `None` if the entry is not in memory.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     match cache.shared.hot.get(key)? {
         HotItem::Response(entry) => Some(entry.hits().get()),
@@ -180,5 +180,5 @@ fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     }
 }
 
-/// Longest sorted list.
+/// Maximum length of a sorted list.
 const SORTED_COUNT_MAX: usize = 100_000;

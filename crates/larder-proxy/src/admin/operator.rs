@@ -14,7 +14,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers an operator's command. Returns `None` if the request is not a command.
+/// Executes an operator's command and returns the response. Returns `None` if the request is not a command.
 pub(super) async fn answer(
     worker: &Arc<Worker>,
     request: &request::Parts,
@@ -44,7 +44,7 @@ pub(super) async fn answer(
     })
 }
 
-/// A long-running command, whose response is streamed by `told`.
+/// A command that may take long, and whose progress is streamed.
 #[derive(Clone, Copy)]
 enum LongCommand {
     Pin,
@@ -54,7 +54,7 @@ enum LongCommand {
     Unpack,
 }
 
-/// Answers a long-running command.
+/// Starts a command that may take long, and returns the response that streams its progress.
 async fn answer_long(
     worker: &Arc<Worker>,
     command: LongCommand,
@@ -78,7 +78,7 @@ async fn answer_long(
     }
 }
 
-/// Reads the whole body of a request, or returns `None` if it is too long or breaks off.
+/// Reads the whole body of a request. Returns `None` if it is too long or breaks off.
 async fn whole(mut body: IncomingBody) -> Option<Bytes> {
     let mut text = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -91,10 +91,10 @@ async fn whole(mut body: IncomingBody) -> Option<Bytes> {
     Some(text.freeze())
 }
 
-/// Longest list of patterns.
+/// Maximum length of a list of patterns, in bytes.
 const LIST_BYTES_MAX: usize = 16 << 20;
 
-/// Sets the offline mode, unless the argument is `status`. Returns the current state.
+/// Sets the offline mode that the path names, or none for `status`. Returns the current state.
 fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let uplink = &worker.shared.origins.uplink;
     let word = request.uri.path().trim_start_matches('/');
@@ -106,7 +106,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     Ok(told(&uplink.status()))
 }
 
-/// Lists the missing resources as lines of JSON, or removes one URL or all URLs from the list.
+/// Lists the missing resources as lines of JSON, or removes one or all of them from the list.
 fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let missing = &worker.shared.missing;
     if request.uri.scheme().is_some() {
@@ -131,7 +131,7 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     }
 }
 
-/// Describes the state of the uplink.
+/// Describes the offline mode and the state of the uplink.
 fn told(status: &LineStatus) -> String {
     let LineStatus { mode, down_for, failing } = status;
     match (mode, down_for) {

@@ -29,16 +29,16 @@ use crate::{
     worker::Worker,
 };
 
-/// The options of the command.
+/// The options of a PACK command.
 #[derive(Deserialize)]
 struct PackRequest {
     gzip: bool,
-    /// Milliseconds of Unix time.
+    /// Only responses received or confirmed since then are packed, in milliseconds of Unix time.
     since: Option<i64>,
     until: Option<i64>,
 }
 
-/// Packs the responses that the body requests.
+/// Answers a PACK command, whose options and patterns are in `body`.
 pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     let body = body.clone();
@@ -68,7 +68,7 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
     })
 }
 
-/// Unpacks the file in the body.
+/// Answers an UNPACK command, whose body is the pack file.
 pub(super) fn unpack(worker: &Arc<Worker>, body: IncomingBody) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
@@ -98,7 +98,7 @@ fn tell_left_out(teller: &ProgressWriter, url: &str, why: &str) -> bool {
     teller.line(&json!({ "left_out": { "url": url, "why": why } }))
 }
 
-/// Passes on the pieces of a request's body.
+/// Passes the pieces of a request's body to the thread that unpacks it.
 async fn feed(mut body: IncomingBody, pieces: mpsc::Sender<io::Result<Bytes>>) {
     while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let piece = match frame.map(http_body::Frame::into_data) {
@@ -112,7 +112,7 @@ async fn feed(mut body: IncomingBody, pieces: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// The pieces of a request's body, read on a thread that may block.
+/// Reads a request's body on a thread that may block.
 struct UploadPieces {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,

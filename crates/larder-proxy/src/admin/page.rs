@@ -1,7 +1,7 @@
-//! Pages of text and of JSON.
+//! Creates pages of text and JSON.
 //!
-//! Invariant: no field of a response lets a page of another site read it. `guard` checks the requests, because figures
-//! name URLs, which are private.
+//! Invariant: no field of a response lets a page of another site read it, because figures contain URLs, which are
+//! private. `guard` checks the requests.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -16,7 +16,7 @@ pub(crate) fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     response
 }
 
-/// Returns figures as JSON, which must not be stored.
+/// Returns a page with `figures` as JSON, which must not be stored.
 pub(super) fn json(figures: &impl Serialize) -> Response<ResponseBody> {
     let Ok(text) = serde_json::to_vec(figures) else {
         return page(StatusCode::INTERNAL_SERVER_ERROR, "the figures cannot be encoded\n".into());

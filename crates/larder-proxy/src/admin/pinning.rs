@@ -21,7 +21,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Pins the responses that the patterns in the body match, or lists the pins.
+/// Answers a PIN command: pins the responses that match the patterns in `body`, or lists the pins if there are none.
 pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |teller| {
@@ -40,7 +40,7 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     })
 }
 
-/// Unpins the patterns in the body, or all.
+/// Answers an UNPIN command: removes the pins of the patterns in `body`, or all pins.
 pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |_| {
@@ -62,7 +62,7 @@ fn list(cache: &Cache, store: &Store, teller: &ProgressWriter) -> Value {
     json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
 }
 
-/// Returns how much is pinned in the store, and the limit.
+/// Returns how much of the store is pinned, and the limit, as JSON.
 fn figures(store: &Store) -> Value {
     let stats = store.stats();
     json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })
@@ -75,7 +75,7 @@ pub(super) fn store_of(cache: &Cache) -> Result<Store, OperatorFailure> {
     })
 }
 
-/// Parses patterns, one per line.
+/// Parses a list of URL patterns, one per line.
 pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
     let lines = std::str::from_utf8(body).unwrap_or("\u{fffd}").lines().filter(|line| !line.is_empty());
     lines

@@ -11,18 +11,18 @@ use tokio::{sync::mpsc, task};
 
 use crate::client::response_body::ResponseBody;
 
-/// Sends progress to the client of a command.
+/// Sends the progress of a command to its client.
 #[derive(Clone)]
 pub(crate) struct ProgressWriter(mpsc::Sender<Bytes>);
 
-/// A failure, with advice for the operator.
+/// Why a command failed, with advice for the operator.
 #[derive(Debug)]
 pub(crate) struct OperatorFailure {
     pub(crate) problem: String,
     pub(crate) help: String,
 }
 
-/// Responds with the progress of `work`, which runs on a thread that may block, and then with its result.
+/// Runs `work` on a thread that may block, and returns the response that streams its progress and result.
 pub(super) fn answer(
     work: impl FnOnce(&ProgressWriter) -> Result<Value, OperatorFailure> + Send + 'static,
 ) -> Response<ResponseBody> {
@@ -39,17 +39,17 @@ pub(super) fn answer(
 }
 
 impl ProgressWriter {
-    /// Sends a line. Returns whether the client is still there.
+    /// Sends a line of JSON. Returns false if the client is gone.
     pub(crate) fn line(&self, line: &Value) -> bool {
         self.piece(KIND_LINE, line.to_string().as_bytes())
     }
 
-    /// Sends the progress. Returns whether the client is still there.
+    /// Sends how much of the work is done. Returns false if the client is gone.
     pub(crate) fn progress(&self, done: u64, of: u64) -> bool {
         self.line(&json!({ "progress": { "done": done, "of": of } }))
     }
 
-    /// Sends bytes. Returns whether the client is still there.
+    /// Sends data, such as parts of a file. Returns false if the client is gone.
     pub(crate) fn data(&self, bytes: &[u8]) -> bool {
         bytes.chunks(DATA_BYTES_MAX).all(|bytes| self.piece(KIND_DATA, bytes))
     }
@@ -63,9 +63,9 @@ impl ProgressWriter {
     }
 }
 
-/// Kinds of pieces: a line of JSON, and bytes. `larder`'s `admin_client` has the same numbers.
+/// Number of the kind of piece that is a line of JSON. `admin_client` in crate `larder` has the same numbers.
 const KIND_LINE: u8 = b'L';
 const KIND_DATA: u8 = b'D';
 const DATA_BYTES_MAX: usize = 256 << 10;
-/// Most pieces that wait to be sent.
+/// Maximum number of pieces that wait to be sent.
 const PIECE_COUNT_MAX: usize = 8;

@@ -25,14 +25,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Executes a PURGE.
+/// Executes a PURGE command and returns the response.
 pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
     let (subject, mode) = match subject(request).and_then(|subject| Ok((subject, mode(&request.headers)?))) {
         Ok(asked) => asked,
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
-    // The lookup comes before the purge and only affects the status. Even if nothing is found, the purge is executed,
-    // because a response that is being fetched or is unreadable now must be purged too.
+    // The lookup only influences the status. It comes first, and the purge follows even if it finds nothing, because a
+    // response that is being fetched or cannot be read now must be purged too.
     let is_stored = match &subject {
         InvalidationSubject::Url(uri) => explain::is_stored(worker, uri).await,
         _ => true,
@@ -71,7 +71,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     }
 }
 
-/// Returns the subject of a request, from its fields and target.
+/// Returns what a PURGE concerns, from its fields and target. The error is for the operator.
 fn subject(request: &request::Parts) -> Result<InvalidationSubject<'_>, String> {
     let uri = &request.uri;
     let tags = tags(&request.headers)?;
@@ -89,7 +89,7 @@ fn subject(request: &request::Parts) -> Result<InvalidationSubject<'_>, String> 
     }
 }
 
-/// Returns the tags that a request names, or `None` if it has neither of their fields.
+/// Returns the tags that a PURGE names, or `None` if it names none.
 fn tags(fields: &HeaderMap) -> Result<Option<Vec<Box<str>>>, String> {
     if !TAG_FIELDS.iter().any(|name| fields.contains_key(name)) {
         return Ok(None);
@@ -118,12 +118,12 @@ fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
     }
 }
 
-/// The field that names the subject of a PURGE, if its target and tags do not.
+/// The field that says what a PURGE concerns, if its target and tags do not.
 const SCOPE: &str = "purge-scope";
-/// The field that selects a hard or a soft purge.
+/// The field that selects a hard purge (removal) or a soft one (marking as stale).
 const MODE: &str = "purge-mode";
-/// The field with which clients of Fastly select a soft purge.
+/// The field by which clients of Fastly select a soft purge.
 const FASTLY_SOFT: &str = "fastly-soft-purge";
 const NO_URL: &str = "PURGE needs a whole URL, such as PURGE http://example.com/path HTTP/1.1\n";
-/// Number of bytes shown of a tag that is too long.
+/// Number of bytes of a too long tag that the error shows.
 const SHOWN_BYTES: usize = 40;

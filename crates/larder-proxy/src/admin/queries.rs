@@ -13,27 +13,28 @@ use crate::{
     shared::ProxyState,
 };
 
-/// The query log, as the page reads it.
+/// The last requests, as the dashboard reads them.
 #[derive(Serialize)]
 pub(super) struct QueryList {
-    /// Whether requests are logged.
+    /// Whether requests are recorded.
     on: bool,
     queries: Vec<QueryRow>,
 }
 
-/// A request, as the page shows it.
+/// A request, as the dashboard reads it.
 #[derive(Serialize)]
 struct QueryRow {
-    /// The time of the request, in milliseconds of Unix time.
+    /// The time at which the request arrived, in milliseconds of Unix time.
     at_ms: i64,
     client: String,
     method: &'static str,
     url: String,
-    /// `hit`, `miss`, `tunnel`, `denied` or `failed`; `open` while it is not finished, `abandoned` if the client left.
+    /// `hit`, `miss`, `tunnel`, `denied` or `failed`; `open` if it is in progress, `abandoned` if the client left
+    /// first.
     result: &'static str,
-    /// Squid's code for the outcome.
+    /// The outcome as Squid's code, such as `TCP_HIT`.
     outcome: Option<&'static str>,
-    /// The reason of a miss, as in Cache-Status.
+    /// Why the response was a miss, as in Cache-Status.
     why: Option<&'static str>,
     status: Option<u16>,
     sent_bytes: u64,
@@ -41,7 +42,7 @@ struct QueryRow {
 }
 
 impl QueryList {
-    /// Collects the last requests of all workers.
+    /// Collects the last requests of all workers, the latest first.
     pub(super) fn of(shared: &ProxyState) -> Self {
         let on = shared.config.query_log;
         let workers = shared.history.workers().iter().filter(|_| on);
@@ -92,5 +93,5 @@ impl QueryRow {
     }
 }
 
-/// Requests that the page lists.
+/// Maximum number of requests in the list.
 const QUERY_COUNT_SHOWN: usize = 1000;

@@ -1,4 +1,4 @@
-//! Opens the cache as a configuration wants it, and adapts it to another configuration.
+//! Opens the cache as a configuration describes it, and adapts it after a reload.
 
 use std::{io, sync::Arc};
 
@@ -16,16 +16,17 @@ use larder_store::Store;
 
 use crate::{config::ProxyConfig, exchange_budget::ExchangeBudget, tokens::read_secret};
 
-/// Opens the cache, with the memory for connections and exchanges, which it shares.
+/// Opens the cache, and the memory budget that it shares with connections and exchanges.
 ///
 /// # Errors
 /// The journal of the second tier cannot be opened.
 pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(CacheSurvivors, Arc<ExchangeBudget>)> {
-    // First, because nothing may be stored before.
+    // Pins are opened first, because nothing may be stored before they are known.
     let pins = Pins::open(config.state_file("pins"), config.state_file("pinned"), store);
     let peers = config.fleet.log_names();
     let purges = Purges::open(config.state_file("purges"), store, &peers);
-    // Before any request is served: others may have purged what is stored.
+    // Other nodes may have purged stored responses while this one was down, so all must be validated until their logs
+    // were read.
     if !peers.is_empty()
         && let Err(error) = purges.doubt()
     {
@@ -46,11 +47,10 @@ pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(C
     Ok((survivors, places))
 }
 
-/// Adapts the cache to another configuration. The memory cache is resized if possible, and emptied if responses are
-/// marked differently.
+/// Adapts the cache to a new configuration: resizes the memory cache, and empties it if responses get other marks.
 pub(crate) fn adapt(cache: &CacheSurvivors, places: &ExchangeBudget, before: &ProxyConfig, after: &ProxyConfig) {
     if marking(after) != marking(before) {
-        // The prepared fields of cached entries contain these marks.
+        // Entries in memory contain fields that were prepared with the old marks.
         cache.hot.clear();
     }
     places.set_max_bytes(after.exchange_bytes());
@@ -59,20 +59,20 @@ pub(crate) fn adapt(cache: &CacheSurvivors, places: &ExchangeBudget, before: &Pr
     cache.purges.set_peers(&after.fleet.log_names());
 }
 
-/// Reads the secret of the second tier, if it has one.
+/// Reads the secret of the second tier from its file. `None` if none is configured.
 ///
 /// # Errors
-/// Its file is unusable, with the reason.
+/// The file cannot be used; the error says why.
 pub(crate) fn tier_secret(config: &ProxyConfig) -> Result<Option<String>, String> {
     config.tier.secret.as_deref().map(|path| read_secret(path, "secret of the second tier")).transpose()
 }
 
-/// Returns the settings that decide how responses are marked.
+/// Returns the settings that decide which marks responses get.
 fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
     (config.add_via, config.add_cache_status, config.marking_name())
 }
 
-/// Opens the second tier, if one is configured and the store can have one.
+/// Opens the second tier. `None` if none is configured.
 fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<Arc<Tier>>> {
     let Some(place) = config.tier.place() else { return Ok(None) };
     let Some((store, path)) = store.zip(config.state_file("tier")) else {
@@ -84,7 +84,7 @@ fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<A
     Tier::open(&config.tier, place, secret.as_deref(), &path, store).map(Some)
 }
 
-/// Creates the memory cache.
+/// Creates the memory cache. If the store brings neighbors of entries, the cache has room for them.
 fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
     let brings_unasked = store.is_some_and(Store::brings_neighbors);
     Arc::new(if brings_unasked {

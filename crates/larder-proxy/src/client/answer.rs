@@ -13,21 +13,21 @@ use crate::client::{encoded::EncodedResponse, response_body::ResponseBody};
 /// A complete response, or a future that produces one.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum ClientAnswer {
-    /// A complete response. The first poll takes it.
+    /// A complete response, until [`Self::poll_response`] takes it.
     Ready(Option<ClientResponse>),
-    /// A response that is not complete yet.
+    /// A future that produces the response.
     Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
-/// A response, in one of two forms.
+/// A response with its head as a map of fields, or encoded already.
 pub(crate) enum ClientResponse {
     Fields(Response<ResponseBody>),
-    /// For a client of HTTP/1.1 only.
+    /// A head that is encoded already. Only clients of HTTP/1.1 receive this form.
     Encoded(EncodedResponse),
 }
 
 impl ClientAnswer {
-    /// Takes the response if it is complete.
+    /// Takes the response if it is complete, without waiting.
     pub(crate) fn take_complete(&mut self) -> Option<ClientResponse> {
         match self {
             Self::Ready(response) => response.take(),

@@ -27,21 +27,21 @@ use crate::{
     tls_provider,
 };
 
-/// The certificates in use.
+/// The certificates that listeners present to clients.
 pub(crate) struct CertificateSet {
     identities: Vec<TlsIdentity>,
     table: RwLock<CertificateNames>,
 }
 
-/// The certificates by the names that they cover.
+/// The certificates, by the host names that they cover.
 struct CertificateNames {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// The certificate for clients that name no known host, or no host at all.
+    /// The certificate for clients whose handshake names no host, or one that no certificate covers.
     first: Arc<CertifiedKey>,
 }
 
 impl CertificateSet {
-    /// Reads every identity. The first is for clients that name no known host.
+    /// Reads the certificates and keys of all identities. The first identity is for clients that name no known host.
     ///
     /// # Errors
     /// The list is empty, or a file is unreadable or invalid. The error says which file and why.
@@ -50,15 +50,16 @@ impl CertificateSet {
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Returns whether the certificate for clients that request `name` covers `host`, which is a name or an address.
+    /// Returns whether the certificate that is presented to clients that request `name` also covers `host`, a name or
+    /// address.
     ///
-    /// Requests to `host` on that connection require this (RFC 9110 7.4).
+    /// If it does not, requests to `host` on such a connection are refused (RFC 9110 7.4).
     pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
         let table = self.table.read().ignore_poison();
         table.covers(table.choose(name), host)
     }
 
-    /// Reads the files again.
+    /// Reads all files again, and replaces the certificates.
     ///
     /// # Errors
     /// A file is invalid; the error says which and why. The current certificates stay in use.
@@ -68,7 +69,7 @@ impl CertificateSet {
         Ok(())
     }
 
-    /// Returns the name of each certificate, and its expiry in seconds of Unix time.
+    /// Returns each certificate's name and expiry, in seconds of Unix time.
     pub(crate) fn expiries(&self) -> Vec<(String, i64)> {
         let table = self.table.read().ignore_poison();
         let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
@@ -115,13 +116,15 @@ impl CertificateNames {
         Ok(Self { by_name, first })
     }
 
-    /// Returns the certificate for exactly this name, otherwise one whose wildcard covers it (RFC 6125 6.4.3),
-    /// otherwise the first.
+    /// Returns the certificate for a client that requests `name`.
+    ///
+    /// An exact match takes precedence over a wildcard (RFC 6125 6.4.3). Without a match, returns the first
+    /// certificate.
     fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }
 
-    /// Returns whether a certificate is valid for a host.
+    /// Returns whether the certificate `shown` is valid for `host`.
     fn covers(&self, shown: &Arc<CertifiedKey>, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = bare.parse::<IpAddr>() {

@@ -52,8 +52,8 @@ pub(crate) struct ListenerAccess {
 
 /// Serves an accepted connection until it ends.
 ///
-/// Opening a connection takes more memory than serving it. So each is a future of its own on the heap, and an idle
-/// connection keeps one of them.
+/// The future that opens a connection is larger than the one that serves it. So each has a heap allocation of its own,
+/// and an idle connection keeps only the second.
 pub(crate) fn serve(
     worker: Arc<Worker>,
     socket: TcpStream,
@@ -69,10 +69,12 @@ pub(crate) fn serve(
     }
 }
 
-/// The answers to the requests of an open connection, until it ends.
+/// The future that answers the requests of an open connection, until the connection ends.
 type ServedConnection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Opens an accepted connection. Returns `None` if it has ended, or was handed over.
+/// Opens an accepted connection: waits for its first bytes and negotiates TLS and HTTP version.
+///
+/// Returns `None` if the client closed it, or if it was handed over to the next process.
 async fn open(
     worker: Arc<Worker>,
     socket: TcpStream,
@@ -84,7 +86,7 @@ async fn open(
     let is_fresh = worker.watches.says_goodbye();
     let watched = worker.watches.register();
     watched.enter(ConnectionPhase::Idle);
-    // A handshake must begin at once, but the first request may come later.
+    // A TLS handshake or PROXY header must begin at once. A plain connection may wait longer for its first request.
     watched.arm(if listener.tls || !listener.proxied_by.is_empty() {
         config.limits.header
     } else {
@@ -131,7 +133,7 @@ async fn open(
     start(&worker, opened, about)
 }
 
-/// Waits for the client's first byte. Returns false if the connection must be handed over or closed before that.
+/// Waits for the client's first byte. Returns false if the connection must be closed or handed over before it arrives.
 async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     let ends_on: &[WatchOrder] = &[WatchOrder::Leave, WatchOrder::Drain, WatchOrder::Expire];
     let mut first = [0];
@@ -143,12 +145,12 @@ async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     matches!(arrived, Some(Ok(_)))
 }
 
-/// Counts a connection that another process cannot continue.
+/// Counts a connection that the next process cannot continue, until the guard is dropped.
 pub(super) fn count_unmovable(worker: &Worker) -> CountGuard {
     CountGuard::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
 }
 
-/// Hands a connection over to the process that replaces this one.
+/// Hands a connection over to the process that replaces this one. If that fails, the connection closes.
 pub(super) fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
     match socket.into_std() {
         Ok(socket) => worker.watches.hand_over(ClientConnection { listener, client, socket }),
@@ -190,13 +192,14 @@ struct ConnectionContext {
     watched: WatchedConnection,
     listener: SocketAddr,
     takes_origin_form: bool,
-    /// Whether another node of the fleet opened it, with its certificate.
+    /// Whether another node of the fleet opened the connection, as its certificate proves.
     is_node: bool,
-    /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
+    /// Whether the connection was accepted after the handover to the next process began. It then closes after one
+    /// response.
     is_fresh: bool,
 }
 
-/// Starts to serve a connection whose protocol is known. Returns `None` if it is refused.
+/// Creates the future that serves a connection whose protocol is known. Returns `None` if the connection is refused.
 fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) -> Option<ServedConnection> {
     let OpenedConnection { peer, socket, first, protocol, is_proxied: _ } = opened;
     let ConnectionContext { inside, session, near, is_stranger, .. } = about;
@@ -251,7 +254,7 @@ fn start(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContex
     Some(Box::pin(ConnectionTask { connection, client, started: false, draining: false, _unmovable: unmovable }))
 }
 
-/// The task of a connection of HTTP/2.
+/// The task of an HTTP/2 connection with a client.
 struct ConnectionTask {
     connection: Http2Connection,
     client: Arc<Client>,
@@ -272,14 +275,14 @@ impl Future for ConnectionTask {
             WatchOrder::Run => {}
             WatchOrder::Expire if !self.is_idle() || self.draining => return Poll::Ready(()),
             WatchOrder::Expire => {
-                // Noted before the connection closes, so that no request is lost (RFC 9113 9.1).
+                // Sends GOAWAY before the connection closes, so that no request is lost (RFC 9113 9.1).
                 self.client.watched.pardon();
                 self.client.watched.arm(GOODBYE);
                 self.drain();
             }
             WatchOrder::Leave | WatchOrder::Drain if self.draining => {}
             WatchOrder::Leave => {
-                // A request that has already arrived is answered.
+                // Answers a request that has already arrived.
                 if self.turn(context).is_ready() {
                     return Poll::Ready(());
                 }
@@ -310,5 +313,5 @@ impl ConnectionTask {
     }
 }
 
-/// Time in which an HTTP/2 client must close a connection that was idle for too long.
+/// Time from GOAWAY until an idle HTTP/2 connection is closed, for requests that were already sent.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -10,14 +10,14 @@ use http::StatusCode;
 
 use crate::client::response_body::ResponseBody;
 
-/// A response whose head lacks only the fields that frame its body and say how the connection goes on.
+/// A response whose head is encoded, except for Content-Length and Connection, which depend on the client's connection.
 pub(crate) struct EncodedResponse {
-    /// The status line and the other field lines, in the thread's buffer.
+    /// The status line and the field lines, in the buffer from [`scratch`].
     pub(crate) head: Vec<u8>,
     pub(crate) body: ResponseBody,
 }
 
-/// The same response before its exchange is accounted for. It is small, because it is moved through several results.
+/// A hit from memory with an encoded head, before it is counted. Small, because it is moved through several results.
 pub(crate) struct EncodedHit {
     pub(crate) head: Vec<u8>,
     pub(crate) status: StatusCode,
@@ -28,12 +28,12 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes the thread's buffer.
+/// Takes this thread's buffer for heads. It is empty if another head is using the buffer.
 pub(crate) fn scratch() -> Vec<u8> {
     SCRATCH.take()
 }
 
-/// Gives an emptied buffer back to the thread.
+/// Returns a buffer to the thread for the next head, unless it has grown beyond [`SCRATCH_BYTES_MAX`].
 pub(crate) fn give_back(mut buffer: Vec<u8>) {
     if buffer.capacity() > 0 && buffer.capacity() <= SCRATCH_BYTES_MAX {
         buffer.clear();
@@ -41,5 +41,5 @@ pub(crate) fn give_back(mut buffer: Vec<u8>) {
     }
 }
 
-/// Largest buffer that a thread keeps.
+/// Maximum size of the buffer that a thread keeps, in bytes.
 const SCRATCH_BYTES_MAX: usize = 32 << 10;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::{client::raw_frames::RawFrames, config::Limits};
 
-/// The recent frames on one connection.
+/// The recent frames on one HTTP/2 connection.
 #[derive(Debug, Default)]
 pub(crate) struct FloodGuard {
     state: Mutex<FloodState>,
@@ -29,14 +29,14 @@ struct FloodState {
 /// The result of checking received octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedFrames {
-    /// Whether the head of a request has begun and is incomplete.
+    /// Whether the head of a request is incomplete, so more of it must arrive.
     pub(crate) in_head: bool,
-    /// The fault if there are too many frames of a kind.
+    /// The reason to close the connection if it sent too many frames of one kind, otherwise `None`.
     pub(crate) flood: Option<&'static str>,
 }
 
 impl FloodGuard {
-    /// Counts the frames received at `tick`, in seconds.
+    /// Counts the frames in received octets. `tick` is the current time, in seconds.
     pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> ArrivedFrames {
         let mut state = self.lock();
         state.turn(tick);
@@ -47,12 +47,12 @@ impl FloodGuard {
         ArrivedFrames { in_head: state.frames.is_in_block(), flood: state.flood(limits) }
     }
 
-    /// Records that an opened stream became a request.
+    /// Counts an opened stream that became a request.
     pub(crate) fn note_begun(&self) {
         self.lock().begun_count += 1;
     }
 
-    /// Records sent bytes.
+    /// Counts bytes sent to the client, which permit it to send window updates.
     pub(crate) fn note_sent(&self, bytes: usize) {
         self.lock().sent_bytes += bytes as u64;
     }
@@ -80,11 +80,13 @@ impl FloodState {
     }
 }
 
-/// Seconds over which frames are counted together.
+/// Length of the interval over which frames are counted, in seconds.
 const STRETCH_TICKS: u32 = 10;
-/// Frames without a request that each request permits.
+/// Number of frames without a request that a client may send per request.
 const FRAMES_PER_REQUEST: u64 = 16;
-/// Sent bytes that permit a client to update its windows once. It updates two windows, so they permit two frames.
+/// Number of sent bytes per window update that the client may send.
+///
+/// A client updates two windows, the stream's and the connection's. So these bytes permit two frames.
 const BYTES_PER_FRAME: u64 = 64;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::{
     task::{Context, Waker},
 };
 
-/// Counts a connection's flushes.
+/// Counts how often all output of an HTTP/2 connection was written.
 #[derive(Default)]
 pub(crate) struct FlushCounter {
     count: AtomicU64,
@@ -37,13 +37,14 @@ impl FlushCounter {
         self.count.load(SeqCst)
     }
 
-    /// Returns whether a flush completed since the count was `before`. If not, the next flush wakes the caller.
+    /// Returns whether a flush completed since [`Self::count`] returned `before`. If not, the next flush wakes the
+    /// caller.
     pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
         self.remember(context);
         self.count() > before
     }
 
-    /// Registers the caller to be woken by the next flush. Call this before reading the count.
+    /// Registers the caller's waker for the next flush. Must precede reading the count, so that no flush is missed.
     fn remember(&self, context: &Context<'_>) {
         let mut wakers = self.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {

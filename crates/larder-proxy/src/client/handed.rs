@@ -5,12 +5,12 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-/// A client's connection without TLS and without a request in progress.
+/// A client's connection that the next process can continue: without TLS, and without a request in progress.
 #[derive(Debug)]
 pub struct ClientConnection {
-    /// The client's listener, by its address in the configuration.
+    /// The listener that accepted the connection, by its address in the configuration.
     pub listener: SocketAddr,
-    /// The client's address. `None` if nothing was read yet, not even a PROXY header.
+    /// The client's address. `None` if nothing was read yet, not even a PROXY header that may name it.
     pub client: Option<SocketAddr>,
     /// The client's socket.
     pub socket: TcpStream,

@@ -33,88 +33,89 @@ mod response;
 pub(crate) use self::body::LinkedBody;
 use self::exchange::{Exchange, ExchangeOutcome};
 
-/// The owner of a connection of HTTP/1.1, which answers its requests and sets its deadlines.
+/// Connects an HTTP/1.1 connection with its owner, which answers the requests and sets the deadlines.
 pub(crate) trait Http1Door {
     type Socket: AsyncRead + AsyncWrite + Unpin;
 
     fn limits(&self) -> HeadLimits;
 
-    /// Returns the interim responses to the present request.
+    /// Returns the queue of interim responses (1xx) to the current request.
     fn interim(&self) -> &InterimQueue;
 
-    /// Answers a request. `fault` says why its head is refused.
+    /// Answers a request. If the parser refused its head, `fault` is the reason, and the answer reports it.
     fn answer(&self, request: Request<IncomingBody>, fault: Option<WireFault>) -> ClientAnswer;
 
-    /// Hands the socket over after the present response, with bytes that were already read, because the bytes after it
-    /// are not HTTP.
+    /// Hands the socket over after the current response, because what follows it is not HTTP. `first` are bytes read
+    /// already.
     fn switch(&self, socket: Self::Socket, first: Bytes);
 
-    /// Notes that octets of a head have arrived.
+    /// Records that a part of a request's head has arrived.
     fn note_head(&self) {}
 
-    /// Notes that octets have moved while a request is answered.
+    /// Records that bytes were received or sent while a request is answered.
     fn note_progress(&self) {}
 
-    /// Notes that the client has ended its side while a request is answered, or that octets have moved since. Only
-    /// sending tells whether it still reads.
+    /// Records that the client has closed its sending side, and later each time that bytes are sent to it.
+    ///
+    /// Such a client may still read the response, or may be gone. Only sending can tell.
     fn note_half_close(&self) {}
 
-    /// Notes that octets of a response were sent.
+    /// Records that a part of a response was sent.
     fn note_sending(&self) {}
 
-    /// Notes that the present exchange has ended.
+    /// Records that the current exchange has ended.
     fn note_end(&self) {}
 
-    /// Notes a fault in the body of the present request.
+    /// Records a fault in the framing of the current request's body, after which the connection must close.
     fn note_fatal(&self, _fault: WireFault) {}
 
-    /// Returns whether the next request must be left to another process.
+    /// Returns whether the next request must be left to the process that replaces this one.
     fn is_for_successor(&self) -> bool {
         false
     }
 
-    /// Counts the connection while it waits for a request.
+    /// Counts the connection as idle, while it waits for a request.
     fn count_idle(&self) -> Option<CountGuard> {
         None
     }
 
-    /// Counts a request while it waits for its response.
+    /// Counts the connection as waiting, while its request has no response.
     fn count_waiting(&self) -> Option<CountGuard> {
         None
     }
 }
 
-/// A connection of HTTP/1.1.
+/// Serves one HTTP/1.1 connection with a client, for the owner `D`.
 pub(crate) struct DoorConnection<D: Http1Door> {
     link: SocketLink<D>,
-    /// The octets of an incomplete head.
+    /// The octets of a request's head that is still incomplete.
     partial: Vec<u8>,
-    /// Octets of `partial` that were found incomplete.
+    /// Number of octets of `partial` that [`parse_request`] has found incomplete already.
     examined: usize,
-    /// Whether no request has arrived yet.
+    /// Whether the connection has not received any request yet.
     is_first: bool,
-    /// The exchange that waits for something. Those that end at once need no allocation.
+    /// The current exchange, if it has to wait. Exchanges that end at once are not stored here and need no allocation.
     exchange: Option<Box<Exchange>>,
     is_closing: bool,
-    /// Counts the connection while it waits for a request.
+    /// Counts the connection as idle while it waits for a request.
     idle: Option<CountGuard>,
 }
 
-/// The socket of a connection, and what its exchanges share.
+/// The socket of a connection, and the other parts that its exchanges use.
 struct SocketLink<D: Http1Door> {
     door: D,
-    /// `None` once another owner has it.
+    /// The socket. `None` once it was handed over.
     socket: Option<D::Socket>,
-    /// Octets after the present head that were read with it, and not used yet.
+    /// Octets that were read along with the current request's head and follow it.
     received: Bytes,
-    /// Whether the present response is the last.
+    /// Whether the connection closes after the current response.
     is_last: bool,
-    /// Whether the client has ended its side.
+    /// Whether the client has closed its sending side.
     has_ended: bool,
 }
 
 impl<D: Http1Door> DoorConnection<D> {
-    /// Creates a connection. `first` are bytes that were already read.
+    /// Creates a connection. `first` are bytes that were already read from the socket.
     pub(crate) fn new(door: D, socket: D::Socket, first: Bytes) -> Self {
         Self {
             link: SocketLink { door, socket: Some(socket), received: first, is_last: false, has_ended: false },
@@ -127,12 +128,12 @@ impl<D: Http1Door> DoorConnection<D> {
         }
     }
 
-    /// Makes the present response the last one. A connection without one closes.
+    /// Makes the connection close after the current response, or at once if there is none.
     pub(crate) fn close_after_response(&mut self) {
         self.link.is_last = true;
     }
 
-    /// Returns whether the present response is the last one.
+    /// Returns whether the connection closes after the current response.
     pub(crate) fn closes_after_response(&self) -> bool {
         self.link.is_last
     }
@@ -142,13 +143,14 @@ impl<D: Http1Door> DoorConnection<D> {
         self.exchange.is_some()
     }
 
-    /// Returns whether octets after the present request were read.
+    /// Returns whether the client has sent anything after the current request (pipelining).
     pub(crate) fn has_pipelined(&self) -> bool {
         !self.link.received.is_empty()
     }
 
-    /// Answers requests until the connection ends. Returns the socket if the next request must be left to another
-    /// process.
+    /// Answers requests until the connection ends.
+    ///
+    /// Returns the socket if the next request must be left to the process that replaces this one, otherwise `None`.
     ///
     /// # Errors
     /// The connection is broken, or a response cannot be completed.
@@ -165,7 +167,7 @@ impl<D: Http1Door> DoorConnection<D> {
                 self.is_closing = true;
                 return self.link.poll_close(context).map_ok(|()| None);
             }
-            // Not an octet of the next request was read.
+            // Only a connection from which nothing of the next request was read can be handed over.
             let is_at_start = self.partial.is_empty() && self.link.received.is_empty();
             if is_at_start && self.link.door.is_for_successor() {
                 return Poll::Ready(Ok(self.link.socket.take()));
@@ -184,15 +186,17 @@ impl<D: Http1Door> DoorConnection<D> {
         }
     }
 
-    /// Notes the end of an exchange. Returns whether another owner has the socket.
+    /// Records the end of an exchange. Returns whether the socket was handed over to another owner.
     fn has_switched(&mut self, outcome: ExchangeOutcome) -> bool {
         self.link.door.note_end();
         self.is_closing |= outcome == ExchangeOutcome::Close;
         outcome == ExchangeOutcome::Switched
     }
 
-    /// Waits for the head of a request. Sets `arrived` to it, unless the client has left, and returns why it is
-    /// refused, if it is. A head that were returned would be copied by each result that it passes through.
+    /// Waits for the head of a request and stores it in `arrived`, which stays `None` if the client has left.
+    ///
+    /// Returns the reason if the head is refused. The head is not part of the result, because each function that
+    /// returns it would copy it.
     fn poll_head(
         &mut self,
         arrived: &mut Option<RequestHead>,
@@ -235,7 +239,8 @@ impl<D: Http1Door> DoorConnection<D> {
         }
     }
 
-    /// Takes received octets. Sets `arrived` to the head once it is complete. What follows it is kept.
+    /// Adds received octets to the head. When it is complete, stores it in `arrived` and keeps the octets that follow
+    /// it.
     fn take(&mut self, octets: &[u8], arrived: &mut Option<RequestHead>) -> Result<(), RefusedHead> {
         self.idle = None;
         self.link.door.note_head();
@@ -276,7 +281,8 @@ impl<D: Http1Door> SocketLink<D> {
         Pin::new(self.socket.as_mut().expect("a connection has its socket until it ends"))
     }
 
-    /// Waits for octets, at most `wanted` of them. None arrive at the end of the connection.
+    /// Waits for octets from the client and returns at most `wanted` of them, or none if the client has closed its
+    /// side.
     fn poll_octets(&mut self, context: &mut Context<'_>, wanted: u64) -> Poll<io::Result<Bytes>> {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(ARRIVALS_BYTES);
         let octets = ready!(arrivals::with(|buffer| {
@@ -288,8 +294,10 @@ impl<D: Http1Door> SocketLink<D> {
         Poll::Ready(Ok(octets))
     }
 
-    /// Waits until the connection breaks. If the client sends another request meanwhile, its first octets are kept, and
-    /// the client is not watched any more. A client that ends its side still gets the present response.
+    /// Waits until the connection breaks, while a request is answered.
+    ///
+    /// If the client sends its next request meanwhile, the octets read are kept and the connection is no longer
+    /// watched. A client that closes only its sending side still receives the response.
     fn poll_break(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         if self.has_ended || !self.received.is_empty() || self.door.is_for_successor() {
             return Poll::Pending;
@@ -309,13 +317,13 @@ impl<D: Http1Door> SocketLink<D> {
         }
     }
 
-    /// Writes the interim responses that wait.
+    /// Writes the queued interim responses.
     fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = Pin::new(self.socket.as_mut().expect("a connection has its socket until it ends"));
         self.door.interim().poll_write(socket, context)
     }
 
-    /// Writes some of the octets on their way out. Returns an emptied frame, to be used again.
+    /// Writes a part of `out`. When its frame is written, returns the frame's buffer for reuse.
     fn poll_write(&mut self, out: &mut OutgoingOctets, context: &mut Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let slices = out.slices();
         let socket = self.socket();
@@ -340,7 +348,9 @@ impl<D: Http1Door> SocketLink<D> {
         self.socket().poll_flush(context)
     }
 
-    /// Closes the connection. What has arrived is read, because closing with unread bytes could discard the response.
+    /// Closes the connection.
+    ///
+    /// Reads what has arrived first: closing a socket with unread bytes can make the client lose the response.
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.socket().poll_shutdown(context))?;
         for _ in 0..CLOSING_READ_COUNT_MAX {
@@ -353,7 +363,7 @@ impl<D: Http1Door> SocketLink<D> {
     }
 }
 
-/// Most octets that are read at once while a head is expected. What follows the head is copied.
+/// Maximum octets read at once while a head is expected. What follows the head has to be copied.
 const HEAD_READ_BYTES: usize = 16 << 10;
-/// Most reads that discard what a client has sent before its connection closes.
+/// Maximum number of reads that discard the client's octets before its connection closes.
 const CLOSING_READ_COUNT_MAX: usize = 8;

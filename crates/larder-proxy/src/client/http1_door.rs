@@ -33,15 +33,17 @@ use crate::{
 pub(super) struct Http1Task {
     connection: DoorConnection<Arc<Client>>,
     client: Arc<Client>,
-    /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
+    /// Whether the connection was accepted after the handover to the next process began. It then closes after one
+    /// response.
     is_fresh: bool,
     is_started: bool,
-    /// Counts the connection if another process cannot continue it, at all or after a request that arrived late.
+    /// Counts the connection as one that the next process cannot continue: never, or because a request arrived too
+    /// late.
     unmovable: Option<CountGuard>,
 }
 
 impl Http1Task {
-    /// Creates the task of a socket from which the bytes in `first` were already read.
+    /// Creates the task of a connection. `first` are bytes that were already read from the socket.
     pub(super) fn new(
         client: Arc<Client>,
         (socket, first): (ClientSocket, Bytes),
@@ -68,15 +70,17 @@ impl Http1Task {
         })
     }
 
-    /// Prepares to hand the connection over, once the present request has its response.
+    /// Prepares to hand the connection over to the next process after the current response. Ready if it can close at
+    /// once.
     fn leave(&mut self, order: WatchOrder) -> Poll<()> {
         if self.connection.is_answering() {
-            // Pipelined requests are lost, as whenever a connection closes. The client repeats them.
+            // Pipelined requests are lost, as whenever a connection closes. Clients send them again.
             if self.connection.has_pipelined() {
                 self.connection.close_after_response();
             }
         } else if order == WatchOrder::Drain {
-            // The client had time to send the rest of the head. From here on, no request with side effects may begin.
+            // The client had time to send the remainder of the head. A request that began now could be cut off after it
+            // took effect.
             return Poll::Ready(());
         } else {
             self.unmovable.get_or_insert_with(|| count_unmovable(&self.client.worker));
@@ -87,7 +91,7 @@ impl Http1Task {
 
 impl Drop for Http1Task {
     fn drop(&mut self) {
-        // A tunnel that waits for the socket ends.
+        // Ends a tunnel that still waits for the socket.
         self.client.switch.close();
     }
 }
@@ -109,7 +113,7 @@ impl Future for Http1Task {
             WatchOrder::Leave | WatchOrder::Drain if goes_over => {}
             WatchOrder::Leave if this.is_fresh => {}
             WatchOrder::Leave => {
-                // A request that has already arrived is answered.
+                // Answers a request that has already arrived.
                 if this.turn(context).is_ready() {
                     return Poll::Ready(());
                 }
@@ -184,6 +188,7 @@ impl Http1Door for Arc<Client> {
     }
 }
 
-/// Longest pause in the response to a client that has ended its side. Most such clients have left: they must not keep
-/// fetches going for long.
+/// Maximum pause between two parts of a response to a client that has closed its sending side.
+///
+/// Most such clients are gone, and must not keep fetches running for long.
 const HALF_CLOSE_PATIENCE: Duration = Duration::from_secs(5);

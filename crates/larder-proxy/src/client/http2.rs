@@ -31,7 +31,7 @@ fn builder(limits: &Limits, stream_count_max: u32) -> Builder {
     builder
 }
 
-/// Joins the pieces of a Cookie, in which HTTP/2 may send it (RFC 9113 8.2.3), as in HTTP/1.1.
+/// Joins the Cookie fields of a request into one, as HTTP/1.1 requires. HTTP/2 may split them (RFC 9113 8.2.3).
 pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     let mut pieces = fields.get_all(header::COOKIE).iter();
     if pieces.next().is_none() || pieces.next().is_none() {
@@ -42,7 +42,7 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     fields.insert(header::COOKIE, joined);
 }
 
-/// Copies a request's head out of the buffer that HTTP/2 is read into, so that the buffer can be used again.
+/// Copies a request's head out of the receive buffer of its HTTP/2 connection, so that the buffer can be freed.
 pub(crate) fn detach(request: &mut Request<impl Sized>) {
     fields::detach(request.headers_mut());
     if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
@@ -50,15 +50,16 @@ pub(crate) fn detach(request: &mut Request<impl Sized>) {
     }
 }
 
-/// Marks a body of unknown length as present, as HTTP/1.1 would.
+/// Adds Transfer-Encoding to a request whose body has no announced length, so that later code sees that it has a body.
 pub(crate) fn frame_body(request: &mut Request<IncomingBody>) {
     if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
         request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
-/// Turns the head of an extended CONNECT into that of the upgrade in HTTP/1.1 that it stands for (RFC 8441 4). Returns
-/// `false` if no upgrade to its protocol is forwarded.
+/// Rewrites an extended CONNECT into the HTTP/1.1 upgrade that it stands for (RFC 8441 4).
+///
+/// Returns `false` if Larder does not forward upgrades to its protocol.
 fn put_upgrade(head: &mut request::Parts) -> bool {
     let Some(protocol) = head.extensions.remove::<Protocol>() else { return true };
     let Ok(protocol) = HeaderValue::from_str(protocol.as_str()) else { return false };
@@ -68,7 +69,7 @@ fn put_upgrade(head: &mut request::Parts) -> bool {
     asks_to_switch(&head.headers)
 }
 
-/// Returns why a request is refused that h2 accepts and that would not be accepted over HTTP/1.1.
+/// Returns the reason to refuse a request that h2 accepts but that HTTP/1.1 would not permit.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'static str> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -94,12 +95,11 @@ fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
     fields.get_all(header::HOST).iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
 }
 
-/// Streams that a client may have opened and reset before they were processed. More streams end the connection.
+/// Maximum streams that a client may open and reset before they are processed. More close the connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
-/// Bytes that a client may send on one stream before the proxy reads them.
+/// Maximum bytes that a client may send on one stream before the proxy has read them.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
-/// Bytes that a client may send on all streams together before the proxy reads them. This limits the request data held
-/// per connection.
+/// Maximum bytes that a client may send on all streams before the proxy has read them. Bounds memory per connection.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use crate::{
     tls_provider,
 };
 
-/// Decrypts the tunnels to listed hosts.
+/// Decides which tunnels are decrypted, and creates the certificates for them.
 pub(crate) struct Interceptor {
     rules: HostRules,
     authority: Arc<Authority>,
@@ -42,7 +42,7 @@ pub(crate) struct Interceptor {
     ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// The TLS configuration for one host.
+/// A TLS configuration with a certificate for one host, and its creation time.
 #[derive(Clone)]
 struct ShownCertificate {
     config: Arc<ServerConfig>,
@@ -55,17 +55,17 @@ impl Interceptor {
     /// # Errors
     /// The system provides no random numbers.
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
-        // Clients resume with tickets that they keep themselves, on any worker.
+        // Tickets are encrypted and kept by the clients, so that they can resume on any worker.
         let ticketer = tls_provider::Ticketer::new().map_err(io::Error::other)?;
         let shown = Cache::new(SHOWN_COUNT_MAX);
         let refusals = ClientRefusals::default();
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
     }
 
-    /// Reads the CA of a configuration.
+    /// Opens the CA and host list of a configuration.
     ///
     /// # Errors
-    /// `InvalidInput`, with the fault in its files or the host for which it may not sign.
+    /// `InvalidInput`: its files are faulty, or the CA may not sign for a listed host. The error says which.
     pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let certificate = &config.authority.certificate;
@@ -90,8 +90,7 @@ impl Interceptor {
         self.rules.contain(host)
     }
 
-    /// Returns why a client's tunnels to `host`, which is listed, are passed on without decryption. `None` if they are
-    /// decrypted.
+    /// Returns why tunnels of `client` to the listed `host` are not decrypted, or `None` if they are.
     pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<BypassReason> {
         if !self.authority.permits(host) {
             return Some(BypassReason::NotPermitted);
@@ -136,7 +135,7 @@ impl Interceptor {
         })
     }
 
-    /// Records that a client refused the certificate for `host`, and logs advice for the operator.
+    /// Records that a client refused the certificate for `host`, and logs how the operator can fix it.
     pub(crate) fn note_refusal(&self, client: IpAddr, host: &str, why: &str) {
         let Some(count) = self.refusals.note(client, host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
@@ -184,7 +183,7 @@ fn server_config(shown: FixedCertificate, ticketer: Option<Arc<dyn ProducesTicke
     Ok(Arc::new(config))
 }
 
-/// Presents one certificate for any requested name, or none.
+/// Presents one fixed certificate whatever name is requested, or none.
 #[derive(Debug)]
 struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
@@ -194,7 +193,7 @@ impl ResolvesServerCert for FixedCertificate {
     }
 }
 
-/// Most hosts whose certificates are kept.
+/// Maximum number of hosts whose certificates are kept in memory.
 const SHOWN_COUNT_MAX: usize = 1024;
 /// Time for which a certificate is presented before it is replaced, so that no client receives one that is about to
 /// expire.

@@ -24,7 +24,7 @@ use tokio::io::AsyncWrite;
 
 use crate::{client::peer::Client, http2::reply::StreamReply, received_body::IncomingBody, siblings::PEER_FIELD};
 
-/// The queued interim responses of one connection.
+/// Interim responses (1xx) that wait to be written on one HTTP/1.1 connection.
 #[derive(Default)]
 pub(crate) struct InterimQueue {
     waiting: AtomicBool,
@@ -33,23 +33,23 @@ pub(crate) struct InterimQueue {
 
 #[derive(Default)]
 struct InterimState {
-    /// The exchange that may add to the queue, if any.
+    /// The number of the exchange that may still queue interim responses. `None` once its final response has begun.
     open: Option<u64>,
     exchange_count: u64,
     bytes: Vec<u8>,
 }
 
-/// The way of one exchange's interim responses to its client.
+/// The destination of the interim responses to one request.
 #[derive(Clone)]
 pub(crate) enum InterimSink {
-    /// The queue of the connection.
+    /// The queue of an HTTP/1.1 connection.
     Queue { client: Weak<Client>, exchange: u64, version: Version },
-    /// The stream of the exchange.
+    /// The HTTP/2 stream of the request.
     Stream(Arc<StreamReply>),
 }
 
 impl InterimQueue {
-    /// Opens the queue for an exchange that begins.
+    /// Opens the queue for a new exchange, and returns the sink for its interim responses.
     fn open(client: &Arc<Client>, version: Version) -> InterimSink {
         let mut state = client.interim.lock();
         state.exchange_count += 1;
@@ -62,13 +62,13 @@ impl InterimQueue {
         self.lock().open = None;
     }
 
-    /// Queues a 100, because the exchange wants the request's body.
+    /// Queues a 100 (Continue), because the request's body is wanted.
     pub(super) fn push_continue(&self) {
         push_interim_head(&mut self.lock().bytes, StatusCode::CONTINUE, &HeaderMap::new());
         self.waiting.store(true, Relaxed);
     }
 
-    /// Writes the queued responses. Ready at once if there are none.
+    /// Writes the queued responses. Ready when the queue is empty.
     pub(crate) fn poll_write(
         &self,
         mut socket: Pin<&mut impl AsyncWrite>,
@@ -94,7 +94,7 @@ impl InterimQueue {
 }
 
 impl InterimSink {
-    /// Returns the way of the interim responses to a client's request.
+    /// Returns the sink for interim responses to `request`.
     pub(crate) fn of(client: &Arc<Client>, request: &Request<IncomingBody>) -> Self {
         match request.body().reply() {
             Some(reply) => Self::Stream(Arc::clone(reply)),
@@ -102,7 +102,7 @@ impl InterimSink {
         }
     }
 
-    /// Returns whether interim responses can reach the client. HTTP/1.0 has none.
+    /// Returns whether the client can receive interim responses. HTTP/1.0 has none.
     pub(crate) fn is_of_use(&self) -> bool {
         match self {
             Self::Queue { version, .. } => *version == Version::HTTP_11,
@@ -110,13 +110,14 @@ impl InterimSink {
         }
     }
 
-    /// Forwards an interim response of the origin. Returns whether the exchange is still waiting.
+    /// Forwards an interim response of the origin. Returns false once the exchange has its final response.
     pub(crate) fn forward(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         self.push(status, &forwarded_fields(fields))
     }
 
-    /// Queues an interim response with these fields, if this client may receive it and its exchange is still waiting.
-    /// Returns whether the exchange still waits.
+    /// Sends an interim response with these fields, if the client may receive this status.
+    ///
+    /// Returns false once the exchange has its final response.
     fn push(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let (client, exchange, version) = match self {
             Self::Stream(reply) => {
@@ -125,7 +126,7 @@ impl InterimSink {
             Self::Queue { client, exchange, version } => (client, *exchange, *version),
         };
         let Some(client) = client.upgrade() else { return false };
-        // An expectation is answered when the request's body is read.
+        // A 100 is sent when this proxy reads the request's body, not when the origin sends one.
         if !goes_on(status, version, false) {
             return false;
         }
@@ -145,8 +146,10 @@ impl InterimSink {
         true
     }
 
-    /// Shows another node, at once and again and again, that this one is alive, until it gets its response. A node that
-    /// is frozen shows nothing. The field tells such a sign from a 102 of the origin, and is never forwarded.
+    /// Sends a 102 to another node at once and every [`LIFE_INTERVAL`], until its response begins.
+    ///
+    /// The other node waits for a slow origin as long as these arrive, but gives up on a frozen node. The field
+    /// distinguishes them from a 102 of the origin, and is never forwarded.
     pub(crate) fn show_life(&self) {
         let sink = self.clone();
         let sign = HeaderMap::from_iter([(PEER_FIELD.clone(), HeaderValue::from_static("alive"))]);
@@ -164,7 +167,7 @@ impl InterimSink {
     }
 }
 
-/// Interval between the signs of life for another node, a fraction of its patience.
+/// Interval between the 102 responses that show another node that this one is alive. Must be well below its time-out.
 const LIFE_INTERVAL: Duration = Duration::from_millis(500);
-/// Most bytes queued for one client. Interim responses beyond it are dropped.
+/// Maximum bytes that wait for one client. Interim responses beyond it are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;

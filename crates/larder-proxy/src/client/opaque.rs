@@ -1,6 +1,6 @@
-//! A client's side of bytes that are not HTTP: in a tunnel, or after an upgrade.
+//! The client's side of a connection that carries bytes other than HTTP: a tunnel, or a connection after an upgrade.
 //!
-//! Owns: the common interface of the protocols that carry such bytes.
+//! Owns: the common interface of HTTP/1.1 connections and HTTP/2 streams that carry such bytes.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -22,44 +22,45 @@ use crate::{
     received_body::IncomingBody,
 };
 
-/// The client's side, which carries bytes once the response is sent.
+/// The client's side of a tunnel or upgrade, which carries bytes once the response to its request was sent.
 pub(crate) enum PendingOpaque {
-    /// A connection of HTTP/1.1.
+    /// The socket of an HTTP/1.1 connection.
     Http1(oneshot::Receiver<SwitchedSocket>),
-    /// A stream of HTTP/2.
+    /// A stream of an HTTP/2 connection.
     Http2(Box<OpeningPipe>),
-    /// The request is for neither.
+    /// The request was neither a CONNECT nor an upgrade.
     Missing,
 }
 
-/// The client's side, which carries bytes.
+/// The client's side of an open tunnel or upgrade.
 pub(crate) enum OpaqueStream {
     Http1(Box<SwitchedSocket>),
     Http2(Http2Pipe),
 }
 
-/// The recipient of the socket, if a connection of HTTP/1.1 switches to another protocol.
+/// Passes on the socket of an HTTP/1.1 connection when it switches to another protocol, if somebody waits for it.
 #[derive(Default)]
 pub(crate) struct SwitchTaker(Mutex<Option<oneshot::Sender<SwitchedSocket>>>);
 
-/// The socket of a connection that has switched to another protocol, with the bytes that were already read.
+/// The socket of a connection that switched protocols. It first returns the bytes that were already read.
 type SwitchedSocket = RewoundStream<ClientSocket>;
 
 impl SwitchTaker {
-    /// Hands over the socket. If nobody waits for it, the connection closes.
+    /// Hands over the socket, or closes it if nobody waits for it.
     pub(super) fn give(&self, socket: SwitchedSocket) {
         let taker = self.0.lock().ignore_poison().take();
         let _ = taker.map(|taker| taker.send(socket));
     }
 
-    /// Gives up a socket that somebody waits for.
+    /// Cancels the wait for the socket, because the connection ends without switching.
     pub(super) fn close(&self) {
         *self.0.lock().ignore_poison() = None;
     }
 }
 
 impl PendingOpaque {
-    /// Takes the client's side of a request for a tunnel or an upgrade. Over HTTP/1.1, `taker` is its connection's.
+    /// Prepares the client's side for a CONNECT or an upgrade. `taker` is that of the client's connection, for
+    /// HTTP/1.1.
     pub(crate) fn of(request: &mut Request<IncomingBody>, taker: &SwitchTaker) -> Self {
         match request.body_mut() {
             IncomingBody::Http1(_) => {
@@ -72,10 +73,10 @@ impl PendingOpaque {
         }
     }
 
-    /// Waits until the response is sent.
+    /// Waits until the response was sent, and returns the client's side.
     ///
     /// # Errors
-    /// The client has left, or the response refuses what the request asks for.
+    /// The client has left, or the response refused the tunnel or upgrade.
     pub(crate) async fn opened(self) -> io::Result<OpaqueStream> {
         match self {
             Self::Http1(socket) => {

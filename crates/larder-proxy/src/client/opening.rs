@@ -25,22 +25,22 @@ use crate::{
 
 /// A connection whose protocol is known.
 pub(crate) struct OpenedConnection {
-    /// The client's address.
+    /// The client's address: the socket's peer, or the address in a PROXY header.
     pub(crate) peer: SocketAddr,
-    /// Whether a load balancer opened it, and sent a PROXY header first.
+    /// Whether a load balancer opened the connection and named the client in a PROXY header.
     pub(crate) is_proxied: bool,
     pub(crate) socket: ClientSocket,
-    /// The bytes that have been read already.
+    /// Bytes that were read to detect the protocol. They are the first bytes of the connection.
     pub(crate) first: Bytes,
     pub(crate) protocol: ClientProtocol,
 }
 
-/// A client's address.
+/// A client's address, as far as it is known when the connection is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerAddress {
-    /// The socket's peer address. It may be a proxy that names its client in a PROXY header.
+    /// The address of the socket's peer. If that is a load balancer, a PROXY header may name the client.
     Accepted(SocketAddr),
-    /// The client's address, as the process determined it that handed the connection over.
+    /// The client's address, as the process that handed the connection over had determined it.
     Known(SocketAddr),
 }
 
@@ -52,7 +52,9 @@ impl PeerAddress {
     }
 }
 
-/// Determines the client's protocol. Returns `None` if the client disconnected without sending anything.
+/// Opens a connection: reads the PROXY header, does the TLS handshake, and detects the HTTP version.
+///
+/// Returns `None` if the client disconnected without sending anything.
 ///
 /// # Errors
 /// The connection or its handshake failed.
@@ -64,7 +66,8 @@ pub(crate) async fn open(
 ) -> io::Result<Option<OpenedConnection>> {
     let mut peer = match peer {
         PeerAddress::Known(client) => {
-            // The process before this one read the header, if there was one. Only then is the address another's.
+            // The previous process read the PROXY header, if there was one. Only then does the address differ from the
+            // socket's peer.
             let is_proxied = socket.peer_addr().ok() != Some(client);
             return Ok(listen_first(socket, client).await?.map(|opened| OpenedConnection { is_proxied, ..opened }));
         }
@@ -81,7 +84,7 @@ pub(crate) async fn open(
     Ok(opened.map(|opened| OpenedConnection { is_proxied, ..opened }))
 }
 
-/// Determines the protocol of a client that connected itself, or whose PROXY header was read.
+/// Detects the protocol of a connection, after its PROXY header, if any, was read.
 async fn negotiate(
     worker: &Worker,
     listener: &Listener,
@@ -104,7 +107,7 @@ async fn negotiate(
     }
 }
 
-/// Creates the TLS acceptor for clients, which serves both protocols.
+/// Creates the TLS acceptor for clients, which offers HTTP/1.1 and HTTP/2.
 ///
 /// # Errors
 /// The TLS library refuses its own defaults.
@@ -113,7 +116,7 @@ pub(crate) fn acceptor(certificates: Arc<CertificateSet>) -> Result<TlsAcceptor,
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
     config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-    // Clients resume with tickets that they keep themselves, on any worker.
+    // Tickets are encrypted and kept by the clients, so that they can resume on any worker.
     config.ticketer = tls_provider::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -141,7 +144,7 @@ async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<
     }
 }
 
-/// Reads synchronously, so that the buffer is not part of the waiting future.
+/// Reads what has arrived. Not `async`, so that the buffer does not enlarge the future that waits for more.
 fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     let mut buffer = [0; FIRST_BYTES_MAX];
     let count = socket.try_read(&mut buffer)?;
@@ -149,7 +152,7 @@ fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Returns the protocol of a client whose first bytes these are. `None` while both are possible.
+/// Returns the protocol that a client's first bytes belong to, or `None` while both are possible.
 fn told(first: &[u8]) -> Option<ClientProtocol> {
     let compared = first.len().min(PREFACE.len());
     match first[..compared] == PREFACE[..compared] {
@@ -160,7 +163,7 @@ fn told(first: &[u8]) -> Option<ClientProtocol> {
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Most bytes read at once before the protocol is known.
+/// Maximum bytes read at once before the protocol is known.
 const FIRST_BYTES_MAX: usize = 4 << 10;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use http::{HeaderMap, header::PROXY_AUTHORIZATION};
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use tokio::sync::Semaphore;
 
-/// Users and their passwords.
+/// The users of the forward proxy and the hashes of their passwords, from a file.
 pub(crate) struct PasswordList {
     path: PathBuf,
     file: Mutex<Arc<PasswordFile>>,
@@ -29,13 +29,13 @@ pub(crate) struct PasswordList {
     turns: Semaphore,
 }
 
-/// The content of the file.
+/// The users and password hashes in the file, and the file's modification time.
 struct PasswordFile {
     modified: Option<SystemTime>,
     hashes: HashMap<String, String>,
 }
 
-/// A user who has sent the right password.
+/// Credentials that were verified recently.
 struct KnownUser {
     credentials: u64,
     until: Instant,
@@ -56,14 +56,14 @@ impl PasswordList {
         })
     }
 
-    /// Returns whether a request's credentials were verified recently.
+    /// Returns whether a request's credentials were verified within [`KNOWN_FOR`].
     pub(crate) fn knows(&self, fields: &HeaderMap) -> bool {
         let Some((user, _, credentials)) = self.credentials(fields) else { return false };
         let known = self.known.lock().ignore_poison();
         known.get(&user).is_some_and(|known| known.credentials == credentials && Instant::now() < known.until)
     }
 
-    /// Verifies a request's credentials.
+    /// Returns whether a request's credentials are right. May wait for a slow hash.
     pub(crate) async fn admit(self: &Arc<Self>, fields: &HeaderMap) -> bool {
         if self.knows(fields) {
             return true;
@@ -99,7 +99,8 @@ impl PasswordList {
         Some((user, decoded[colon + 1..].to_vec(), self.hasher.hash_one(&decoded)))
     }
 
-    /// Returns the file's content. If the file is invalid now, returns its last valid content.
+    /// Returns the content of the file, which is read again if it has changed. If it is invalid, the previous content
+    /// stays in use.
     fn current(&self) -> Arc<PasswordFile> {
         let mut file = self.file.lock().ignore_poison();
         if modified(&self.path) != file.modified {
@@ -132,10 +133,11 @@ impl PasswordFile {
         Ok(Self { modified, hashes })
     }
 
-    /// Checks a password with a slow hash. An unknown user takes as long as a known one.
+    /// Returns whether `password` is the user's. An unknown user takes as long, so that users cannot be guessed by
+    /// time.
     fn is_right(&self, user: &str, password: &[u8]) -> bool {
         let Some(hash) = self.hashes.get(user) else {
-            // Verifying some hash takes as long as for a known user. The result is ignored.
+            // Verifies a password against any user's hash, only to take as long as for a known user.
             let _ = self.hashes.values().next().map(|hash| verify(password, hash));
             return false;
         };
@@ -154,13 +156,13 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-/// Kinds of hashes that are slow enough to be accepted.
+/// Prefixes of the accepted kinds of hashes (bcrypt, SHA-crypt), all deliberately slow.
 const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 /// Time for which verified credentials are accepted without another check.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// Most slow hashes computed at once.
+/// Maximum number of slow hashes that are computed at the same time.
 const AT_ONCE: usize = 2;
-/// Longest credentials that are checked, in bytes.
+/// Maximum length of credentials, in bytes. Longer ones are wrong without a check.
 const CREDENTIALS_BYTES_MAX: usize = 1 << 10;
 
 #[cfg(test)]

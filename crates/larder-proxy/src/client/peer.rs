@@ -42,56 +42,55 @@ use crate::{
     worker::Worker,
 };
 
-/// A client connection, as its requests see it.
+/// A client's connection, as the code that answers its requests sees it.
 pub(crate) struct Client {
-    /// The worker that accepted the connection, for the connection's own state. Each request uses the worker's current
-    /// configuration.
+    /// The worker that accepted the connection. Requests use the latest configuration instead, see [`Worker::latest`].
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
-    /// The client's listener, by its address in the configuration.
+    /// The listener that accepted the connection, by its address in the configuration.
     pub(crate) listener: SocketAddr,
-    /// Whether requests that name their target by Host alone are forward requests.
+    /// Whether a request with a bare path and a Host field is forwarded to that host, as from a transparent proxy.
     pub(crate) takes_origin_form: bool,
     /// Whether the client is another node of the fleet, as its certificate proves.
     pub(crate) is_node: bool,
     /// Whether the connection uses TLS.
     pub(crate) secure: bool,
-    /// The name that the client requested in its TLS handshake.
+    /// The host that the client requested in its TLS handshake (SNI).
     pub(super) server_name: Option<Box<str>>,
     pub(super) protocol: ClientProtocol,
-    /// The origin that the client addresses, if the connection is inside an intercepted tunnel.
+    /// The origin of the intercepted tunnel that the connection is in. `None` outside tunnels.
     pub(crate) inside: Option<Origin>,
-    /// The session of the client, if it connected through a session's listener.
+    /// The session of the client, if it connected through the listener of one.
     pub(crate) session: Option<Arc<SessionState>>,
-    /// The ends of the connection if a program on this machine opened it and sent no PROXY header.
+    /// The addresses of both ends, if a program on this machine opened the connection and sent no PROXY header.
     pub(crate) near: Option<NearEnds>,
-    /// Whether the session is another user's, so that every request is refused.
+    /// Whether the client belongs to another user than its session, so that every request is refused.
     pub(crate) is_stranger: bool,
-    /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
+    /// Whether the next process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
-    /// Longest time in seconds without progress while a request is answered, as the policy of the requests says.
+    /// Maximum time without progress while a request is answered, in seconds. It comes from the policy of the requests.
     pub(super) stall_secs: AtomicU32,
-    /// Requests that are being answered. Over HTTP/1.1, there is at most one.
+    /// Number of requests that are being answered. At most 1 over HTTP/1.1.
     pub(super) exchange_count: AtomicU32,
     pub(super) abandoned: AbandonedRequests,
-    /// Counts of HTTP/2 frames, to detect floods.
+    /// Counts HTTP/2 frames to detect floods. `None` over HTTP/1.
     pub(super) floods: Option<Box<FloodGuard>>,
-    /// The memory of an HTTP/2 connection's streams.
+    /// The memory reserved for the streams of an HTTP/2 connection.
     pub(super) streams: Option<Box<StreamMemory>>,
-    /// Whether the head of an HTTP/2 request is arriving. In that case nothing else may extend its deadline.
+    /// Whether a request's head is arriving over HTTP/2. Until it is complete, nothing else extends the deadline.
     pub(super) in_head: AtomicBool,
-    /// The reason to read nothing more, once there is one. It is checked before every read.
+    /// Why the connection must not be read any more, for example a flood. Checked before every read.
     pub(super) fatal_fault: OnceLock<&'static str>,
     pub(crate) watched: WatchedConnection,
-    /// Interim responses to send before the final response.
+    /// Interim responses that wait to be sent before the final response.
     pub(crate) interim: InterimQueue,
-    /// The recipient of the socket if the connection switches to another protocol.
+    /// Passes on the socket if the connection switches to another protocol.
     pub(crate) switch: SwitchTaker,
-    /// Number of complete flushes over HTTP/2.
+    /// Counts how often all output of the HTTP/2 connection was written.
     pub(crate) flushed: FlushCounter,
 }
 
-/// The requests that a client has recently abandoned.
+/// Counts the requests that a client has abandoned recently.
 ///
 /// Opening streams and resetting them at once costs a client nothing, but each costs Larder a request ("rapid reset").
 #[derive(Default)]
@@ -101,8 +100,8 @@ pub(super) struct AbandonedRequests {
 }
 
 impl Client {
-    /// Creates a client that has no connection, for a request that is only imagined. Its listener is none that a site
-    /// has for itself.
+    /// Creates a client without a connection, for a request that `explain` only imagines. It uses no site's own
+    /// listener.
     pub(crate) fn imagined(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         Self {
             worker: Arc::clone(worker),
@@ -132,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Begins a request whose head has arrived.
+    /// Begins an exchange: counts it, and sets the connection's deadline. Call it when a request's head has arrived.
     pub(crate) fn begin(&self) {
         let count = self.exchange_count.fetch_add(1, Relaxed) + 1;
         if let Some(streams) = &self.streams {
@@ -145,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Ends an exchange. `abandoned` says that the client gave it up before the response was complete.
+    /// Ends an exchange. `abandoned` says that the client left before the response was complete.
     pub(crate) fn end(&self, abandoned: bool) {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
@@ -159,23 +158,23 @@ impl Client {
         }
     }
 
-    /// Returns whether the client's connection uses TLS with one of our certificates for clients and is not inside a
+    /// Returns whether the connection uses one of the certificates that are configured for clients, and is not in a
     /// tunnel.
     pub(crate) fn shows_certificate(&self) -> bool {
         self.secure && self.inside.is_none() && !self.is_node
     }
 
-    /// Returns whether the connection's certificate covers an authority's host (RFC 9110 7.4).
+    /// Returns whether the certificate of the connection covers the host of an authority (RFC 9110 7.4).
     pub(crate) fn speaks_for(&self, authority: &str) -> bool {
         let certificates = self.worker.shared.certificates.as_ref().filter(|_| self.shows_certificate());
         certificates.is_some_and(|certificates| certificates.speak_for(self.server_name(), host_of(authority)))
     }
 
-    /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy.
+    /// Returns whether a request's target addresses this proxy as a server (RFC 9112 3.2.1), not as a forward proxy.
     ///
-    /// Over HTTP/2 both forms look alike. There, a target counts as one for a server if it names the host that the
-    /// client requested in its handshake. Without such a name, the certificate must cover the target's host, or the
-    /// target must be this end of a connection on this machine.
+    /// Over HTTP/2 both look alike. There, a target addresses the server if its host is the one requested in the TLS
+    /// handshake. Without such a name, the certificate must cover the host, or the host must be this end of a loopback
+    /// connection.
     pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
         let is_for_name = |authority: &Authority| match self.server_name() {
             Some(name) => authority.host().eq_ignore_ascii_case(name),
@@ -184,25 +183,26 @@ impl Client {
         target.scheme().is_none() || version == Version::HTTP_2 && target.authority().is_some_and(is_for_name)
     }
 
-    /// Returns whether responses must announce that their connection closes, because another process replaces this one.
+    /// Returns whether responses must announce `Connection: close`, because the next process cannot continue the
+    /// connection.
     pub(crate) fn says_goodbye(&self) -> bool {
         !self.is_http2() && !self.is_movable && self.worker.watches.says_goodbye()
     }
 
     /// Returns whether the next request must be left to the process that replaces this one.
     pub(crate) fn is_for_successor(&self) -> bool {
-        // The order is checked first, because before most reads it is the only cost.
+        // The order is checked first, because it is cheap and nearly always decides.
         matches!(self.watched.order(), WatchOrder::Leave | WatchOrder::Drain)
             && self.is_movable
             && self.worker.watches.has_successor()
     }
 
-    /// Returns the name that the connection requested in its TLS handshake.
+    /// Returns the host that the client requested in its TLS handshake (SNI).
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// Counts an exchange with the client.
+    /// Counts an exchange in the metrics of the worker and of the session.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.worker.metrics.count(outcome);
         if let Some(session) = &self.session {
@@ -210,8 +210,9 @@ impl Client {
         }
     }
 
-    /// Returns the address of a request's client, if a trusted proxy names one in `fields`. Inside a tunnel the client
-    /// speaks for itself.
+    /// Returns the client's address that a trusted proxy names in `fields`, or `None` if that is the peer itself.
+    ///
+    /// In an intercepted tunnel, the peer is always the client.
     pub(crate) fn named_in(&self, fields: &HeaderMap, fleet: &Fleet) -> Option<IpAddr> {
         if fleet.trusted_proxies.is_empty() || self.inside.is_some() {
             return None;
@@ -220,8 +221,9 @@ impl Client {
         (named != self.peer.ip()).then_some(named)
     }
 
-    /// Removes the fields of a request that its sender may not send (see [`telling::drop_untrusted`]). Another node of
-    /// the fleet has removed them already.
+    /// Removes the fields that the sender of a request may not set (see [`telling::drop_untrusted`]).
+    ///
+    /// If another node of the fleet forwarded the request, it has removed them already.
     pub(crate) fn drop_untrusted(&self, config: &ProxyConfig, target: &Target, fields: &mut HeaderMap) {
         let is_by_proxy = || self.inside.is_none() && is_within(&config.fleet.trusted_proxies, self.peer.ip());
         let trust = FieldTrust {
@@ -231,21 +233,20 @@ impl Client {
         telling::drop_untrusted(fields, trust);
     }
 
-    /// Returns the address of a request's client: the peer's, unless a trusted proxy named another.
+    /// Returns the address of the client that sent the request: one that a trusted proxy named, otherwise the peer's.
     pub(crate) fn address_of(&self, target: &Target) -> IpAddr {
         target.named_client.unwrap_or(self.peer.ip())
     }
 
-    /// Returns the same with a port; without the client's own port it is 0.
+    /// Returns the address and port of the client that sent the request. If a trusted proxy named it, the port is 0.
     pub(crate) fn named_peer(&self, target: &Target) -> SocketAddr {
         target.named_client.map_or(self.peer, |address| SocketAddr::new(address, 0))
     }
 
-    /// Returns whether the address of a request's client is outside the networks that are served, or the request is no
-    /// node's on a connection for nodes.
+    /// Returns whether a request is denied because of its client's address.
     ///
-    /// A node must have a certificate, or the address of a node, or one that is served: others may have recorded its
-    /// request.
+    /// A client must be in a network that is served. Another node of the fleet must prove itself by its certificate or
+    /// its address, or be in such a network, because its request may have been recorded and replayed.
     pub(crate) fn is_denied(&self, config: &ProxyConfig, siblings: Option<&Siblings>, target: &Target) -> bool {
         let networks = &config.clients;
         let is_outside = |address| !networks.is_empty() && !is_within(networks, address);
@@ -257,34 +258,35 @@ impl Client {
         !self.is_node && is_outside(address) && !is_at_node()
     }
 
-    /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs
-    /// to a user.
+    /// Returns whether the client needs no password: it gave one when it opened its tunnel, or its session belongs to a
+    /// user.
     pub(crate) fn is_admitted(&self) -> bool {
         self.inside.is_some() || self.session.is_some()
     }
 
-    /// Returns the state of the uplink to `origin`, as far as this client is concerned.
+    /// Returns whether the client may contact `origin`: whether the uplink is up, and the client's session is not
+    /// offline.
     pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
         match self.worker.shared.origins.uplink.line_to(origin) {
             UplinkState::Up if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
-            // A session that is offline accepts stored responses of any age, whatever the mode of the proxy.
+            // A client whose session is offline accepts stored responses of any age, whatever the mode of the proxy.
             UplinkState::Down(StaleAllowed::AsOnError) if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
             line => line,
         }
     }
 
-    /// Returns whether several requests may be answered at once.
+    /// Returns whether the connection uses HTTP/2, so that several requests can be answered at once.
     pub(crate) fn is_http2(&self) -> bool {
         self.protocol == ClientProtocol::Http2
     }
 
-    /// Returns the scheme of requests on this connection that do not name one.
+    /// Returns the scheme of requests that name none: `https` if the connection uses TLS.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
 
-    /// Records bytes received over HTTP/2. Returns how many of them may be passed on.
+    /// Records bytes received over HTTP/2. Returns how many of them h2 may process; the others are a flood.
     pub(crate) fn note_received(&self, bytes: &[u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         self.floods.as_ref().map_or(bytes.len(), |floods| {
@@ -292,7 +294,7 @@ impl Client {
         })
     }
 
-    /// Records received HTTP/2 frames. Returns how many of their bytes may be passed on.
+    /// Evaluates received HTTP/2 frames. Returns how many of the `count` bytes h2 may process.
     ///
     /// Frames that belong to no request do not extend the connection's deadline.
     fn note_frames(&self, ArrivedFrames { in_head, flood }: ArrivedFrames, count: usize) -> usize {
@@ -311,13 +313,12 @@ impl Client {
         0
     }
 
-    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, or a
-    /// flood.
+    /// Returns why the connection must not be read any more: a faulty request body, or a flood. `None` if it may be.
     pub(crate) fn fatal_fault(&self) -> Option<&'static str> {
         self.fatal_fault.get().copied()
     }
 
-    /// Records sent bytes.
+    /// Records bytes sent to the client, which count as progress.
     pub(crate) fn note_sent(&self, bytes: usize) {
         if let Some(floods) = &self.floods {
             floods.note_sent(bytes);
@@ -327,7 +328,7 @@ impl Client {
         }
     }
 
-    /// Notes that a response is being sent, if a request is being answered.
+    /// Marks the connection as sending, if a request is being answered.
     pub(super) fn note_sending(&self) {
         if self.watched.phase() == ConnectionPhase::Busy {
             self.watched.enter(ConnectionPhase::Sending);
@@ -338,8 +339,8 @@ impl Client {
         matches!(self.watched.phase(), ConnectionPhase::Busy | ConnectionPhase::Sending)
     }
 
-    /// Takes over how long the client may make no progress, as the policy of a request says. If other requests are
-    /// being answered, the longest time applies.
+    /// Sets how long the client may make no progress, by the policy of a request. Of several requests, the longest time
+    /// applies.
     pub(crate) fn permit_stall(&self, stall: Duration) {
         let secs = seconds_of(stall);
         let before = self.stall_secs.load(Relaxed);
@@ -354,7 +355,7 @@ impl Client {
         Duration::from_secs(self.stall_secs.load(Relaxed).into())
     }
 
-    /// Moves the deadline to `after` from now.
+    /// Sets the connection's deadline to `after` from now, unless a request's head is arriving.
     fn arm(&self, after: Duration) {
         if !self.in_head.load(Relaxed) {
             self.watched.arm(after);
@@ -368,7 +369,7 @@ impl Client {
 }
 
 impl AbandonedRequests {
-    /// Counts one more abandoned request. Returns the number within the current interval.
+    /// Counts an abandoned request. Returns their number within the current interval of [`ABANDONED_TICKS`].
     fn count(&self, tick: u32) -> u32 {
         if tick.saturating_sub(self.since_tick.load(Relaxed)) >= ABANDONED_TICKS {
             self.since_tick.store(tick, Relaxed);
@@ -378,10 +379,10 @@ impl AbandonedRequests {
     }
 }
 
-/// Returns the whole seconds of a time limit, which is all that a deadline regards.
+/// Returns the whole seconds of a time limit, the resolution of deadlines.
 pub(super) fn seconds_of(limit: Duration) -> u32 {
     u32::try_from(limit.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Seconds over which a client's abandoned requests are counted together.
+/// Length of the interval over which abandoned requests are counted, in seconds.
 const ABANDONED_TICKS: u32 = 10;

@@ -1,10 +1,10 @@
 //! Finds the user whose process opened a connection from this machine.
 //!
-//! Owns: the question to the kernel (sock_diag(7)), and the list under /proc for systems without it. Invariant: the
-//! user is that of a socket that a process still has open. The kernel gives number 0, which is root's, to a socket that
-//! was closed, so an inode number must prove that it is open.
+//! Owns: the query to the kernel (sock_diag(7)), and the lists in /proc/net for systems without it. Invariant: the
+//! result is the user of a socket that a process still has open. The kernel reports user 0, which is root, for a socket
+//! that was closed, so an inode number must prove that it is open.
 //!
-//! Cost: one message to the kernel. The list is read only if the kernel does not answer; its length grows with the
+//! Cost: one message to the kernel. The lists are read only if the kernel does not answer; their length grows with the
 //! machine's sockets.
 
 use std::{
@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use tokio::net::TcpStream;
 
-/// The ends of a connection over the loopback interface.
+/// The two addresses of a connection over the loopback interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NearEnds {
     peer: SocketAddr,
@@ -29,21 +29,22 @@ pub(crate) struct NearEnds {
 }
 
 impl NearEnds {
-    /// Returns the ends of a connection of this client, if a program on this machine opened it over loopback.
+    /// Returns the addresses of a client's connection, or `None` if it did not come from this machine over loopback.
     pub(crate) fn of(socket: &TcpStream, client: SocketAddr) -> Option<Self> {
-        // Compared first, because the ends of other connections are not worth two system calls.
+        // The client's address is compared first, which saves the system call for other connections.
         let peer = Some(client).filter(|client| client.ip().to_canonical().is_loopback())?;
         Some(Self { peer, local: socket.local_addr().ok()? })
     }
 
-    /// Returns whether an authority names this end.
+    /// Returns whether `authority` names this proxy's end of the connection.
     pub(crate) fn is_called(self, authority: &Authority) -> bool {
         let host = authority.host().trim_matches(['[', ']']);
         let is_local = host.parse::<IpAddr>().map_or(host.eq_ignore_ascii_case("localhost"), |ip| ip.is_loopback());
         is_local && authority.port_u16().unwrap_or(80) == self.local.port()
     }
 
-    /// Returns the user whose process has the other end open. `None` if none has, or if the system does not tell.
+    /// Returns the user whose process has the client's end open. `None` if no process has, or if the system does not
+    /// report it.
     pub(crate) fn user(self) -> Option<u32> {
         user_of(self.peer, self.local)
     }
@@ -54,14 +55,14 @@ fn user_of(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     asked_user(peer, local).ok().or_else(|| listed_user(peer, local))
 }
 
-/// Returns whether a user is this process' own, or root.
+/// Returns whether `user` is root or the user that runs this process.
 pub(crate) fn is_own_or_root(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Returns whether a process that descends from `ancestor` runs as a user. Reads the list of all processes.
+/// Returns whether `user` runs a process that descends from the process `ancestor`. Reads the list of all processes.
 pub(crate) fn has_descendant_of(ancestor: u32, user: u32) -> bool {
-    // The kernel gives this number to a process in another namespace, and to the parent of the first process.
+    // The kernel reports parent 0 for a process in another namespace, and for the first process.
     if ancestor == 0 {
         return false;
     }
@@ -71,7 +72,7 @@ pub(crate) fn has_descendant_of(ancestor: u32, user: u32) -> bool {
     for process in names.filter_map(|name| ProcessFacts::read(name.parse().ok()?)) {
         children.entry(process.parent).or_default().push(process);
     }
-    // Each process is taken out once, so a list that was read while processes came and went cannot lead in a circle.
+    // Each process is taken out of the map once. So the loop ends even if numbers were reused while the list was read.
     let mut left = vec![ancestor];
     while let Some(parent) = left.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
@@ -87,7 +88,7 @@ pub(crate) fn has_descendant_of(ancestor: u32, user: u32) -> bool {
 struct ProcessFacts {
     id: u32,
     parent: u32,
-    /// The real, effective, saved and file system user.
+    /// The real, effective, saved and file system user numbers.
     users: Vec<u32>,
 }
 
@@ -101,14 +102,14 @@ impl ProcessFacts {
     }
 }
 
-/// Asks the kernel for the socket between two addresses.
+/// Asks the kernel for the user of the socket between two addresses.
 fn asked_user(peer: SocketAddr, local: SocketAddr) -> io::Result<u32> {
     let no_answer = || io::Error::from(io::ErrorKind::NotFound);
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     sendto(&socket, &request(peer, local), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0; ANSWER_BYTES];
-    // The kernel answers before it returns from the call above.
+    // The kernel has queued its response before `send` returns, so this does not wait.
     let (length, _) = recv(&socket, &mut answer, RecvFlags::DONTWAIT)?;
     owner_in(&answer[..length], peer.port(), local.port()).ok_or_else(no_answer)
 }
@@ -118,7 +119,7 @@ fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
     message.extend((REQUEST_BYTES as u32).to_ne_bytes());
     message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
-    // Sequence number and sender.
+    // Sequence number and sender, both 0.
     message.extend([0; 8]);
     let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     message.extend([family.as_raw() as u8, IPPROTO_TCP, 0, 0]);
@@ -132,25 +133,25 @@ fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
         };
         message.extend(octets.iter().chain(&[0; 16]).take(16));
     }
-    // Any interface, and no cookie.
+    // Any interface, and no socket cookie.
     message.extend([0; 4]);
     message.extend([0xff; 8]);
     assert_eq!(message.len(), REQUEST_BYTES, "a head and an inet_diag_req_v2");
     message
 }
 
-/// Returns the owner in an answer of the kernel, if it is about an open socket with these ports.
+/// Returns the user in a response of the kernel, if it describes an open socket with these two ports.
 fn owner_in(answer: &[u8], peer: u16, local: u16) -> Option<u32> {
     let word = |at: usize| answer.get(at..at + 4).map(|word| u32::from_ne_bytes(word.try_into().expect("four bytes")));
     let half = |at: usize| answer.get(at..at + 2).and_then(|half| half.try_into().ok());
     let is_socket = half(4).map(u16::from_ne_bytes) == Some(SOCK_DIAG_BY_FAMILY);
-    // A listener at the same port has no port at the other end.
+    // A listener at the same port has no remote port, so it is not mistaken for the connection.
     let ports = [ID_OFFSET, ID_OFFSET + 2].map(|at| half(at).map(u16::from_be_bytes));
     let is_open = word(INODE_OFFSET).is_some_and(|inode| inode != 0);
     (is_socket && ports == [Some(peer), Some(local)] && is_open).then(|| word(USER_OFFSET)).flatten()
 }
 
-/// Looks for the socket in the kernel's lists. A socket of IPv6 can carry IPv4.
+/// Looks for the socket in /proc/net. An IPv6 socket can carry an IPv4 connection, so both lists are searched.
 fn listed_user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let in_list = |name: &str, shown: fn(SocketAddr) -> String| {
         let text = fs::read_to_string(format!("/proc/self/net/{name}")).ok()?;
@@ -166,7 +167,7 @@ fn owner_on_line(line: &str, peer: &str, local: &str) -> Option<u32> {
     (words[1] == peer && words[2] == local && *inode != "0").then(|| user.parse().ok())?
 }
 
-/// Returns an address as the list of IPv4 shows it: words of the processor's byte order.
+/// Returns an address as /proc/net/tcp shows it: in hexadecimal words of the processor's byte order.
 fn shown_short(end: SocketAddr) -> String {
     match end.ip() {
         IpAddr::V4(ip) => shown_words(&ip.octets(), end.port()),
@@ -174,7 +175,7 @@ fn shown_short(end: SocketAddr) -> String {
     }
 }
 
-/// Returns an address as the list of IPv6 shows it.
+/// Returns an address as /proc/net/tcp6 shows it.
 fn shown_long(end: SocketAddr) -> String {
     let ip = match end.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -192,13 +193,13 @@ fn shown_words(octets: &[u8], port: u16) -> String {
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const IPPROTO_TCP: u8 = 6;
-/// Length of the head of a message, and of `inet_diag_req_v2`.
+/// Length of the query: `nlmsghdr` and `inet_diag_req_v2`, in bytes.
 const REQUEST_BYTES: usize = 16 + 56;
-/// Places in an answer: a head, and `inet_diag_msg`.
+/// Offset of the socket's ports in a response: after `nlmsghdr` and the start of `inet_diag_msg`.
 const ID_OFFSET: usize = 16 + 4;
 const USER_OFFSET: usize = 16 + 64;
 const INODE_OFFSET: usize = 16 + 68;
-/// More than an answer without attributes has.
+/// Size of the receive buffer, in bytes. A response without attributes is shorter.
 const ANSWER_BYTES: usize = 512;
 
 #[cfg(test)]

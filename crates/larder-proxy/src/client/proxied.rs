@@ -20,7 +20,9 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Reads the header. Returns `None` if the load balancer itself is the client, as in a health check.
+/// Reads the PROXY header and returns the client's address.
+///
+/// Returns `None` if the load balancer itself is the client, as in a health check.
 ///
 /// # Errors
 /// There is no header, or it is malformed.
@@ -51,8 +53,9 @@ pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
     source_1(&header)
 }
 
-/// Returns whether a connection of a trusted proxy begins with a header. A balancer that passes on its clients' bytes
-/// without one lets them name any address, here and in X-Forwarded-For.
+/// Returns whether a trusted proxy's connection begins with a PROXY header.
+///
+/// Where headers are optional, a balancer that forwards its clients' bytes without adding one lets clients forge it.
 ///
 /// # Errors
 /// The connection failed.
@@ -67,7 +70,8 @@ pub(crate) async fn is_next(socket: &TcpStream) -> io::Result<bool> {
         if count == START_BYTES || count == 0 {
             return Ok(count > 0);
         }
-        // Only one letter has arrived, with which both could begin. Peeking would return at once until more arrives.
+        // One letter has arrived, with which both versions can begin. Peeking again would return at once with the same
+        // letter.
         tokio::time::sleep(PEEK_INTERVAL).await;
     }
 }
@@ -98,14 +102,14 @@ fn malformed(why: &'static str) -> io::Error {
 
 const VERSION_1: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Bytes by which a header differs from a request and from a handshake.
+/// Number of bytes that suffice to distinguish a PROXY header from a request and from a TLS handshake.
 const START_BYTES: usize = VERSION_1.len();
 const PEEK_INTERVAL: Duration = Duration::from_millis(5);
 /// Length of the fixed part of a version 2 header.
 const FIXED_BYTES: usize = 16;
-/// Longest remainder of a version 2 header: addresses and extensions.
+/// Maximum length of the variable part of a version 2 header: addresses and extensions, in bytes.
 const VERSION_2_BYTES_MAX: usize = 2 << 10;
-/// Longest header of version 1, including the line end.
+/// Maximum length of a version 1 header, including the line end, in bytes.
 const VERSION_1_BYTES_MAX: usize = 107;
 
 #[cfg(test)]

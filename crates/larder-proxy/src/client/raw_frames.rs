@@ -5,28 +5,28 @@
 //! interval. h2 checks the frames, and the connection is closed elsewhere. Invariant: only a frame's
 //! head is kept. Cost: a few comparisons per frame; payloads are skipped.
 
-/// The parser's state after the octets so far.
+/// Parses the frame headers of an HTTP/2 connection, as octets arrive.
 #[derive(Debug)]
 pub(crate) struct RawFrames {
     preface_left: usize,
-    /// The octets of a frame's head so far, and their number.
+    /// The octets received so far of the current frame's header, and their number.
     head: [u8; HEAD_BYTES],
     head_len: usize,
     payload_left: usize,
-    /// Whether a header block has begun and has not ended.
+    /// Whether a header block has begun and not ended, so that a request's head is incomplete.
     in_block: bool,
-    /// Whether the current frame is the last of a header block.
+    /// Whether the current frame ends a header block.
     ends_block: bool,
     last_stream: u32,
     counted: FrameCounts,
 }
 
-/// The frames since the last call of `take`.
+/// Number of frames of each kind since the last call of [`RawFrames::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
-    /// Frames that neither are a request nor belong to one.
+    /// Frames that neither open a request nor carry its body.
     pub(crate) idle: u32,
-    /// Opened streams.
+    /// Frames that open a stream.
     pub(crate) opened: u32,
 }
 
@@ -76,12 +76,12 @@ impl RawFrames {
         }
     }
 
-    /// Returns whether a request's head has begun to arrive and is incomplete.
+    /// Returns whether the head of a request is incomplete.
     pub(crate) fn is_in_block(&self) -> bool {
         self.in_block
     }
 
-    /// Returns the counts of frames since the last call.
+    /// Returns the counts since the previous call, and resets them.
     pub(crate) fn take(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counted)
     }

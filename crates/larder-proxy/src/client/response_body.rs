@@ -31,35 +31,35 @@ use crate::{
 pub(crate) struct ResponseBody {
     source: Source,
     ticket: Option<Ticket>,
-    /// The status line and the field lines of the response over HTTP/1.1, if its head has no fields. They lack those
-    /// that frame the body and say how the connection goes on.
+    /// The encoded status and field lines for HTTP/1.1, if the response's head has no map of fields. The lines lack
+    /// Content-Length and Connection, which depend on the connection.
     lines: Vec<u8>,
 }
 
 enum Source {
-    /// No data is left to send.
+    /// The body is empty, or all its data was sent.
     Empty,
-    /// The whole body, in memory.
+    /// The remainder of the body is in memory as a whole.
     Whole(Bytes),
-    /// From an origin, for this client only.
+    /// A body from an origin, for this client only.
     Origin(Box<OriginBody>),
-    /// A long or arriving body, shared with other clients.
+    /// A stored or arriving body, which other clients may read at the same time.
     Body(Box<BodyCursor>),
-    /// Several parts of a body.
+    /// Several ranges of a stored body, as one multipart body.
     Parts(Box<PartsReader>),
-    /// The progress of a running command.
+    /// Text about the progress of an operator's command.
     Told(Receiver<Bytes>),
-    /// Another body, in which links are replaced.
+    /// A body whose links are rewritten.
     Replaced(Box<ReplacedBody>),
-    /// Another body, which is encoded.
+    /// A body that is compressed.
     Encoded(Box<EncodedBody>),
-    /// Another body, whose pieces wait for the rate limit.
+    /// A body whose pieces wait for a rate limit.
     Paced(Box<PacedBody>),
-    /// The body broke off with this error. The number of flushes is the one at that time.
+    /// The body broke off with `error`. It is reported once more than `flushed_before` flushes completed.
     Breaking { error: BodyError, flushed_before: u64 },
 }
 
-/// Returns a response with this text, which no cache stores.
+/// Returns a plain text response that may not be stored.
 pub(crate) fn text_response(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(text));
     *response.status_mut() = status;
@@ -69,31 +69,31 @@ pub(crate) fn text_response(status: StatusCode, text: Bytes) -> Response<Respons
     response
 }
 
-/// A body in which links are replaced.
+/// A body whose links are rewritten to lead to a mirror.
 struct ReplacedBody {
     inner: Source,
     replacing: LinkReplacer,
     is_over: bool,
 }
 
-/// A body whose pieces wait for the rate limit.
+/// A body whose pieces wait for a rate limit.
 struct PacedBody {
     inner: Source,
-    /// A piece of the body that waits.
+    /// The piece that waits for the rate limit.
     piece: Bytes,
     pacer: Pacer,
 }
 
-/// A body that is encoded.
+/// A body that is compressed with a content coding.
 struct EncodedBody {
     inner: Source,
-    /// A piece of the body that is not encoded yet.
+    /// The current piece of the original body, as far as it is not compressed yet.
     piece: Bytes,
-    /// `None` once the end has been encoded.
+    /// The encoder. `None` once it has ended.
     encoder: Option<Encoder>,
-    /// Whether the encoder may still hold input.
+    /// Whether the encoder may still buffer some input.
     is_holding: bool,
-    /// Bytes encoded since this task last yielded.
+    /// Bytes compressed since this task last yielded.
     turn_bytes: usize,
 }
 
@@ -123,7 +123,7 @@ impl ResponseBody {
         Self::of(Source::Origin(Box::new(body)))
     }
 
-    /// Creates a body from the pieces that a channel receives, until its sender is dropped.
+    /// Creates a body of the pieces that a channel receives. It ends when the sender is dropped.
     pub(crate) fn told(pieces: Receiver<Bytes>) -> Self {
         Self::of(Source::Told(pieces))
     }
@@ -133,7 +133,7 @@ impl ResponseBody {
         matches!(self.source, Source::Empty | Source::Whole(_))
     }
 
-    /// Returns this body with links replaced. Its length is then unknown.
+    /// Returns this body with its links rewritten. The length of the result is unknown.
     pub(crate) fn replacing(self, replacing: LinkReplacer) -> Self {
         match self.source {
             Source::Empty => self,
@@ -141,10 +141,10 @@ impl ResponseBody {
         }
     }
 
-    /// Encodes this body. The length is known if the body is short and in memory.
+    /// Returns this body compressed. The length of the result is known if the body is short and in memory.
     ///
     /// # Errors
-    /// The body cannot be encoded; it is returned unchanged.
+    /// The body cannot be compressed. It is returned unchanged.
     #[expect(clippy::result_large_err, reason = "the body is returned unchanged, and is taken at once")]
     pub(crate) fn encoded(self, encoder: Encoder) -> Result<Self, Self> {
         if let Source::Whole(bytes) = &self.source
@@ -158,17 +158,17 @@ impl ResponseBody {
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
-    /// Returns this body with the lines of its response's head.
+    /// Returns this body with the encoded lines of its response's head.
     pub(crate) fn with_lines(self, lines: Vec<u8>) -> Self {
         Self { lines, ..self }
     }
 
-    /// Takes the lines of the response's head. They are empty if the head has fields.
+    /// Takes the encoded lines of the response's head. They are empty if the head has a map of fields.
     pub(crate) fn take_lines(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)
     }
 
-    /// Limits the rate of this body by `pacer`.
+    /// Limits the rate at which this body is sent.
     pub(crate) fn pace(&mut self, pacer: Pacer) {
         if let Source::Empty | Source::Breaking { .. } = self.source {
             return;
@@ -177,7 +177,7 @@ impl ResponseBody {
         self.source = Source::Paced(Box::new(PacedBody { inner, piece: Bytes::new(), pacer }));
     }
 
-    /// Attaches the ticket that is settled when this body has been sent or broken off.
+    /// Attaches the ticket that counts and logs the exchange when this body ends.
     pub(crate) fn attach(&mut self, mut ticket: Ticket) {
         if self.is_end_stream() {
             ticket.note_sent(0, true);
@@ -189,12 +189,12 @@ impl ResponseBody {
         Self { source, ticket: None, lines: Vec::new() }
     }
 
-    /// Breaks off once all earlier output has been written, so that the client receives the head and the data before
-    /// the error.
+    /// Reports the error once all earlier output was written, so that the client first receives the head and the data
+    /// before it.
     fn poll_breaking(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Source::Breaking { error, flushed_before } = self.source else { return Poll::Pending };
         if let Some(ticket) = &mut self.ticket {
-            // A connection of HTTP/1.1 writes everything before it breaks off.
+            // A connection of HTTP/1.1 writes all output before it reports an error, so there is nothing to wait for.
             if ticket.client().is_http2() && !ticket.client().flushed.is_after(flushed_before, context) {
                 return Poll::Pending;
             }
@@ -205,7 +205,7 @@ impl ResponseBody {
 }
 
 impl Source {
-    /// Returns whether the body is known to have ended.
+    /// Returns whether the body is known to have no more data.
     fn is_over(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -218,7 +218,7 @@ impl Source {
         }
     }
 
-    /// Returns the number of bytes still to come, if it is known.
+    /// Returns the number of bytes still to come, or `None` if it is unknown.
     fn remaining(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -255,7 +255,7 @@ impl ReplacedBody {
         while !self.is_over {
             match ready!(self.inner.poll(context)) {
                 Some(Ok(frame)) => {
-                    // Trailers are dropped: they describe the body before the change.
+                    // Trailers are dropped, because they describe the body with its original links.
                     let Ok(data) = frame.into_data() else { continue };
                     let data = self.replacing.push(&data);
                     if !data.is_empty() {
@@ -294,7 +294,7 @@ impl EncodedBody {
             let encoded = if self.piece.is_empty() {
                 match self.inner.poll(context) {
                     Poll::Ready(Some(Ok(frame))) => {
-                        // Trailers are dropped: they describe the body before the change.
+                        // Trailers are dropped, because they describe the body before it was compressed.
                         self.piece = frame.into_data().unwrap_or_default();
                         continue;
                     }
@@ -305,13 +305,12 @@ impl EncodedBody {
                         if !std::mem::take(&mut self.is_holding) {
                             return Poll::Pending;
                         }
-                        // The next data may take long to arrive, so the client receives everything up to here.
+                        // The next data may take long to arrive, so the client receives everything up to this point.
                         encoder.flush()
                     }
                 }
             } else if self.turn_bytes >= TURN_BYTES_MAX {
-                // The library asks for as much as its buffer holds, which is a lot of input if the data compresses
-                // well.
+                // One call can consume much input if the data compresses well, so other tasks get a turn.
                 self.turn_bytes = 0;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -335,9 +334,9 @@ fn not_encoded(error: std::io::Error) -> BodyError {
     BodyError::NotEncoded
 }
 
-/// Longest piece that is encoded at once, in bytes.
+/// Maximum length of a piece that is compressed at once, in bytes.
 const PIECE_BYTES_MAX: usize = 16 << 10;
-/// Bytes encoded before the task yields to others. This takes half a millisecond with the slowest coding.
+/// Number of bytes to compress before other tasks get a turn. Takes half a millisecond with the slowest coding.
 const TURN_BYTES_MAX: usize = 64 << 10;
 
 impl Body for ResponseBody {
@@ -354,7 +353,7 @@ impl Body for ResponseBody {
         let piece = ready!(self.source.poll(context));
         if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
             let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
-            // Over HTTP/2, a different task writes the data.
+            // Over HTTP/2, the connection's task writes the data.
             ticket.client().wake();
             self.source = breaking;
             return self.poll_breaking(context);
@@ -365,7 +364,7 @@ impl Body for ResponseBody {
                 Some(Ok(frame)) => {
                     ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended);
                 }
-                // With a ticket, an error waits until the earlier output is written.
+                // With a ticket, an error is reported only after the earlier output was written.
                 Some(Err(_)) => {}
                 None => ticket.note_sent(0, true),
             }

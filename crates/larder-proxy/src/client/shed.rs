@@ -10,7 +10,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// Sends a client a refusal that asks it to retry later, if the time suffices.
+/// Sends a client the response `refusal` and closes its connection. If too many refusals are in progress, only closes
+/// it.
 pub(crate) fn shed(mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, refusal: &'static [u8]) {
     if TELLING.fetch_add(1, Relaxed) >= AT_ONCE {
         TELLING.fetch_sub(1, Relaxed);
@@ -21,7 +22,7 @@ pub(crate) fn shed(mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'sta
         let tell = async {
             socket.write_all(refusal).await?;
             socket.shutdown().await?;
-            // Closing with unread bytes would discard the response.
+            // Reads what the client has sent, because closing with unread bytes would discard the response.
             let mut rest = [0; 1024];
             for _ in 0..READ_COUNT_MAX {
                 if socket.read(&mut rest).await? == 0 {
@@ -30,7 +31,7 @@ pub(crate) fn shed(mut socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'sta
             }
             Ok::<_, std::io::Error>(())
         };
-        // An error is ignored, because it means that the client has disconnected.
+        // An error only means that the client has left.
         let _ = tokio::time::timeout(PATIENCE, tell).await;
     });
 }
@@ -45,17 +46,18 @@ impl Drop for ShedAnswer {
 
 static TELLING: AtomicUsize = AtomicUsize::new(0);
 
-/// The refusal in HTTP/1.1.
+/// The refusal for HTTP/1.1: a 503 that asks to retry after 5 seconds.
 pub(crate) const HTTP1_REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
-/// The refusal in HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8). The
-/// client then knows that it can send its requests again.
+/// The refusal for HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8).
+///
+/// It tells the client that no request was processed, so all can be sent again.
 pub(crate) const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
-/// Number of refusals in progress at a time. Each is an open file, and the program keeps 100 files for everything but
-/// the connections of clients and origins.
+/// Maximum number of refusals in progress. Each uses an open file of the 100 reserved for other purposes than
+/// connections.
 const AT_ONCE: usize = 64;
-/// Longest time to send one refusal.
+/// Maximum time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most reads that discard bytes the client has sent meanwhile.
+/// Maximum number of reads that discard what the client sent.
 const READ_COUNT_MAX: usize = 8;

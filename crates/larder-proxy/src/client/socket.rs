@@ -23,24 +23,24 @@ use crate::{client::opaque::OpaqueStream, origin::target::Origin, session::Sessi
 pub(crate) enum ClientSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// TLS with our certificate for an origin, inside a tunnel to that origin.
+    /// TLS inside an intercepted tunnel, with a certificate that Larder created for the origin.
     Intercepted(Box<TlsStream<TunnelStream>>),
 }
 
-/// The bytes in a tunnel, including those that were already read.
+/// The bytes inside a tunnel, including those that were already read.
 pub(crate) type TunnelStream = RewoundStream<OpaqueStream>;
 
-/// A connection inside a tunnel that is to be served.
+/// A connection inside an intercepted tunnel, ready to be served.
 pub(crate) struct TunneledConnection {
     pub(crate) stream: Box<TlsStream<TunnelStream>>,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// The client's listener.
+    /// The listener that accepted the tunnel's connection.
     pub(crate) listener: SocketAddr,
-    /// The origin that the client addresses.
+    /// The origin that the client opened the tunnel to.
     pub(crate) origin: Origin,
     pub(crate) session: Option<Arc<SessionState>>,
-    /// Dropped when the connection ends.
+    /// A guard that is dropped when the connection ends, for example a counter.
     pub(crate) kept: Box<dyn Send>,
 }
 
@@ -52,14 +52,14 @@ pub(crate) enum ClientProtocol {
 }
 
 impl ClientProtocol {
-    /// Returns the protocol agreed in a handshake.
+    /// Returns the protocol that was agreed in a TLS handshake (ALPN). Without agreement, it is HTTP/1.1.
     pub(crate) fn agreed(alpn: Option<&[u8]>) -> Self {
         if alpn == Some(ALPN_PROTOCOLS[0]) { Self::Http2 } else { Self::Http1 }
     }
 }
 
 impl ClientSocket {
-    /// Returns the name that a TLS client requested, if the certificate was chosen by name.
+    /// Returns the host that a TLS client requested (SNI). `None` without TLS, and in intercepted tunnels.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match self {
             Self::Plain(_) | Self::Intercepted(_) => None,
@@ -67,7 +67,7 @@ impl ClientSocket {
         }
     }
 
-    /// Returns the socket itself, if it has no TLS.
+    /// Returns the TCP socket if the connection is plain, otherwise `None`.
     pub(crate) fn into_plain(self) -> Option<TcpStream> {
         if let Self::Plain(socket) = self { Some(socket) } else { None }
     }
@@ -78,7 +78,7 @@ impl ClientSocket {
     }
 }
 
-/// A stream that first returns bytes that were already read.
+/// A stream that first returns bytes that were read from it earlier.
 pub(crate) struct RewoundStream<S> {
     first: Bytes,
     inner: S,

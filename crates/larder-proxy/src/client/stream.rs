@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::{peer::Client, socket::ClientSocket};
 
-/// A client's socket.
+/// The socket of an HTTP/2 client, plain or TLS.
 pub(crate) struct ClientStream {
     socket: ClientSocket,
-    /// Bytes that were already read. They are returned first.
+    /// Bytes that were read earlier and are returned first.
     first: Bytes,
     client: Arc<Client>,
 }
@@ -101,7 +101,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// A page-aligned buffer in which the parts of a small response are assembled.
+/// A page-aligned buffer in which a response's small parts are joined.
 #[repr(align(4096))]
 struct GatherBuffer([u8; GATHER_BYTES_MAX]);
 
@@ -109,5 +109,5 @@ thread_local! {
     static GATHERED: RefCell<Box<GatherBuffer>> = RefCell::new(Box::new(GatherBuffer([0; GATHER_BYTES_MAX])));
 }
 
-/// Longest response that is assembled before it is written, in bytes.
+/// Maximum length of a response that is joined before it is written, in bytes.
 const GATHER_BYTES_MAX: usize = 16 << 10;

@@ -21,37 +21,37 @@ use crate::{
     worker::Worker,
 };
 
-/// A line for the access log of the worker that answers.
+/// A line for the access log of the worker that answered.
 pub(crate) struct LogLine {
     pub(crate) worker: Arc<Worker>,
     pub(crate) line: OpenLogLine,
 }
 
-/// The facts about an exchange once its response has a head.
+/// Facts about an exchange that are known when its response has a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeContext {
-    /// When the request's head had arrived.
+    /// The time at which the request's head had arrived.
     pub(crate) started: Instant,
-    /// Time to the response's head in microseconds, if the body was not available with it.
+    /// Time from the request to the response's head, in microseconds. `None` if the body was complete with the head.
     pub(crate) first_byte_us: Option<u32>,
     pub(crate) subject: Option<PopularitySubject>,
-    /// The place of the exchange in the query log, if it is on.
+    /// The entry of the exchange in the query log, if that is enabled.
     pub(crate) query: Option<QueryPlace>,
     pub(crate) outcome: Outcome,
     pub(crate) why: Option<MissReason>,
     pub(crate) status: StatusCode,
 }
 
-/// Accounts for one exchange when it is dropped.
+/// Counts and logs one exchange when it is dropped.
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<LogLine>>,
-    /// `None` for an exchange that is not counted.
+    /// The facts to count and log. `None` for an exchange that is not counted, such as a health check.
     about: Option<ExchangeContext>,
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// The room of the exchange, until the client has its response.
+    /// The memory reserved for the exchange, which is released when the client has its response.
     room: Option<ExchangeRoom>,
 }
 
@@ -60,13 +60,13 @@ impl Ticket {
         Self { client, line, about, sent_bytes: 0, complete: false, broken: false, room: None }
     }
 
-    /// Returns this ticket with what the exchange was given.
+    /// Returns this ticket with the memory that is reserved for its exchange.
     pub(crate) fn holding(mut self, room: Option<ExchangeRoom>) -> Self {
         self.room = room;
         self
     }
 
-    /// Records bytes handed over, and whether they were the last.
+    /// Records that bytes were handed to the connection. `last` says that the body is complete.
     pub(crate) fn note_sent(&mut self, bytes: usize, last: bool) {
         self.sent_bytes += bytes as u64;
         self.complete |= last;
@@ -88,7 +88,7 @@ impl Ticket {
         if outcome != Outcome::Tunnel {
             let kind = outcome.kind() as usize;
             let whole = TimeBucket::of(took);
-            // A body in memory is handed over in one piece.
+            // A body in memory is sent in one piece, so its first byte leaves when the whole does.
             let first_byte = first_byte_us.map_or(whole, |micros| TimeBucket::of(Duration::from_micros(micros.into())));
             metrics.first_byte_seconds[kind].note_in(first_byte);
             if self.complete {
@@ -103,7 +103,7 @@ impl Ticket {
         }
     }
 
-    /// Records that the body ended with an error.
+    /// Records that the body broke off.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "a response was cut off");
         self.client.worker.metrics.broken_responses[error as usize].add(1);

@@ -4,44 +4,44 @@ use std::path::PathBuf;
 
 use super::{OriginUrl, ProxyConfig, mirrors::is_plain_path};
 
-/// A path of this proxy below which build tools keep their results.
+/// A path of this proxy under which build tools store their results.
 ///
-/// The results are separate from all responses of origins. They never become stale. They are removed only by their
-/// clients, by purges, or to make room.
+/// The results are separate from all responses of origins, and never become stale. Only their clients, purges and
+/// evictions remove them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildCache {
     /// The path, such as `/cache`. It begins with a slash and does not end with one.
     pub path: String,
-    /// A file of tokens. A client must send one of them to write. Default none: nobody writes but `local_writers`.
+    /// A file of tokens, one of which a client must send to write. Default none: only `local_writers` may write.
     pub tokens: Option<PathBuf>,
-    /// The programs on this machine that may write without a token. Default none.
+    /// Programs on this machine that may write without a token. Default: none.
     pub local_writers: LocalWriters,
-    /// Another build cache, from which missing results are requested. It is never written to. Default none.
+    /// Another build cache that supplies missing results. Nothing is written to it. Default none.
     pub origin: Option<OriginUrl>,
 }
 
-/// The programs on this machine that may write to a build cache without tokens.
+/// The programs on this machine that may write to a build cache without a token.
 ///
-/// The requests that a proxy on this machine forwards come from this machine, too, and need not say so: nginx, as its
-/// manual shows it, adds no field.
+/// Requests that a proxy on this machine forwards come from this machine too, and need not show it: nginx, configured
+/// as in its manual, adds no field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalWriters {
-    /// None.
+    /// No program may write without a token.
     #[default]
     None,
-    /// Those of Larder's own user and of root. A proxy on this machine usually runs as another user.
+    /// Programs of Larder's own user and of root may write. A proxy on this machine usually runs as another user.
     OwnUser,
-    /// All. For a machine without a proxy in front of Larder.
+    /// All programs on this machine may write. Suits a machine without another proxy in front of Larder.
     All,
 }
 
 impl BuildCache {
-    /// Returns a build cache under a path, which nobody may write.
+    /// Creates a build cache under a path. Nobody may write to it yet.
     pub fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), tokens: None, local_writers: LocalWriters::None, origin: None }
     }
 
-    /// Returns the error in the settings, if there is one.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub fn fault(&self) -> Option<String> {
         (!is_plain_path(&self.path)).then(|| {
             format!(
@@ -53,7 +53,7 @@ impl BuildCache {
 }
 
 impl ProxyConfig {
-    /// Returns the error in the build caches, if there is one.
+    /// Returns the first error in the build caches of this configuration, or `None` if they are valid.
     pub fn build_caches_fault(&self) -> Option<String> {
         let mut paths: Vec<&str> = self.mirrors.iter().map(|mirror| mirror.path.as_str()).collect();
         self.build_caches.iter().find_map(|cache| {

@@ -15,93 +15,102 @@ use larder_http::fields::via::Pseudonym;
 
 use super::{TlsIdentity, shared_log::SharedLog};
 
-/// A proxy's relations to other machines. By default no proxy is trusted, the node has no name, and there are no other
-/// nodes.
+/// The proxies and nodes that a proxy works with: load balancers in front of it, and the other nodes of its fleet.
+///
+/// By default no proxy is trusted, the node has no name, and there are no other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Networks of proxies whose statements about their client are believed: the field [`Self::client_field`], and a
-    /// PROXY header at the start of a connection. Default none.
+    /// Networks of trusted proxies, whose word about the client counts: [`Self::client_field`], or a PROXY header.
+    /// Default none.
     pub trusted_proxies: Vec<IpNet>,
-    /// The field in which trusted proxies name the client. The other field is ignored. Most balancers forward a field
-    /// that they do not write, so a client could put any address there.
+    /// The field in which trusted proxies name the client. Other fields are ignored.
+    ///
+    /// Most load balancers forward a field that they do not write themselves, so a client could put any address there.
     pub client_field: ClientField,
-    /// Path of health checks, which say whether this proxy should receive requests: 200 or 503. It takes precedence
-    /// over sites and mirrors. Default none.
+    /// Path of health checks, which tell load balancers whether to use this proxy (200) or not (503).
+    ///
+    /// It takes precedence over sites and mirrors. Default none.
     pub ready_path: Option<String>,
     /// Name of this node in metrics and JSON log lines. Default none.
     pub node: Option<Arc<str>>,
-    /// Whether the node's name is also in Via, CDN-Loop and Cache-Status, if there is no pseudonym. Default no: a
-    /// host's name may be internal (RFC 9110 7.6.3).
+    /// Whether the node's name is also used in Via, CDN-Loop and Cache-Status, if there is no pseudonym.
+    ///
+    /// Default no, because a host's name may be internal (RFC 9110 7.6.3).
     pub shows_node: bool,
     /// All nodes of the fleet, including this one, which is found by [`Self::node`]. Each node reads the purges of all
-    /// others. Default none: purges apply to this node only.
+    /// others.
+    ///
+    /// Default none: purges apply to this node only.
     pub nodes: Vec<FleetNode>,
-    /// The name whose addresses are the nodes, in place of a list. Requires [`Self::log`]. Default none.
+    /// A host name whose addresses are the nodes, instead of a list. Requires [`Self::log`]. Default none.
     pub dns: Option<FleetName>,
-    /// A file with the secret that all nodes share. Required if there are nodes.
+    /// A file with the secret that all nodes share. Required if there are other nodes.
     pub secret_file: Option<PathBuf>,
-    /// The stream that carries the purges of all nodes. With it, the nodes do not read each other's purges. Default
-    /// none.
+    /// A stream in Redis or NATS that carries the purges of all nodes. The nodes then do not read each other's purges.
+    /// Default none.
     pub log: Option<SharedLog>,
-    /// A file with the credentials for [`Self::log`]: a password or a token, or `USER:PASSWORD`. Default none.
+    /// A file with the credentials for [`Self::log`]: a password or token, or `USER:PASSWORD`. Default none.
     pub log_credentials_file: Option<PathBuf>,
-    /// TLS between the nodes. Default none: they connect without it.
+    /// TLS between the nodes. Default none: they connect without TLS.
     pub tls: Option<NodeTls>,
-    /// Whether the nodes share their entries: a node that lacks a response asks the node that owns its key before the
-    /// origin. Default no.
+    /// Whether the nodes share their entries. A node that lacks a response then asks the node that owns its key before
+    /// the origin. Default no.
     pub shares_entries: bool,
-    /// Time in which another node must begin to respond to a request for an entry. After that, the request goes to the
-    /// origin. Default 50 ms.
+    /// Maximum time for another node to begin its response to a request for an entry. After that, the origin is asked.
+    /// Default 50 ms.
     pub sibling_patience: Duration,
-    /// Length of the pieces of long bodies, each of which has an owner of its own. A multiple of 1 MiB, the same on all
-    /// nodes. Default 16 MiB.
+    /// Length of the pieces of long bodies, in bytes. Each piece has its own owner.
+    ///
+    /// A multiple of 1 MiB, and the same on all nodes. Default 16 MiB.
     pub piece_bytes: u64,
-    /// Time that another node may be silent. After that, responses stored before must be validated before use, because
-    /// the other node may have purged them. A longer time lets nodes restart slowly without that cost, but purges made
-    /// on an unreachable node may take effect that much later. Default one minute; at least one second.
+    /// Maximum time that another node may be silent. After that, older stored responses are validated before use,
+    /// because the other node may have purged them.
+    ///
+    /// With a longer time, nodes may restart slowly without that cost, but purges made on an unreachable node may take
+    /// effect that much later. Default one minute; at least one second.
     pub node_timeout: Duration,
 }
 
-/// TLS between the nodes of a fleet. Each node shows a certificate, and connects to no node without one.
+/// TLS between the nodes of a fleet: each node presents a certificate, and accepts only nodes with a valid one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTls {
-    /// The certificate of this node, for its host in the list of nodes, or for the name whose addresses are the nodes.
+    /// The certificate of this node. It must cover the node's host in the list of nodes, or the name of the fleet.
     pub identity: TlsIdentity,
-    /// A file with the CAs that sign the certificates of nodes. No other CA counts.
+    /// A file with the CAs that sign the nodes' certificates. No other CAs are accepted.
     pub ca_file: PathBuf,
 }
 
-/// A node of a fleet, in the form `NAME=HOST:PORT`. Without a name, the address is the name.
+/// A node of a fleet, written `NAME=HOST:PORT`. Without a name, `HOST:PORT` is the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetNode {
-    /// The name, which no other node of the fleet has.
+    /// The name, which is unique in the fleet.
     pub name: String,
-    /// A name, an IPv4 address, or an IPv6 address in brackets.
+    /// A host name, an IPv4 address, or an IPv6 address in brackets.
     pub host: String,
     /// The port on which the node serves its clients.
     pub port: u16,
 }
 
-/// A name whose addresses are the nodes of a fleet, with their port, in the form `HOST:PORT`.
+/// A host name whose addresses are the nodes of a fleet, with the port of all nodes, written `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetName {
-    /// The name.
+    /// The host name.
     pub host: String,
     /// The port on which all nodes serve their clients.
     pub port: u16,
 }
 
-/// The text is not a node of a fleet.
+/// Error: a text is not a node of a fleet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidFleetNode(String);
 
 /// The field in which trusted proxies name the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientField {
-    /// X-Forwarded-For.
+    /// The field X-Forwarded-For.
     #[default]
     XForwardedFor,
-    /// Forwarded (RFC 7239).
+    /// The field Forwarded (RFC 7239).
     Forwarded,
 }
 
@@ -128,7 +137,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Returns the nodes other than this one.
+    /// Returns all nodes except this one.
     pub(crate) fn peers(&self) -> impl Iterator<Item = &FleetNode> {
         self.nodes.iter().filter(|node| self.node.as_deref() != Some(&*node.name))
     }
@@ -141,7 +150,7 @@ impl Fleet {
         }
     }
 
-    /// Returns the reason why these settings are refused, if they are.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub fn fault(&self) -> Option<String> {
         if let Some(path) = self.ready_path.as_ref().filter(|path| !path.starts_with('/') || path.contains('?')) {
             return Some(format!("the path of the health check must begin with a slash and have no query: {path}"));
@@ -237,7 +246,7 @@ impl FromStr for FleetNode {
     }
 }
 
-/// Parses `HOST:PORT`.
+/// Parses `HOST:PORT`. The error is the reason for refusing the text.
 pub(super) fn host_and_port(address: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = address.rsplit_once(':').ok_or("it has no port")?;
     let port = port.parse().ok().filter(|port| *port != 0).ok_or("not a port from 1 to 65535")?;
@@ -279,9 +288,9 @@ impl fmt::Display for InvalidFleetNode {
 
 impl std::error::Error for InvalidFleetNode {}
 
-/// Most nodes of a fleet. Each keeps a connection to every other.
+/// Maximum number of nodes in a fleet. Each node keeps a connection to every other.
 const NODE_COUNT_MAX: usize = 256;
-/// Long bodies are stored in chunks of this length.
+/// Length of the chunks in which long bodies are stored, in bytes. Pieces consist of whole chunks.
 const PIECE_UNIT_BYTES: u64 = 1 << 20;
 const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 

@@ -7,13 +7,14 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::TlsIdentity;
 
-/// Interception: the proxy decrypts and answers connections that clients tunnel to these hosts, with certificates of a
-/// local CA.
+/// Interception: for these hosts, the proxy decrypts tunneled connections and answers in place of the origin.
+///
+/// It presents certificates of a local CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
-    /// The intercepted hosts.
+    /// The hosts whose tunnels are intercepted.
     pub hosts: HostRules,
-    /// The CA that signs the certificates. Clients must trust it.
+    /// The files of the CA that signs the hosts' certificates. Clients must trust it.
     pub authority: TlsIdentity,
 }
 
@@ -29,11 +30,11 @@ pub struct HostRules {
 /// A host, all hosts below a name, or all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// All hosts. Written `all`.
+    /// All hosts, written `all`.
     All,
-    /// Every name below this one at any depth, but not the name itself. Written `*.debian.org`.
+    /// All names below this one, at any depth, but not the name itself. Written `*.debian.org`.
     Below(Box<str>),
-    /// This name or address. Written `pypi.org`.
+    /// This name or address, written `pypi.org`.
     Host(Box<str>),
 }
 
@@ -59,7 +60,7 @@ impl HostPattern {
     }
 }
 
-/// Returns a host's name in normal form: in lower case and without a final dot. An address has no brackets.
+/// Returns a host in normal form: in lower case, without a final dot, and without brackets.
 pub(crate) fn normal(host: &str) -> String {
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
     bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase()
@@ -82,7 +83,7 @@ impl FromStr for HostPattern {
             let is_inside = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
             (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(is_inside)
         };
-        // If the last label consists of digits, the name is an address in an obsolete form.
+        // A name whose last label consists of digits would be an address in an obsolete form.
         let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit()));
         if name.len() > NAME_BYTES_MAX || is_number || !name.split('.').all(is_label) {
             return Err(invalid());
@@ -101,7 +102,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// The error for a text that is not a [`HostPattern`].
+/// Error: a text is not a [`HostPattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHostPattern {
     text: String,
@@ -115,7 +116,7 @@ impl fmt::Display for InvalidHostPattern {
 
 impl std::error::Error for InvalidHostPattern {}
 
-/// Longest label and longest name in the domain name system, in bytes (RFC 1035 2.3.4).
+/// Maximum length of a label of a domain name, in bytes (RFC 1035 2.3.4).
 const LABEL_BYTES_MAX: usize = 63;
 const NAME_BYTES_MAX: usize = 253;
 

@@ -8,20 +8,22 @@ use std::{
 
 use ipnet::IpNet;
 
-/// An address on which clients connect. The client's first bytes determine whether it uses HTTP/1.1 or HTTP/2.
+/// An address on which clients connect. The first bytes of a client show whether it uses HTTP/1.1 or HTTP/2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The address. For port 0, the system chooses a free port.
+    /// The address to listen on. For port 0, the system chooses a free port.
     pub address: SocketAddr,
     /// Whether this address uses TLS, which needs a [`TlsIdentity`]. Default no.
     pub tls: bool,
-    /// Networks of load balancers that name their clients with the PROXY protocol (version 1 or 2). Connections from
-    /// these networks must begin with its header; connections from other networks must not. Default none.
+    /// Networks of load balancers that send a PROXY header (version 1 or 2) with their client's address. Default none.
+    ///
+    /// Connections from these networks must begin with the header; connections from other networks must not.
     pub proxied_by: Vec<IpNet>,
-    /// Whether a request that names its target only by Host counts as a request to a proxy. Load balancers that are
-    /// made for origin servers send such requests. Requires forward mode. Sites keep their hosts. Default no.
+    /// Whether requests with a bare path and a Host field are forwarded to that host, unless it is a site. Default no.
+    ///
+    /// Load balancers that are made for origin servers send such requests. Requires forward mode.
     pub origin_form: bool,
-    /// Whether only other nodes of the fleet may connect, with certificates of their own. Needs
+    /// Whether only other nodes of the fleet may connect, with their certificates. Requires
     /// [`Fleet::tls`](super::Fleet::tls). Default no.
     pub for_nodes: bool,
 }
@@ -37,7 +39,7 @@ impl Listener {
         Self { tls: true, ..Self::plain(address) }
     }
 
-    /// Returns a listener for other nodes of the fleet.
+    /// Returns a listener for other nodes of the fleet, with TLS.
     pub fn for_nodes(address: SocketAddr) -> Self {
         Self { for_nodes: true, ..Self::tls(address) }
     }
@@ -58,11 +60,11 @@ impl FromStr for Listener {
     }
 }
 
-/// A certificate with its key, both in PEM files. The files are read again when they change.
+/// A certificate and its private key, as two PEM files. The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// The certificate, followed by the intermediate certificates up to its CA.
+    /// The file with the certificate, followed by the intermediate certificates up to its CA.
     pub certificate: PathBuf,
-    /// The private key: PKCS #8, PKCS #1 or SEC 1, without encryption.
+    /// The file with the private key: PKCS #8, PKCS #1 or SEC 1, unencrypted.
     pub key: PathBuf,
 }

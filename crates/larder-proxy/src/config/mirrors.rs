@@ -2,48 +2,50 @@
 
 use super::OriginUrl;
 
-/// A path of this proxy that stands for another server. Responses have the same keys as responses to clients that
-/// request that server directly through the proxy.
+/// A path of this proxy that stands for another server.
+///
+/// Its responses have the same cache keys as those of clients that request the server directly through the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// The path, such as `/pypi`. It begins with a slash and does not end with one. It replaces the origin's base path,
-    /// in whole segments.
+    /// The path, such as `/pypi`. It begins with a slash and does not end with one. On the server, `origin`'s base path
+    /// takes its place.
     pub path: String,
-    /// The server, with its base path.
+    /// The URL of the server, with the base path there.
     pub origin: OriginUrl,
-    /// Media types of documents in which links are replaced. Default none.
+    /// Media types of the documents in which links are replaced. Default none.
     pub documents: Vec<String>,
-    /// The links to replace. Default none.
+    /// The links that are replaced in documents. Default none.
     pub links: Vec<MirrorLink>,
-    /// Whether the server is a container registry (OCI distribution). Its clients then get their tokens through this
-    /// proxy. The path must end with `/v2`, or with `/v2/` and the registry's name. Default no.
+    /// Whether the server is a container registry (OCI distribution), whose clients then get their tokens through this
+    /// proxy.
+    ///
+    /// The path must end with `/v2`, or with `/v2/` and the name of the registry. Default no.
     pub is_registry: bool,
 }
 
-/// A prefix of links in documents, and the path of this proxy that replaces it.
+/// A prefix of links in documents, and a path of this proxy that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLink {
     /// The prefix, such as `https://files.example`. It matches whole path segments.
     pub url: String,
-    /// The replacement after this proxy's scheme and host, such as `/files`.
+    /// The path that replaces the prefix, after this proxy's scheme and host. For example `/files`.
     pub path: String,
 }
 
-/// A server of packages and the server of their listings, such as `https://files.pythonhosted.org` and
+/// A server of package files and the server of their listings, such as `https://files.pythonhosted.org` and
 /// `https://pypi.org`.
 ///
-/// A stored listing names the digests of files, which are then verified. Listings on the files' own server need no
-/// entry.
+/// Files are verified with the digests in a stored listing. Listings on the files' own server need no such entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageIndex {
-    /// The server of the files.
+    /// The server of the package files.
     pub files: OriginUrl,
     /// The server of the listings.
     pub index: OriginUrl,
 }
 
 impl MirrorLink {
-    /// Returns the spellings of the prefix: unchanged, and with the scheme's default port added.
+    /// Returns the ways to write the prefix: unchanged, and with the scheme's default port.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
         let port = if self.url.starts_with("https:") { ":443" } else { ":80" };
         let authority_at = self.url.find("//").map_or(0, |at| at + 2);
@@ -55,12 +57,12 @@ impl MirrorLink {
 }
 
 impl Mirror {
-    /// Returns a mirror of files, in which no links are replaced.
+    /// Creates a mirror in whose documents no links are replaced.
     pub fn of_files(path: impl Into<String>, origin: OriginUrl) -> Self {
         Self { path: path.into(), origin, documents: Vec::new(), links: Vec::new(), is_registry: false }
     }
 
-    /// Returns the error in the settings, if there is one.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub fn fault(&self) -> Option<String> {
         if !is_plain_path(&self.path) {
             return Some(format!(
@@ -74,14 +76,14 @@ impl Mirror {
     }
 }
 
-/// Returns whether a path of this proxy has whole segments only, of characters that are never encoded.
+/// Returns whether a path consists of whole segments with characters that are never percent-encoded.
 pub(super) fn is_plain_path(path: &str) -> bool {
     let segments = path.strip_prefix('/').unwrap_or_default();
     let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);
     !segments.split('/').any(str::is_empty) && segments.bytes().all(is_plain)
 }
 
-/// Shortest prefix of a link, which is that of `http://a`.
+/// Minimum length of a link's prefix, that of `http://a`.
 const LINK_LEN_MIN: usize = 8;
 
 #[cfg(test)]

@@ -1,22 +1,25 @@
-//! The operator's setting for whether origins are contacted.
+//! The offline mode: whether origins are contacted.
 
 use std::{fmt, str::FromStr};
 
-/// Whether origins are contacted, and how requests are answered if they are not.
+/// Whether origins are contacted, and which stored responses are served if they are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offline {
     /// Origins are always contacted.
     #[default]
     Off,
-    /// Origins are contacted unless several of them fail and hardly any responds. In that case, stored responses that
-    /// may replace an error are served at once, and all other requests get 504, until one of the failing origins
-    /// responds again.
+    /// Origins are contacted unless the uplink seems to be down: several origins fail, and hardly any responds.
+    ///
+    /// While it is down, stored responses that may replace an error are served at once, and other requests get 504. It
+    /// counts as up again when one of the failing origins responds.
     Auto,
-    /// No origin is contacted. A stored response is served at any age, unless its origin forbids that. All other
+    /// Origins are not contacted. A stored response is served at any age, unless its origin forbids that. Other
     /// requests get 504.
     On,
-    /// No origin is contacted. A stored response is served at any age, even if its origin forbids that (RFC 9111
-    /// 5.2.2.2, 5.2.2.4). All other requests get 504.
+    /// Origins are not contacted. A stored response is served at any age, even if its origin forbids that (RFC 9111
+    /// 5.2.2.2, 5.2.2.4).
+    ///
+    /// Other requests get 504.
     OnEvenForbidden,
 }
 
@@ -24,7 +27,7 @@ impl Offline {
     /// All modes.
     pub const ALL: [Self; 4] = [Self::Off, Self::Auto, Self::On, Self::OnEvenForbidden];
 
-    /// Returns the mode's name in the configuration.
+    /// Returns the name of the mode, as configuration and commands use it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -49,7 +52,7 @@ impl FromStr for Offline {
     }
 }
 
-/// The error for an unknown mode.
+/// Error: a text is not the name of an offline mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOffline;
 

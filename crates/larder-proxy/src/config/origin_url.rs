@@ -1,11 +1,11 @@
-//! The URL of an origin, with the Host that it gets and the way to it.
+//! The URL of an origin, the Host field that it gets, and how it is contacted.
 
 use std::{fmt, sync::Arc};
 
 use super::{HostSent, Parent};
 use crate::origin::target::port_of;
 
-/// The origin of a site: `http://host[:port][/prefix]`, the same with `https`, or `h2c` for HTTP/2 without TLS.
+/// The URL of an origin: `http://host[:port][/prefix]`, or the same with `https`, or with `h2c` for HTTP/2 without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
     pub(crate) https: bool,
@@ -13,57 +13,57 @@ pub struct OriginUrl {
     pub(crate) prior_http2: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// The path prefix. Empty, or begins with a slash and does not end with one.
+    /// The prefix of paths on the origin. Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
     pub(crate) host_sent: HostSent,
-    /// Whether each connection begins with a PROXY header, which names the client.
+    /// Whether each connection begins with a PROXY header that names the client.
     pub(crate) sends_proxy_header: bool,
-    /// The parent through which the origin is contacted, if any.
+    /// The parent proxy through which the origin is contacted. `None`: directly.
     pub(crate) parent: Option<Arc<Parent>>,
 }
 
 impl OriginUrl {
-    /// Returns this origin, contacted through a parent.
+    /// Returns this origin, contacted through a parent proxy.
     #[must_use]
     pub fn by_parent(self, parent: Parent) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self }
     }
 
-    /// Returns this origin, to which each connection begins with a header of the PROXY protocol, version 2, that names
-    /// the client. Such a connection is used for one request.
+    /// Sets whether each connection to this origin begins with a PROXY header (version 2) that names the client.
+    ///
+    /// Such a connection is used for one request only.
     #[must_use]
     pub fn with_proxy_header(self, sends_proxy_header: bool) -> Self {
         Self { sends_proxy_header, ..self }
     }
 
-    /// Returns its host, in lower case.
+    /// Returns the host, in lower case.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the path prefix of the origin's resources. It is empty, or begins with a slash and does not end with
-    /// one.
+    /// Returns the prefix of paths on the origin. Empty, or begins with a slash and does not end with one.
     pub fn base_path(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns the host, and the port unless it is the scheme's default, in the form of links and Host (RFC 9110 7.2).
+    /// Returns the host, with the port unless it is the scheme's default, as in a Host field (RFC 9110 7.2).
     pub fn authority(&self) -> String {
         let scheme_port = if self.https { 443 } else { 80 };
         if self.port == scheme_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// Returns the origin as a URL, without the scheme's default port.
+    /// Returns the URL, without the scheme's default port.
     pub fn to_short_string(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.authority(), self.prefix)
     }
 
-    /// Returns the scheme. `h2c` is HTTP/2 without TLS and without negotiation.
+    /// Returns the scheme of the URL, which is `h2c` for HTTP/2 without TLS.
     fn scheme(&self) -> &'static str {
         match (self.https, self.prior_http2) {
             (true, _) => "https",
@@ -72,7 +72,7 @@ impl OriginUrl {
         }
     }
 
-    /// Returns this origin, with the Host that requests to it carry.
+    /// Sets the Host field of requests to this origin.
     #[must_use]
     pub fn with_host(self, host_sent: HostSent) -> Self {
         Self { host_sent, ..self }
@@ -122,7 +122,7 @@ impl fmt::Display for OriginUrl {
     }
 }
 
-/// The error for a text that is not an [`OriginUrl`].
+/// Error: a text is not an [`OriginUrl`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidOriginUrl {
     url: String,

@@ -1,4 +1,4 @@
-//! The origins of a site: how requests are divided among them, and when a failing one is left out.
+//! The origins of a site: how requests are distributed among them, and when a failing one is excluded.
 
 use std::time::Duration;
 
@@ -7,57 +7,60 @@ use larder_http::owner::{OwnerNode, OwnerTable, WEIGHT_MAX};
 
 use super::OriginUrl;
 
-/// The origins of a site. All have the same content. Their URLs differ only in scheme, host and port.
+/// The origins of a site, which all serve the same content. Their URLs differ only in scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origins {
-    /// Each origin with its weight, from 1 to 100. With weight 2 it gets twice as many requests as with 1.
+    /// Each origin with its weight, from 1 to 100. An origin with weight 2 gets twice as many requests as one with 1.
     pub members: Vec<(OriginUrl, u32)>,
-    /// Rules for the choice among them.
+    /// The rules by which an origin is chosen.
     pub rules: GroupRules,
 }
 
-/// Rules for the choice among the members of a group: the origins of a site, or parents.
+/// The rules by which one member of a group is chosen: one of a site's origins, or one of the parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRules {
-    /// The order in which members get requests. Default [`Balance::RoundRobin`].
+    /// The rule by which requests are distributed among the members. Default [`Balance::RoundRobin`].
     pub balance: Balance,
-    /// Consecutive failures after which a member is left out. Default 3.
+    /// Number of consecutive failures after which a member is excluded. Default 3.
     pub failure_count_max: u32,
-    /// Time for which a failing member is left out. Longer: fewer requests are tried on a dead member. Shorter: a
-    /// recovered member is used sooner. Default 10 s.
+    /// Time for which a failing member is excluded. Default 10 s.
+    ///
+    /// With a longer time, fewer requests are tried on a dead member. With a shorter one, a recovered member is used
+    /// sooner.
     pub out: Duration,
-    /// A path to request at intervals. A member that does not respond, or responds with a status of 400 or more, is
-    /// left out until it recovers. Default none.
+    /// A path to request from each member at intervals, as a health check. Default none.
+    ///
+    /// A member that does not respond, or with a status of 400 or more, is excluded until it recovers.
     pub check: Option<(String, Duration)>,
 }
 
-/// The rule that divides requests among the members of a group.
+/// The rule by which requests are distributed among the members of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// To each member in turn, by weight.
+    /// Members take turns, by weight.
     #[default]
     RoundRobin,
-    /// To the owner of the request's key after the key rules ([`larder_http::owner`]), so that each member gets the
-    /// same resources again.
+    /// Each request goes to the owner of its key ([`larder_http::owner`]), so a member always gets the same resources.
     ConsistentHash,
 }
 
-/// The Host that an origin gets.
+/// The Host field that an origin gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSent {
-    /// The origin's own host over TLS, because most public servers need it. Otherwise the client's.
+    /// Over TLS, the origin's own host, which most public servers require. Without TLS, the host that the client
+    /// requested.
     #[default]
     ByScheme,
     /// The host that the client requested.
     Client,
     /// The host in the origin's URL.
     Origin,
-    /// A fixed host, with or without port.
+    /// A fixed host, with or without a port.
     Named(Authority),
 }
 
 impl Origins {
-    /// Returns the error in the settings, if there is one.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub fn fault(&self) -> Option<String> {
         let Some((first, _)) = self.members.first() else { return Some("a site has no origin".into()) };
         if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {
@@ -69,7 +72,7 @@ impl Origins {
         self.rules.fault("origins of one site", &self.nodes(), |at| self.members[at].0.to_string())
     }
 
-    /// Returns the nodes that own keys: each origin by its host and port.
+    /// Returns the origins as nodes that own keys, named by host and port.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         let node = |(url, weight): &(OriginUrl, u32)| OwnerNode {
             name: format!("{}:{}", url.host, url.port),
@@ -80,8 +83,9 @@ impl Origins {
 }
 
 impl GroupRules {
-    /// Returns the error in these rules or in the nodes of their group, if there is one. A message calls the group
-    /// `group`, and each node by the name that `label` gives its place.
+    /// Returns the error in these rules or in the members of their group, or `None` if they are valid.
+    ///
+    /// In the error, the group is called `group`, and the member with index `i` is called `label(i)`.
     pub(super) fn fault(&self, group: &str, nodes: &[OwnerNode], label: impl Fn(usize) -> String) -> Option<String> {
         if let Some(at) = nodes.iter().position(|node| !(1..=WEIGHT_MAX).contains(&node.weight)) {
             return Some(format!("weight of {} must be from 1 to {WEIGHT_MAX}: {}", label(at), nodes[at].weight));

@@ -12,22 +12,22 @@ use crate::origin::target::port_of;
 
 use super::{GroupRules, HostPattern, ProxyConfig, normal_host};
 
-/// A proxy through which origins are contacted: `http://[user:password@]host[:port]`. Its displayed form omits the
-/// password.
+/// A proxy through which origins are contacted, written `http://[user:password@]host[:port]`. It is displayed without
+/// the password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Parent {
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
-    /// The credentials that the parent receives, if any.
+    /// The value of Proxy-Authorization for the parent. `None` if it needs no credentials.
     pub(crate) credentials: Option<HeaderValue>,
 }
 
-/// The parents that requests go through, and the hosts that are contacted directly.
+/// The proxies through which origins are contacted, and the hosts that are contacted directly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents {
     /// The parents, each with its weight from 1 to 100. Default none.
     pub members: Vec<(Parent, u32)>,
-    /// The rules for choosing a parent for each request.
+    /// The rules by which a parent is chosen for a request.
     pub rules: GroupRules,
     /// Whether origins are contacted directly while no parent can be reached.
     pub direct: DirectFallback,
@@ -45,24 +45,23 @@ pub enum DirectFallback {
     OnFailure,
 }
 
-/// Hosts that are contacted directly.
+/// Hosts that are contacted directly, not through a parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direct {
     /// Hosts that match this pattern.
     Hosts(HostPattern),
-    /// Hosts that are given as an address in this network. Names are not resolved for this, because that is the
-    /// parent's task.
+    /// Hosts given as an address in this network. Host names do not match, because only the parent resolves them.
     Network(IpNet),
 }
 
-/// The error for a text that is not a [`Parent`]. It omits the password, too.
+/// Error: a text is not a [`Parent`]. The error does not contain the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidParent {
     why: &'static str,
 }
 
 impl Parents {
-    /// Returns whether `host` is contacted through a parent, if there is one.
+    /// Returns whether `host` is contacted through a parent, provided that there is one.
     pub(crate) fn lead_to(&self, host: &str) -> bool {
         let host = normal_host(host);
         let address = host.parse().ok().map(|address: IpAddr| address.to_canonical());
@@ -72,19 +71,19 @@ impl Parents {
         })
     }
 
-    /// Returns the parents as nodes that own keys, each named by its host and port.
+    /// Returns the parents as nodes that own keys, named by host and port.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         self.members.iter().map(|(parent, weight)| OwnerNode { name: parent.to_string(), weight: *weight }).collect()
     }
 
-    /// Returns the error in the settings, if there is one.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub fn fault(&self) -> Option<String> {
         self.rules.fault("parents", &self.nodes(), |at| format!("parent {}", self.members[at].0))
     }
 }
 
 impl ProxyConfig {
-    /// Returns whether the URL of a parent contains a password.
+    /// Returns whether the URL of any parent contains a password.
     pub fn has_parent_password(&self) -> bool {
         let of_sites =
             self.sites.iter().filter_map(|site| site.origins.as_deref()).flat_map(|origins| &origins.members);
@@ -126,7 +125,8 @@ impl FromStr for Parent {
     }
 }
 
-/// Returns the credentials for `user:password`. Characters may be percent-encoded, such as `%40`.
+/// Returns the value of Proxy-Authorization for `user:password`, whose characters may be percent-encoded. `None` if
+/// malformed.
 fn credentials_of(text: &str) -> Option<HeaderValue> {
     let is_escape =
         |after: &str| after.as_bytes().first_chunk::<2>().is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));

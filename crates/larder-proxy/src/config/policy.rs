@@ -1,8 +1,8 @@
-//! The policy of a site: all that a site can override.
+//! The policy of a site: all settings that a site can override.
 //!
 //! Owns: the settings that apply to one request, with their defaults. A site's policy is the general one with the
-//! site's changes: it is merged when the configuration is read, and looked up once per request. Whatever is decided
-//! before the site is known, or for all sites together, is in [`super::Limits`] or [`super::ProxyConfig`] instead.
+//! site's changes. It is merged when the configuration is read, and looked up once per request. Settings that apply
+//! before the site is known, or to all sites together, are in [`super::Limits`] or [`super::ProxyConfig`].
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::memory;
 /// The settings that a site can override.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SitePolicy {
-    /// The settings for caching. The key rules are those of [`super::ProxyConfig::policy`] for all sites.
+    /// The settings for caching. All sites share the key rules in [`super::ProxyConfig::policy`].
     pub cache: CacheSettings,
     /// Limits on requests, and on the origins that answer them.
     pub limits: SiteLimits,
@@ -20,45 +20,49 @@ pub struct SitePolicy {
 /// The settings for caching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSettings {
-    /// The settings of the caching rules.
+    /// The settings of the HTTP caching rules.
     pub http: larder_http::Settings,
-    /// Longest body that is stored, in bytes. Longer bodies are passed through. Default 4 GiB.
+    /// Maximum length of a stored body, in bytes. Longer bodies are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
-    /// Time after a page's head during which requests that refer to it join its page group. The store keeps the entries
-    /// of a group together. A longer time keeps slow pages in one group, but the next page may join it; a shorter one
-    /// splits groups. 0 forms no groups. Default 2 s; up to 60 s.
+    /// Time after a page's head in which requests with the page as Referer join its group. Default 2 s; up to 60 s.
+    ///
+    /// The store keeps the entries of a group together. With a longer time, slow pages stay in one group, but the next
+    /// page may join it. With a shorter one, groups are split. 0 disables groups.
     pub group_window: Duration,
 }
 
 /// Limits on requests, and on the origins that answer them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteLimits {
-    /// Longest time without progress in the middle of a message, for clients and tunnels. Over HTTP/2, the longest
-    /// among the requests that are being answered applies to the connection. Default 180 s.
+    /// Maximum time without progress in the middle of a message, for clients and tunnels. Default 180 s.
+    ///
+    /// Over HTTP/2, the longest of the times of the requests in progress applies to the connection.
     pub stall: Duration,
-    /// Lowest rate of a request's body in bytes per second, until the origin begins to respond. `body_grace` says how
-    /// far a client may fall behind. A high rate disconnects clients that hold connections by sending slowly, but also
-    /// clients on slow lines. 0 permits any rate. Default 500.
+    /// Minimum rate at which a client must send a request's body, in bytes per second. Default 500. 0 means no limit.
+    ///
+    /// It applies until the origin begins to respond, and `body_grace` says how far a client may fall behind. A high
+    /// rate disconnects clients that hold connections by sending slowly, but also clients with a slow network.
     pub body_rate: u64,
-    /// Longest time that a client may be behind that rate. Default 60 s.
+    /// Maximum time that a client may fall behind `body_rate`. Default 60 s.
     pub body_grace: Duration,
-    /// Longest time to connect to an origin, over all its addresses. Default 10 s.
+    /// Maximum time to connect to an origin, over all its addresses. Default 10 s.
     pub origin_connect: Duration,
-    /// Longest silence of an origin before and within its response. Default 60 s.
+    /// Maximum time that an origin may be silent before or within its response. Default 60 s.
     pub origin_response: Duration,
-    /// Most open connections to one origin, over all workers. Further requests wait for a connection, at most for
-    /// `origin_response`, and then get 503. With more, a slow origin gets more concurrent requests. Tunnels are not
-    /// counted. Default: half of the files that the process may open, from 1000 to 16384, but at least 1 and no more
-    /// than [`super::Limits::waiting_count_max`].
+    /// Maximum number of connections to one origin, over all workers. Tunnels do not count.
+    ///
+    /// Further requests wait for a connection, at most for `origin_response`, and then get 503. With more, a slow
+    /// origin gets more concurrent requests. Default: half of the files that the process may open, from 1000 to 16384,
+    /// but at most [`super::Limits::waiting_count_max`].
     pub origin_connection_count_max: usize,
-    /// Longest time that an unused origin connection is kept. Default 60 s.
+    /// Maximum time that an unused connection to an origin is kept. Default 60 s.
     pub origin_idle: Duration,
-    /// Most unused connections kept per origin and worker. Default 64.
+    /// Maximum number of unused connections that are kept per origin and worker. Default 64.
     pub origin_idle_count_max: usize,
 }
 
 impl SitePolicy {
-    /// Returns the error in these settings, if there is one.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub(super) fn fault(&self) -> Option<String> {
         let window = self.cache.group_window;
         let max = GROUP_WINDOW_MAX.as_secs();

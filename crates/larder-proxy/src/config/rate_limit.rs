@@ -8,38 +8,39 @@ use super::HostPattern;
 
 /// A limit on the rate at which clients receive responses, like Squid's delay pools.
 ///
-/// All limits that match the client and the host apply, so the slowest one decides.
+/// If several limits match the client and the host, all apply, so the slowest one decides.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
-    /// Name in logs and metrics.
+    /// The name of the limit in logs and metrics.
     pub name: String,
-    /// Networks of the clients that the limit applies to. If empty, it applies to all clients.
+    /// Networks of the clients to which the limit applies. If empty, it applies to all clients.
     pub clients: Vec<IpNet>,
-    /// Hosts that the limit applies to, by the names that clients use. If empty, it applies to all hosts.
+    /// Hosts to which the limit applies, by the names that clients use. If empty, it applies to all hosts.
     pub hosts: Vec<HostPattern>,
-    /// Bytes per second, counting bodies and tunneled bytes.
+    /// Maximum rate, in bytes per second. Bodies and tunneled bytes count.
     pub rate: NonZeroU64,
-    /// Bytes that may be sent at full speed after a pause. With more, short pages arrive at full speed; with less, the
-    /// uplink is shared more evenly. `None`: the bytes of one second.
+    /// Number of bytes that may be sent at full speed after a pause. `None`: those of one second.
+    ///
+    /// With more, short pages arrive at full speed. With less, the uplink is shared more evenly.
     pub burst_bytes: Option<u64>,
     /// The clients that share the rate.
     pub shared: RateSharing,
 }
 
-/// The clients that share a rate.
+/// The clients that share the rate of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateSharing {
-    /// All clients together.
+    /// All clients share one rate.
     #[default]
     Together,
-    /// The clients of each listed network together.
+    /// The clients of each configured network share one rate.
     Network,
-    /// Each client address alone, or each network of 64 bits for IPv6.
+    /// Each client address has the rate for itself (of IPv6: each /64 network).
     Client,
 }
 
 impl RateLimit {
-    /// Returns the error in the limit, if there is one.
+    /// Returns the error in this limit, or `None` if it is valid.
     pub fn fault(&self) -> Option<String> {
         let Self { name, rate, .. } = self;
         if rate.get() < RATE_MIN {
@@ -49,7 +50,7 @@ impl RateLimit {
         names_none.then(|| format!("a rate limit for each network must name networks in `clients`: {name}"))
     }
 
-    /// Returns whether the limit applies to this host, given in normal form.
+    /// Returns whether the limit applies to a host, given in normal form.
     pub(crate) fn is_for_host(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches_normal(host))
     }
@@ -68,5 +69,5 @@ impl fmt::Display for RateLimit {
     }
 }
 
-/// Lowest rate. At a lower one, clients would give up.
+/// Minimum rate, in bytes per second. At a lower one, clients would give up.
 const RATE_MIN: u64 = 1024;

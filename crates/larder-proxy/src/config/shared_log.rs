@@ -4,13 +4,15 @@ use std::{fmt, str::FromStr};
 
 use super::fleet::host_and_port;
 
-/// A stream that carries the purges of a fleet, in the form `SCHEME://HOST:PORT/STREAM`. Port and stream can be
-/// omitted. Several servers are separated by commas. Those of Sentinels are followed by the master: `/MASTER/STREAM`.
+/// A stream that carries the purges of a fleet, written `SCHEME://HOST:PORT/STREAM`.
+///
+/// Port and stream may be omitted, and several servers are separated by commas. For Redis Sentinels, the path is
+/// `/MASTER/STREAM`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedLog {
-    /// The program that keeps the stream.
+    /// The kind of server that keeps the stream.
     pub system: LogSystem,
-    /// Whether connections use TLS. The certificates must be signed by a CA that the system trusts.
+    /// Whether connections use TLS. The server's certificate must be signed by a CA that the system trusts.
     pub has_tls: bool,
     /// The hosts and ports of the servers. A host is a name, an IPv4 address, or an IPv6 address in brackets.
     pub servers: Vec<(String, u16)>,
@@ -20,18 +22,18 @@ pub struct SharedLog {
     pub stream: String,
 }
 
-/// A program that keeps streams.
+/// The kind of server that keeps a shared log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogSystem {
-    /// Redis Streams, since Redis 5.
+    /// Redis Streams (Redis 5 or later).
     Redis,
-    /// Redis Streams on the server that Redis Sentinels call the master.
+    /// Redis Streams, on the server that Redis Sentinels name as the master.
     Sentinel,
     /// NATS JetStream.
     Nats,
 }
 
-/// The text is not the address of a stream.
+/// Error: a text is not the address of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidSharedLog(String);
 
@@ -44,7 +46,7 @@ impl LogSystem {
         }
     }
 
-    /// Returns the reason why this program cannot use the system, if it was built without the client.
+    /// Returns why this build cannot use the server, or `None` if it can.
     pub(crate) fn absence(self) -> Option<String> {
         self.absence_among(FEATURES)
     }
@@ -63,7 +65,7 @@ impl FromStr for SharedLog {
     type Err = InvalidSharedLog;
 
     fn from_str(text: &str) -> Result<Self, InvalidSharedLog> {
-        // The text may contain a password, so that it is not repeated.
+        // The text may contain a password, so the error does not repeat it.
         if text.contains('@') {
             return Err(InvalidSharedLog("the address of the log contains credentials".to_owned()));
         }
@@ -123,7 +125,7 @@ impl fmt::Display for InvalidSharedLog {
 
 impl std::error::Error for InvalidSharedLog {}
 
-/// The schemes of addresses, with their programs, and whether they mean TLS.
+/// The URL schemes, with the kind of server that each stands for, and whether it uses TLS.
 const SCHEMES: [(&str, LogSystem, bool); 6] = [
     ("redis", LogSystem::Redis, false),
     ("rediss", LogSystem::Redis, true),
@@ -132,7 +134,7 @@ const SCHEMES: [(&str, LogSystem, bool); 6] = [
     ("nats", LogSystem::Nats, false),
     ("tls", LogSystem::Nats, true),
 ];
-/// The features of this build that add clients.
+/// The features with clients for shared logs that this program was built with.
 const FEATURES: &[&str] = &[
     #[cfg(feature = "log-redis")]
     "log-redis",

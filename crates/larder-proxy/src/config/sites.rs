@@ -1,8 +1,8 @@
-//! Sites: the requests they match, the origins these go to, and their policies.
+//! Sites: which requests they match, their origins, and their policies.
 //!
-//! Owns: the definition of a site. `policy` has what it can override, and `routes` finds the site of a request.
-//! Invariant: everything stored under one key comes from one origin, so the origin depends on host and path only, as
-//! keys do.
+//! Owns: the definition of a site. `policy` has the settings that a site can override, and `routes` finds the site of a
+//! request. Invariant: everything stored under one key comes from one origin, so the origin depends on host and path
+//! only, as keys do.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -14,29 +14,31 @@ use super::{Origins, SitePolicy};
 /// it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
-    /// The site's name in logs and metrics.
+    /// The name of the site in logs and metrics.
     pub name: String,
-    /// Host names that the site matches, without port. `*.NAME` matches all names below a name. If empty, all hosts
+    /// Host names that the site matches, without port. `*.NAME` matches all names below NAME. If empty, all hosts
     /// match.
     pub hosts: Vec<String>,
-    /// Path prefixes that the site matches, in whole segments, such as `/app`. If empty, all paths match.
+    /// Path prefixes that the site matches, by whole segments, such as `/app`. If empty, all paths match.
     pub paths: Vec<String>,
     /// Listeners whose requests the site matches, by their addresses in [`super::ProxyConfig::listeners`]. If empty,
-    /// all listeners match. Only a site without origins may name listeners.
+    /// all match.
+    ///
+    /// Only a site without origins may name listeners.
     pub listeners: Vec<SocketAddr>,
-    /// The origins of the site's requests. Without any, requests go where they would go without the site.
+    /// The origins of the site's requests. `None`: requests go where they would without the site.
     pub origins: Option<Arc<Origins>>,
-    /// The policy of the site's requests. Default: [`super::ProxyConfig::policy`].
+    /// The policy of the site's requests. `None`: that of [`super::ProxyConfig::policy`].
     pub policy: Option<SitePolicy>,
 }
 
 impl Site {
-    /// Returns a site for one host, whose requests go to these origins.
+    /// Creates a site for one host, whose requests go to these origins.
     pub fn of_host(host: &str, origins: Arc<Origins>) -> Self {
         Self { name: host.to_owned(), hosts: vec![host.to_owned()], origins: Some(origins), ..Self::default() }
     }
 
-    /// Returns the error in the site's settings, if there is one.
+    /// Returns the error in this site's settings, or `None` if they are valid.
     pub(super) fn fault(&self, listeners: &[SocketAddr], general: &SitePolicy) -> Option<String> {
         let name = &self.name;
         if self.hosts.is_empty() && self.paths.is_empty() && self.listeners.is_empty() {

@@ -51,7 +51,7 @@ metric_table! {
     }
 }
 
-/// Returns a figure of each node that has it.
+/// Returns a series for each node for which `figure` returns a value.
 fn each(peers: &[PeerState], figure: impl Fn(&PeerState) -> Option<u64>) -> Vec<MetricSeries> {
     peers.iter().filter_map(|peer| Some(labeled(&[&peer.name], figure(peer)?))).collect()
 }

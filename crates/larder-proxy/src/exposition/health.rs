@@ -20,8 +20,9 @@ metric_table! {
     }
 }
 
-/// Returns the origins of sites, and whether requests are sent to them. An origin of several sites is up if any of
-/// these sites uses it.
+/// Returns the URL of each site's origins, and whether it receives requests.
+///
+/// An origin of several sites counts as up if one of them uses it.
 pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     let mut origins = BTreeMap::new();
     for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
@@ -30,8 +31,9 @@ pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     origins
 }
 
-/// Returns the names of the certificates and their expiry in seconds of Unix time. If several have the same name, the
-/// earliest expiry counts.
+/// Returns the name of each certificate and its expiry, in seconds of Unix time.
+///
+/// Of several certificates with one name, the earliest expiry counts.
 pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {

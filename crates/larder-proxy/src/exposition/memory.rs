@@ -1,4 +1,4 @@
-//! The memory of each part.
+//! The memory of each part of the process.
 
 use super::process;
 use crate::{
@@ -17,8 +17,9 @@ metric_table! {
     }
 }
 
-/// Returns the memory of each part that is counted or known, and the remainder of the process's memory: the program,
-/// the threads' stacks, and memory kept by the allocator.
+/// Returns the memory of each part that is counted, in bytes, and what remains of the process' memory.
+///
+/// The remainder is the program, the threads' stacks, and memory that the allocator keeps.
 pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {
     let store = state.cache.store.as_ref().map(|store| store.stats()).unwrap_or_default();
     let mut parts = [

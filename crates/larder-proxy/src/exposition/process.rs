@@ -28,7 +28,7 @@ pub(crate) fn now_s() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Returns the process's resident memory, as reported by the system.
+/// Returns the resident memory of the process in bytes, or `None` if the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
     memory_bytes("VmRSS:").map(|bytes| bytes as u64)
 }
@@ -39,8 +39,10 @@ fn memory_bytes(name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| (kib << 10) as f64)
 }
 
-/// Returns the processor time of this process. In proc_pid_stat(5), these are the 12th and 13th fields after the name,
-/// which may contain any characters.
+/// Returns the processor time of this process, in seconds.
+///
+/// In proc_pid_stat(5), user and system time are the 12th and 13th fields after the name, which may contain any
+/// characters.
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);

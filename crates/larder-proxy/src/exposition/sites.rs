@@ -17,7 +17,7 @@ use crate::{
     site_figures::{LABEL_COUNT_MAX, OTHER_LABEL, SiteSums},
 };
 
-/// The figures of the sites that have a label, each with its name.
+/// The names of the sites that have a label, with their sums.
 pub(crate) type NamedSums = Vec<(String, SiteSums)>;
 
 metric_table! {
@@ -33,13 +33,14 @@ metric_table! {
     }
 }
 
-/// The sites that have a label, in the order of their labels.
+/// The names of the sites that have a label. The index is the label.
 #[derive(Debug, Default)]
 pub(crate) struct SiteLabels(Mutex<Vec<String>>);
 
 impl SiteLabels {
-    /// Gives labels to more sites, and returns the figures of all sites. The mirrored registries' servers get labels
-    /// before they are requested.
+    /// Gives labels to more sites, and returns the sums of all sites.
+    ///
+    /// The servers of mirrored registries get labels before they are requested.
     pub(crate) fn sums(&self, state: &ProxyState) -> NamedSums {
         let workers = state.history.workers();
         let mut names = self.0.lock().ignore_poison();
@@ -51,7 +52,7 @@ impl SiteLabels {
     }
 }
 
-/// Gives labels to sites with many recent requests, as long as the limit permits.
+/// Gives labels to the sites with many recent requests, as long as labels are left.
 fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     let asked = popular::together(workers.iter().map(|worker| worker.popular.sites()));
     let is_new = |asked: &&PopularityCount| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;
@@ -60,7 +61,7 @@ fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     }
 }
 
-/// Gives a label to a site, if it has none and the limit permits.
+/// Gives a label to a site, unless it has one or none is left.
 fn name_site(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>], name: &str) {
     if names.len() < LABEL_COUNT_MAX && !names.iter().any(|known| known == name) {
         let label = names.len();
@@ -76,7 +77,7 @@ fn sums(workers: &[Arc<WorkerMetrics>], label: usize) -> SiteSums {
 }
 
 const OTHER_NAME: &str = "other";
-/// Requests within an hour after which a site gets a label.
+/// Number of requests within an hour that a site needs to get a label.
 const REQUEST_COUNT_MIN: u64 = 100;
-/// Most labels for servers of registries.
+/// Maximum number of labels for the servers of mirrored registries.
 const REGISTRY_LABEL_COUNT_MAX: usize = LABEL_COUNT_MAX / 2;

@@ -4,7 +4,7 @@ use larder_store::Stats;
 
 use crate::metrics::family::{MetricFamily, MetricKind, MetricValue, labeled, metric_table, series_of};
 
-/// Reads the metrics. The store has the list of its counters.
+/// Returns the metrics of the store. The store itself has the list of its counters.
 pub(super) fn metrics(stats: Option<&Stats>) -> Vec<MetricFamily> {
     let counters = Stats::COUNTERS.iter().map(|(name, help, read)| MetricFamily {
         name: format!("larder_store_{name}"),

@@ -18,18 +18,18 @@ use crate::{
     asked::RequestHead, cache::lookup::FoundResponse, errors::Failure, fetcher::OriginFetcher, origin::pool::RetryRule,
 };
 
-/// An origin's response to a request with a client's own credentials: it covers the responses that it describes.
+/// An origin's answer to a request with a client's own credentials, for comparison with stored responses.
 pub(crate) struct Permission {
     status: StatusCode,
     fields: HeaderMap,
-    /// The mark of the URL that the response redirects to.
+    /// The digest of the URL to which the answer redirects. `None` if it is no redirect.
     leads_to: Option<u64>,
-    /// Whether the URL contains the digest of its content, so that comparing the length suffices.
+    /// Whether the URL contains the digest of its content, so that the same length means the same content.
     names_digest: bool,
 }
 
 impl OriginFetcher {
-    /// Asks the origin about a client, and compares its response with the stored one.
+    /// Asks the origin with the client's own credentials, and compares the answer with the stored response.
     ///
     /// # Errors
     /// The origin is unreachable.
@@ -47,8 +47,7 @@ impl OriginFetcher {
             request
         });
         let (head, body) = self.origins.ask(outgoing).await?;
-        // The octet, or the page of a refusal, is read to its end, so that the connection can be used for the next
-        // request. No other body is waited for.
+        // A short answer is read to its end, so that its connection can be reused. Longer ones are not worth it.
         let is_short = body.remaining().is_some_and(|len| len <= READ_OUT_BYTES_MAX);
         if is_short && head.status != StatusCode::OK {
             drop(body.collect_up_to(READ_OUT_BYTES_MAX as usize).await);
@@ -68,14 +67,14 @@ impl OriginFetcher {
         if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
             return Ok(AccessAnswer::Granted(permission));
         }
-        // A redirect, or a page for a client without credentials, may be a refusal. It must not replace the stored
+        // A redirect or a page may be a refusal for clients without credentials. It must not replace the stored
         // response.
         let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
         Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
     }
 }
 
-/// Returns the head that a response to a request for the whole would have.
+/// Converts the head of a response with the first octet into that of the whole response.
 fn of_the_whole(mut head: response::Parts) -> response::Parts {
     if let Ok(part) = partial::part(head.status, &head.headers) {
         head.status = StatusCode::OK;
@@ -85,7 +84,7 @@ fn of_the_whole(mut head: response::Parts) -> response::Parts {
 }
 
 impl Permission {
-    /// Returns whether the permission covers a response with this head and, if known, this body length.
+    /// Returns whether the origin's answer describes the response with this head and, if known, this body length.
     pub(crate) fn covers(&self, head: &StoredHead, body_len: Option<u64>) -> bool {
         match self.leads_to {
             Some(leads_to) => {
@@ -97,7 +96,7 @@ impl Permission {
     }
 }
 
-/// The range in a request that asks for permission to read a body.
+/// The range that is requested to learn whether a client may read a body.
 const FIRST_OCTET: HeaderValue = HeaderValue::from_static("bytes=0-0");
-/// Longest body that is read to keep its connection, in bytes.
+/// Maximum length of an answer that is read so that its connection can be reused, in bytes.
 const READ_OUT_BYTES_MAX: u64 = 4 << 10;

@@ -40,26 +40,26 @@ use crate::{
     },
 };
 
-/// The target of a redirect.
+/// The target of a redirect that is followed.
 struct RedirectHop {
     url: Uri,
     origin: Origin,
-    /// Whether the target has another origin than the requested URL.
+    /// Whether the target's origin is not that of the requested URL.
     is_elsewhere: bool,
 }
 
-/// The redirects that were followed for one request.
+/// The redirects that one request has followed.
 struct RedirectPath {
     chain: Chain,
-    /// The rule that allowed them.
+    /// The name of the rule that permits following them.
     rule: String,
-    /// The fields of the redirects, the last redirect first.
+    /// The fields of the redirects, the latest first.
     fields: Vec<http::HeaderMap>,
     url: Uri,
 }
 
 impl OriginFetcher {
-    /// Sends a GET or HEAD to an origin and follows redirects. The fields of the result include the rules' overrides.
+    /// Sends a GET or HEAD to a node or an origin, and follows redirects. Adds the rules' overrides to the response.
     ///
     /// # Errors
     /// An origin is unreachable or forbidden, or a response is malformed.
@@ -88,11 +88,11 @@ impl OriginFetcher {
         if next_hop(asked, None, &head).is_none() {
             return Ok((head, body));
         }
-        // Boxed, because redirects are rare, and following them takes kilobytes.
+        // Boxed, because redirects are rare, and the future that follows them takes kilobytes.
         Box::pin(self.follow(asked, edits, (head, body), request_time)).await
     }
 
-    /// Follows the redirects of a response to a request that was sent at `request_time`.
+    /// Follows the redirects of a response. `request_time` is when its request was sent.
     async fn follow(
         &self,
         asked: &RequestHead,
@@ -131,7 +131,7 @@ impl OriginFetcher {
         Ok((head, body))
     }
 
-    /// Requests the continuation of a body from `start` on.
+    /// Requests the remainder of a body from `start` on, from the node that owns the piece or from the origin.
     pub(super) async fn ask_missing(
         &self,
         asked: &RequestHead,
@@ -147,7 +147,7 @@ impl OriginFetcher {
         {
             return continued;
         }
-        // The node may have another representation, although the origin still has this one.
+        // The node may have another representation although the origin still has this one, so the origin is asked too.
         let answer = match self.ask_origin(asked, &edits).await {
             Ok((head, body)) => missing.judge(start, &head, body, clock::now()),
             Err(failure) => ContinuationAnswer::Failed(failure.to_string()),
@@ -162,15 +162,15 @@ impl OriginFetcher {
         answer
     }
 
-    /// Returns the request to an origin.
+    /// Creates the request to an origin, with the cache's changes in `edits`.
     ///
-    /// A parent does not know the purges made here. So it must not answer with what it stored before the last purge
-    /// that may concern the resource.
+    /// A parent proxy does not know the purges made here. So the request limits the age of the parent's response to the
+    /// time since the last purge that may concern the resource.
     fn outgoing(&self, asked: &RequestHead, edits: &RequestEdits) -> Request<RequestBody> {
         let mut request = asked.outgoing(&self.marks, edits);
         let key = asked.key.as_ref().filter(|_| self.origins.shared.may_be_cached(&asked.origin));
         if let Some(purged_at) = key.and_then(|key| self.cache.shared.purges.last_at(key)) {
-            // Other caches count the age in whole seconds, which may be up to one too few.
+            // Caches count age in whole seconds, which may be one less than the real age.
             let secs = clock::now().millis_since(purged_at) / 1000 - 1;
             let secs = u32::try_from(secs.max(0)).unwrap_or(u32::MAX);
             RequestDirectives::limit_age(request.headers_mut(), secs);
@@ -196,7 +196,7 @@ impl OriginFetcher {
 }
 
 impl RedirectPath {
-    /// Adds the redirects' constraints to a response.
+    /// Adds to the final response the limits that the redirects impose on storing it.
     fn complete(self, head: &mut response::Parts) {
         for redirection in &self.fields {
             redirects::complete(&mut head.headers, redirection, &self.url);
@@ -206,10 +206,10 @@ impl RedirectPath {
     }
 }
 
-/// Returns the target of a redirect that must be followed, and the rule that permits it.
+/// Returns the redirect of a response that must be followed, and the name of the rule that permits it.
 fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> Option<(RedirectHop, String)> {
     let is_none = !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED;
-    // The redirect of a git question is not followed, but sent to the client.
+    // Redirects of git questions are not followed, but sent to the client.
     if is_none || asked.question.is_some() {
         return None;
     }
@@ -224,7 +224,7 @@ fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> O
     Some((hop, ruling.name))
 }
 
-/// Returns the hop to `url`, or `None` if it must not be requested.
+/// Returns the redirect to `url`, or `None` if it must not be followed.
 fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     let origin = Origin::of_url(&url)?;
     let server = |origin: &Origin| (origin.https, origin.host.clone(), origin.port);
@@ -235,7 +235,7 @@ fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     is_plain_host(url.host()?).then_some(RedirectHop { url, origin, is_elsewhere: true })
 }
 
-/// Creates the request for a hop.
+/// Creates the request to the target of a redirect.
 fn request_for(
     asked: &RequestHead,
     hop: &RedirectHop,
@@ -251,7 +251,7 @@ fn request_for(
     let mut request = fetcher.outgoing(asked, &there);
     let fields = request.headers_mut();
     if !is_about_it {
-        // These validators belong to the requested URL. At another URL, the same tag can mean another response.
+        // The validators belong to the requested URL. At another URL, the same tag can mean another response.
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
             fields.remove(name);
         }
@@ -272,7 +272,7 @@ fn request_for(
     request
 }
 
-/// Reads the short remainder of a body, so that its connection can be reused.
+/// Reads the remainder of a short body, so that its connection can be reused.
 async fn drain(body: OriginBody) {
     let len = body.remaining().filter(|len| *len <= DRAINED_BYTES_MAX).and_then(|len| usize::try_from(len).ok());
     if let Some(len) = len {
@@ -280,11 +280,11 @@ async fn drain(body: OriginBody) {
     }
 }
 
-/// Most redirects followed in a row.
+/// Maximum number of redirects that are followed in a row.
 const HOP_COUNT_MAX: usize = 8;
-/// Longest body of a redirect that is read so that the connection can be reused, in bytes.
+/// Maximum remainder of a redirect's body that is read, in bytes.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
-/// Fields that describe the request and its path, but not its client.
+/// Request fields that do not identify the client, so they are sent to other origins too.
 const SAID_TO_ALL: [HeaderName; 12] = [
     ACCEPT,
     ACCEPT_ENCODING,

@@ -12,8 +12,9 @@ use crate::{
     fetcher::OriginFetcher,
 };
 
-/// Decides about a response: it is stored if its resource was fetched from its owner before, within an hour, and if
-/// there is room for copies.
+/// Decides whether another node's response is stored here.
+///
+/// It is if its resource was fetched from the owner before within an hour, and if there is room for copies.
 pub(super) fn admission(
     fetcher: &OriginFetcher,
     place: &StorePlace,
@@ -22,19 +23,19 @@ pub(super) fn admission(
 ) -> StoreAdmission {
     let cache = &fetcher.cache;
     let is_popular = cache.shared.copies.note_fetch(&place.primary, clock::now());
-    // A body of unknown length could take any room.
+    // Room cannot be reserved for a body of unknown length.
     let Some(len) = body_len.filter(|_| is_popular) else { return StoreAdmission::Refused };
     let is_granted =
         storing::admission(cache, place, head, body_len) == StoreAdmission::Granted && reserve(fetcher, len);
     if is_granted { StoreAdmission::Granted } else { StoreAdmission::Refused }
 }
 
-/// Returns whether a part of a body that another node sends is stored here.
+/// Decides whether a piece of a body from another node is stored here.
 pub(super) fn admits_part(fetcher: &OriginFetcher, primary: &[u8], len: u64) -> bool {
     fetcher.cache.shared.copies.is_popular(primary, clock::now()) && reserve(fetcher, len)
 }
 
-/// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
+/// Reserves room for a copy of `len` bytes. Returns false if there is not enough.
 fn reserve(fetcher: &OriginFetcher, len: u64) -> bool {
     let shared = &fetcher.cache.shared;
     let Some(store) = &shared.store else { return false };

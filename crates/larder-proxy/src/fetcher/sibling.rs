@@ -33,8 +33,10 @@ use crate::{
 };
 
 impl OriginFetcher {
-    /// Requests the resource from the sibling that owns this piece of it, if another node owns it and the response can
-    /// be shared. Returns `None` if the origin must be contacted.
+    /// Requests a piece of a resource from the node that owns it.
+    ///
+    /// Returns `None` if the origin must be contacted: this node is the owner, the response cannot be shared between
+    /// nodes, or the owner did not answer.
     pub(super) async fn ask_sibling(
         &self,
         asked: &RequestHead,
@@ -89,7 +91,9 @@ impl OriginFetcher {
         Some((head, body))
     }
 
-    /// Returns whether the nodes divide a body of `len` bytes for this request, if its origin sends parts.
+    /// Returns whether the nodes divide a body of `len` bytes into pieces for this request.
+    ///
+    /// That also requires that the origin answers range requests.
     pub(super) fn may_divide(&self, asked: &RequestHead, len: u64) -> bool {
         let is_for_nodes = asked.is_by_sibling || may_be_shared(asked);
         let known = self.siblings.as_ref().zip(asked.key.as_ref()).filter(|_| is_for_nodes);
@@ -97,18 +101,19 @@ impl OriginFetcher {
         known.is_some_and(|(siblings, key)| siblings.divide(key, len) && !self.cache.shared.pins.name(key))
     }
 
-    /// Returns whether the nodes divide a stored body for this request.
+    /// Returns whether the nodes divide a stored body into pieces for this request.
     pub(super) fn divides_stored(&self, asked: &RequestHead, chunks: &ChunkedBody) -> bool {
         chunks.is_divisible && chunks.body_len().is_some_and(|len| self.may_divide(asked, len))
     }
 
-    /// Returns the number of the piece at `position`, if the body is divided.
+    /// Returns the number of the piece that contains `position`. `None` if the body is not divided.
     pub(super) fn piece_of(&self, asked: &RequestHead, missing: &MissingRange<'_>, position: u64) -> Option<u64> {
         let is_divided = missing.is_divisible && self.may_divide(asked, missing.len);
         self.siblings.as_ref().filter(|_| is_divided).map(|siblings| siblings.pieces.number(position))
     }
 
-    /// Notes that the origin sent the whole body when a piece was requested.
+    /// Records that the origin ignores range requests for a resource: it sent the whole body when a piece was
+    /// requested.
     pub(super) fn note_whole(&self, asked: &RequestHead) {
         if let Some((siblings, key)) = self.siblings.as_ref().zip(asked.key.as_ref()) {
             siblings.pieces.note_whole(key);
@@ -131,7 +136,7 @@ impl OriginFetcher {
     }
 }
 
-/// Returns whether responses to a request can be shared between nodes.
+/// Returns whether the nodes may share responses to a request.
 fn may_be_shared(asked: &RequestHead) -> bool {
     let is_plain = asked.method == Method::GET && asked.question.is_none() && !asked.has_body();
     let has = |name| asked.fields.contains_key(name);
@@ -139,8 +144,9 @@ fn may_be_shared(asked: &RequestHead) -> bool {
     is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
 }
 
-/// Returns the recipient of interim responses, which show that the sibling is alive. Those of the origin are forwarded
-/// to the client.
+/// Returns the function that receives a sibling's interim responses.
+///
+/// Those that only show that the sibling is alive are counted. Those of the origin are also forwarded to the client.
 fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     let signs = Arc::clone(signs);
     let sink = asked.interim.clone();
@@ -152,10 +158,10 @@ fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     })
 }
 
-/// The signs of life that a sibling sends while it has no response.
+/// When a sibling last showed that it is alive, while it has no response.
 struct SiblingSigns {
     begun: Instant,
-    /// Milliseconds from the beginning to the last sign, or 0 before the first one.
+    /// Milliseconds from the request to the last sign of life. 0 before the first one.
     last_millis: AtomicU64,
 }
 
@@ -168,7 +174,8 @@ impl SiblingSigns {
         self.last_millis.store((self.begun.elapsed().as_millis() as u64).max(1), Relaxed);
     }
 
-    /// Completes if the sibling sends no first sign within `patience`, or no other one for [`SIGN_PATIENCE`].
+    /// Completes when the sibling has sent no sign of life for too long: `patience` for the first, then
+    /// [`SIGN_PATIENCE`].
     async fn end(&self, patience: Duration) {
         let mut end = patience;
         loop {
@@ -186,5 +193,5 @@ impl SiblingSigns {
     }
 }
 
-/// Longest time between two signs of life. Nodes send one every half second (`client::interim`).
+/// Maximum time between two signs of life. Nodes send one every half second (`client::interim`).
 const SIGN_PATIENCE: Duration = Duration::from_secs(2);

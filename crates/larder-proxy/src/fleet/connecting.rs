@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use tokio::net::{TcpStream, lookup_host};
 
-/// Connects to the first of a host's addresses that accepts a connection.
+/// Connects to the first address of a host that accepts a connection.
 ///
 /// # Errors
 /// The name has no address, or none of its addresses accepts a connection in time.
@@ -25,7 +25,7 @@ pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Time in which a machine must accept a connection.
+/// Maximum time for another machine to accept a connection.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
-/// Time in which a machine must respond, in addition to its wait for a purge.
+/// Maximum time for another machine to respond, in addition to the time that it may wait for a purge.
 pub(super) const RESPONSE_PATIENCE: Duration = Duration::from_secs(5);

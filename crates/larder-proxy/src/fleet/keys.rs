@@ -1,11 +1,11 @@
-//! The files with the fleet's secret, with the credentials for its shared log, and with certificates.
+//! Reads the files with the fleet's secret, the credentials for its shared log, and its certificates.
 
 use std::sync::Arc;
 
 use super::{secret::FleetSecret, shared_log::stream::LogCredentials, tls::FleetTls};
 use crate::config::Fleet;
 
-/// The content of these files.
+/// The secret, credentials and certificates that this node needs to work with its fleet.
 pub(crate) struct FleetKeys {
     pub(crate) secret: FleetSecret,
     pub(crate) log_credentials: Option<LogCredentials>,
@@ -13,10 +13,10 @@ pub(crate) struct FleetKeys {
 }
 
 impl FleetKeys {
-    /// Reads the files, if there are other nodes or a shared log.
+    /// Reads the files. `None` if the fleet has neither other nodes nor a shared log.
     ///
     /// # Errors
-    /// A file is unusable, with the reason.
+    /// A file cannot be used; the error says why.
     pub(crate) fn load(fleet: &Fleet) -> Result<Option<Self>, String> {
         let is_needed = fleet.log.is_some() || fleet.peers().next().is_some();
         let Some(path) = fleet.secret_file.as_deref().filter(|_| is_needed) else { return Ok(None) };

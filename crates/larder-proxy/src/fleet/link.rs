@@ -1,28 +1,28 @@
-//! The fleet under one configuration.
+//! This node's part of the fleet under one configuration.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{peers::FleetPeers, secret::FleetSecret, shared_log::stream::SharedLogLink, tls::FleetTls};
 use crate::cache::purges::Purges;
 
-/// The fleet under one configuration.
+/// This node's name, secrets and connections in the fleet, under one configuration.
 pub(crate) struct FleetLink {
     /// The name of this node.
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
     pub(crate) peers: Arc<FleetPeers>,
     pub(crate) timeout: Duration,
-    /// TLS between the nodes, if they use it.
+    /// TLS between the nodes. `None` if they do not use it.
     pub(crate) tls: Option<Arc<FleetTls>>,
-    /// The log that all nodes append to and read, in place of each other's logs.
+    /// The log that all nodes append to and read. `None` if they read each other's logs.
     pub(crate) shared: Option<SharedLogLink>,
 }
 
 impl FleetLink {
-    /// Waits until the shared log, if there is one, has all purges made here up to a number.
+    /// Waits until the shared log contains all purges made here up to `number`. Returns at once without a shared log.
     ///
     /// # Errors
-    /// It does not have them in time. They are appended later. The text gives the operator the reason.
+    /// They are not in the log in time, and will be appended later. The text tells the operator why.
     pub(crate) async fn await_sent(&self, purges: &Purges, number: u64) -> Result<(), String> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut sent = purges.log_sent();
@@ -38,6 +38,8 @@ impl FleetLink {
     }
 }
 
-/// Times after which a purge that is not in the shared log is reported: the first if the log is known to be
-/// unreachable, both together otherwise.
+/// Times to wait for a purge to appear in the shared log.
+///
+/// After the first one, it is reported as missing if the log is known to be unreachable. Otherwise the second one
+/// follows.
 const SENT_PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];

@@ -25,24 +25,24 @@ use crate::cache::purges::{LogSlice, Purge, PurgeMode, PurgeScope, parse_purge, 
 /// The path under which a node sends its purges.
 pub(crate) const PATH: &str = "/-/purges";
 
-/// A request for the purges after a position.
+/// A request for the purges in a node's log after a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogQuery {
-    /// The identity of the log, or 0 if the reader knows none.
+    /// The identity of the log, or 0 if the reader does not know it yet.
     pub(crate) log: u64,
     pub(crate) after: u64,
-    /// Longest time that the response may wait for a purge.
+    /// Maximum time that the response may wait for a purge.
     pub(crate) wait: Duration,
 }
 
 impl LogQuery {
-    /// Returns the target of the request.
+    /// Returns the query as a request target.
     pub(crate) fn target(self) -> String {
         let Self { log, after, wait } = self;
         format!("{PATH}?log={log:016x}&after={after}&wait={}", wait.as_millis())
     }
 
-    /// Reads the target of a request, or returns `None` if it is malformed.
+    /// Parses a request target. Returns `None` if it is malformed.
     pub(crate) fn parse(uri: &Uri) -> Option<Self> {
         let mut query = Self { log: 0, after: 0, wait: Duration::ZERO };
         for part in uri.query()?.split('&') {
@@ -68,10 +68,10 @@ pub(crate) fn encode(slice: &LogSlice) -> String {
     text
 }
 
-/// Reads the body of the response to `query`.
+/// Parses the body of the response to `query`.
 ///
 /// # Errors
-/// It is not a part of a log after the reader's position. The text says why.
+/// The text is not a part of the log after the reader's position. The error says why.
 pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     let mut lines = text.strip_suffix('\n').ok_or("its text is cut off")?.split('\n');
     if lines.next() != Some(TITLE) {
@@ -105,7 +105,7 @@ pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     Ok(LogSlice { log, is_reset, purges, position, end, sent: 0 })
 }
 
-/// Returns whether an operator could have made this purge.
+/// Returns whether a purge is one that an operator could have made.
 pub(super) fn is_possible(purge: &Purge) -> bool {
     let name = purge.scope.name();
     let is_named = match purge.scope {
@@ -117,9 +117,9 @@ pub(super) fn is_possible(purge: &Purge) -> bool {
 }
 
 const TITLE: &str = "larder purges 1";
-/// Longest URL, prefix or host of a purge, in bytes: the longest that the head of a request can name.
+/// Maximum length of the URL, prefix or host of a purge, in bytes: that of a request's head.
 const NAME_SIZE_MAX: usize = 1 << 20;
-/// Longest wait for a purge, whatever the reader requests.
+/// Maximum time that a response waits for a purge, whatever the reader requests.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

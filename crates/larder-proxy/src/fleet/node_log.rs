@@ -34,10 +34,10 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// The log of another node.
+/// Reads the log of one other node.
 pub(super) struct NodeLog {
     node: FleetNode,
-    /// A connection between two requests.
+    /// The connection to the node, between two requests.
     connection: Option<Http1Connection>,
 }
 
@@ -46,7 +46,7 @@ impl NodeLog {
         Self { node, connection: None }
     }
 
-    /// Reads the purges after a position. Waits for one if there is none.
+    /// Reads the purges after a position. If there are none, waits up to `wait` for one.
     pub(super) async fn slice(
         &mut self,
         link: &FleetLink,
@@ -62,12 +62,12 @@ impl NodeLog {
         Ok(slice)
     }
 
-    /// Closes the connection.
+    /// Closes the connection, because a response on it failed.
     pub(super) fn disconnect(&mut self) {
         self.connection = None;
     }
 
-    /// Sends a request for a part of the log, and checks the response.
+    /// Requests a part of the log, and checks the response.
     async fn request(&mut self, link: &FleetLink, query: LogQuery) -> Result<LogSlice, String> {
         let nonce = secret::nonce().ok_or("the system has no random numbers")?;
         let target = query.target();
@@ -93,7 +93,8 @@ impl NodeLog {
         message::decode(&body, query).map_err(|why| format!("its log of purges is unusable: {why}"))
     }
 
-    /// Sends a request over the connection. Opens one if there is none. Returns the status, the code and the body.
+    /// Sends a request, on a new connection if there is none. Returns the status, the code and the body of the
+    /// response.
     async fn exchange(
         &mut self,
         request: Request<RequestBody>,
@@ -114,7 +115,7 @@ impl NodeLog {
     }
 }
 
-/// Opens a connection to a node.
+/// Opens a connection to a node, over TLS if the fleet uses it.
 async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<Http1Connection, String> {
     let socket = connecting::connect(&node.host, node.port).await.map_err(|error| error.to_string())?;
     let transport = match tls {
@@ -124,12 +125,12 @@ async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<Http1Connec
         }
         None => Transport::Plain(socket),
     };
-    // The time of a whole exchange is limited, so no deadline is armed.
+    // The whole exchange has a time limit, so the connection needs no deadline.
     let watched = Arc::new(Arc::<WorkerDeadlines>::default().register());
     Ok(Http1Connection::new(OriginStream::new(transport, watched, RESPONSE_PATIENCE), HEAD_LIMITS))
 }
 
-/// Reads a whole body, which must be short text.
+/// Reads a whole body as text. It must not be longer than [`BODY_BYTES_MAX`].
 async fn whole(connection: &mut Http1Connection, mut body: Http1Body) -> Result<String, String> {
     let mut octets = Vec::new();
     let begun = Instant::now();
@@ -146,8 +147,9 @@ async fn whole(connection: &mut Http1Connection, mut body: Http1Body) -> Result<
     String::from_utf8(octets).map_err(|_| "its response is no text".to_owned())
 }
 
-/// Longest response. The purges of one command are sent together; their tags fit in the head of a request.
+/// Maximum length of a response, in bytes. The purges of one command are sent together, and their tags fit in a
+/// request's head.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
-/// Number of characters of a refusal that are shown to the operator.
+/// Maximum number of characters of a refusal that the operator sees.
 const SHOWN_CHARS: usize = 120;

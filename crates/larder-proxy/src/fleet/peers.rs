@@ -1,6 +1,6 @@
 //! The state of the other nodes of the fleet, or of its shared log.
 //!
-//! Owns: whether purges made elsewhere may be unknown here, and whether they are being read.
+//! Owns: whether purges made elsewhere may be unknown here, and whether they are still being read.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -13,38 +13,38 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The state of the other nodes, which survives a reload.
+/// The state of the other nodes, as far as this node knows it. Survives a reload.
 #[derive(Default)]
 pub(crate) struct FleetPeers {
     known: Mutex<Vec<PeerState>>,
     changed: Notify,
-    /// Entries of the shared log that were skipped since the start.
+    /// Number of entries of the shared log that were skipped since the start.
     skipped_count: AtomicU64,
 }
 
-/// The state of another node, or of the shared log, as far as this node knows it.
+/// The state of another node or of the shared log, as far as this node knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerState {
     pub(crate) name: Box<str>,
-    /// The last time when all purges made there were known here.
+    /// The last time at which all purges in its log were known here. `None` if they never were.
     pub(crate) contact: Option<Instant>,
-    /// Whether the node has responded, or has failed to respond, since this one started.
+    /// Whether the node has responded, or failed to respond, since this node started.
     is_tried: bool,
-    /// Whether purges made there are known to be missing here.
+    /// Whether the node's log contains purges that are not applied here yet.
     is_behind: bool,
-    /// The reason why the node cannot be read, if it cannot.
+    /// Why the node's log cannot be read. `None` if it can.
     pub(crate) fault: Option<String>,
-    /// The position in its log up to which purges are applied here.
+    /// The position in the node's log up to which purges are applied here.
     pub(crate) position: u64,
-    /// The end of its log when it last responded.
+    /// The end of the node's log when it last responded.
     pub(crate) end: u64,
-    /// The position in this node's log after which the other node last requested purges. It has applied everything up
-    /// to there.
+    /// The position in this node's log up to which the other node has applied all purges. `None` until it requests
+    /// some.
     pub(crate) applied: Option<u64>,
 }
 
 impl FleetPeers {
-    /// Adapts the list to a configuration. Nodes that stay keep their state.
+    /// Sets the names of the logs to read, after a reload. Names that stay keep their state.
     pub(crate) fn set(&self, names: &[Box<str>]) {
         let mut known = self.lock();
         let before = std::mem::take(&mut *known);
@@ -56,7 +56,7 @@ impl FleetPeers {
         self.changed.notify_one();
     }
 
-    /// Notes that a node responded, and how far its purges are applied here.
+    /// Records that a log was read, how far its purges are applied here, and where it ends.
     pub(crate) fn note_read(&self, name: &str, position: u64, end: u64) {
         self.change(name, |peer| {
             if let Some(fault) = peer.fault.take() {
@@ -67,7 +67,7 @@ impl FleetPeers {
         });
     }
 
-    /// Notes that a node cannot be read.
+    /// Records that a log cannot be read, and logs the reason if it is new.
     pub(crate) fn note_failed(&self, name: &str, fault: &str) {
         self.change(name, |peer| {
             if peer.fault.as_deref() != Some(fault) {
@@ -77,7 +77,7 @@ impl FleetPeers {
         });
     }
 
-    /// Notes how far a node has applied the purges made here.
+    /// Records how far a node has applied the purges made here.
     pub(crate) fn note_applied(&self, name: &str, position: u64) {
         self.change(name, |peer| peer.applied = Some(position));
     }
@@ -92,23 +92,23 @@ impl FleetPeers {
         self.skipped_count.load(Relaxed)
     }
 
-    /// Returns the state of all nodes.
+    /// Returns the state of all nodes, or of the shared log.
     pub(crate) fn states(&self) -> Vec<PeerState> {
         self.lock().clone()
     }
 
-    /// Returns whether purges are still being read from a node that may respond.
+    /// Returns whether purges are still being read from a node, which may respond.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.lock().iter().any(|peer| peer.is_behind || !peer.is_tried)
     }
 
-    /// Returns whether purges unknown here may have been made.
+    /// Returns whether other nodes may have made purges that are unknown here.
     pub(super) fn is_unsure(&self, timeout: Duration, now: Instant) -> bool {
         let is_known = |peer: &PeerState| peer.contact.is_some_and(|at| now.saturating_duration_since(at) <= timeout);
         !self.lock().iter().all(is_known)
     }
 
-    /// Waits for a change.
+    /// Waits until the state of any node changes.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -11,13 +11,13 @@ use crate::{
     clock,
 };
 
-/// A log of purges.
+/// The log of another node, or the shared log of the fleet.
 pub(super) enum LogSource {
     Node(NodeLog),
     Shared(SharedLogClient),
 }
 
-/// Reads a log and applies its purges, for as long as the worker runs. `name` is the log's name in the record.
+/// Reads a log and applies its purges, as long as the worker runs. `name` is the log's name in the record of purges.
 pub(super) async fn follow(source: LogSource, name: Box<str>, link: Arc<FleetLink>, purges: Arc<Purges>) {
     let mut reader = LogReader { source, name, link, purges, has_read: false };
     let mut pause = PAUSE_MIN;
@@ -39,16 +39,17 @@ struct LogReader {
     name: Box<str>,
     link: Arc<FleetLink>,
     purges: Arc<Purges>,
-    /// Whether the log was read since the connection was opened. The first read must not wait for a purge, because this
-    /// node's readiness depends on it.
+    /// Whether the log was read since the connection was opened.
+    ///
+    /// The first read does not wait for a purge, because this node is not ready before it.
     has_read: bool,
 }
 
 impl LogReader {
-    /// Reads and applies one part of the log.
+    /// Reads one part of the log and applies it.
     async fn step(&mut self) -> Result<(), String> {
-        // Purges that could not be recorded stay in effect. A crash would lose them, so the position must not advance
-        // before they are recorded.
+        // Purges whose recording failed are in effect, but a crash would lose them. So they are recorded before the
+        // position advances.
         self.apply(|purges, _| purges.save()).await?;
         let position = self.purges.position(&self.name);
         let wait = if self.has_read { WAIT_MAX.min(self.link.timeout / 3) } else { Duration::ZERO };
@@ -76,7 +77,7 @@ impl LogReader {
         }
     }
 
-    /// Runs a change of the purges on a thread that may block.
+    /// Runs `change` on a thread that may block.
     async fn apply(
         &self,
         change: impl FnOnce(&Purges, &str) -> Result<(), String> + Send + 'static,
@@ -89,9 +90,9 @@ impl LogReader {
     }
 }
 
-/// Longest wait for a purge. A log that is silent for longer is noticed.
+/// Maximum time to wait for a purge, after which a log that does not respond is noticed.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Pauses after failures. The longest determines how soon the return of a node is noticed.
+/// Pause after the first failure. Later ones are longer.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 

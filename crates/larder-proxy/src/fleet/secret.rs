@@ -12,14 +12,14 @@ use ring::{
 
 use crate::{digest::hex, tokens::read_secret};
 
-/// The secret of a fleet.
+/// The secret of a fleet, as the key for codes.
 pub(crate) struct FleetSecret(Key);
 
 impl FleetSecret {
-    /// Reads the secret from a file that only its owner may read. White space around it is ignored.
+    /// Reads the secret from a file that only its owner may read. White space around the secret is ignored.
     ///
     /// # Errors
-    /// The file is unusable, with the reason.
+    /// The file cannot be used; the error says why.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         read_secret(path, "secret of the fleet").map(|secret| Self::new(&secret))
     }
@@ -28,12 +28,12 @@ impl FleetSecret {
         Self(Key::new(HMAC_SHA256, secret.as_bytes()))
     }
 
-    /// Returns the code for a message.
+    /// Returns the code of a message: the HMAC-SHA256 of its parts, in hexadecimal.
     pub(crate) fn sign(&self, parts: &[&str]) -> String {
         hex(hmac::sign(&self.0, &joined(parts)).as_ref())
     }
 
-    /// Returns whether a code is that of a message. Its duration does not depend on the code.
+    /// Returns whether `code` is the code of a message. Takes the same time for any wrong code.
     pub(crate) fn verify(&self, parts: &[&str], code: &str) -> bool {
         let octet = |at: usize| u8::from_str_radix(code.get(at..at + 2)?, 16).ok();
         let octets: Option<Vec<u8>> = (0..code.len()).step_by(2).map(octet).collect();
@@ -41,19 +41,19 @@ impl FleetSecret {
     }
 }
 
-/// Returns a number for one request, which no other request has.
+/// Returns a random text that identifies one request. `None` if the system provides no random numbers.
 pub(crate) fn nonce() -> Option<String> {
     number().map(|number| format!("{number:032x}"))
 }
 
-/// Returns a random number, which nobody has had.
+/// Returns a random number of 128 bits, so that no two are equal. `None` if the system provides none.
 pub(crate) fn number() -> Option<u128> {
     let mut octets = [0; 16];
     SystemRandom::new().fill(&mut octets).ok()?;
     Some(u128::from_be_bytes(octets))
 }
 
-/// Joins parts unambiguously: no other parts give the same octets.
+/// Joins parts so that different parts never result in the same octets.
 fn joined(parts: &[&str]) -> Vec<u8> {
     let mut octets = Vec::new();
     for part in parts {

@@ -24,12 +24,12 @@ use crate::{
     watch::{OrderWatch, WatchOrder},
 };
 
-/// The scheme of the credentials that one node sends to another.
+/// The scheme of the Authorization field that one node sends to another.
 const SCHEME: &str = "Larder-Fleet";
-/// The field with the code of a response.
+/// The response field with the code that proves the sender.
 pub(super) const CODE_FIELD: &str = "larder-code";
 
-/// The credentials of a request from one node to another.
+/// The credentials of a node's request to another node.
 pub(super) struct FleetCredentials<'a> {
     from: &'a str,
     to: &'a str,
@@ -41,7 +41,7 @@ impl<'a> FleetCredentials<'a> {
         Self { from, to, nonce }
     }
 
-    /// Returns the value of the field Authorization for a request to `target`.
+    /// Returns the value of the Authorization field for a request to `target`.
     pub(super) fn value(&self, secret: &secret::FleetSecret, target: &str) -> String {
         let Self { from, to, nonce } = self;
         format!("{SCHEME} {from} {to} {nonce} {}", secret.sign(&self.request_parts(target)))
@@ -54,7 +54,7 @@ impl<'a> FleetCredentials<'a> {
         ["request", self.from, self.to, self.nonce, target]
     }
 
-    /// Reads the credentials of a request, and checks that its sender knows the secret.
+    /// Parses the credentials of a request. `None` unless they prove that the sender knows the secret.
     fn verify(fields: &'a HeaderMap, secret: &secret::FleetSecret, target: &str) -> Option<Self> {
         let mut words = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split(' ');
         let scheme = words.next()?;
@@ -75,7 +75,7 @@ pub(super) fn response_parts<'a>(nonce: &'a str, body: &'a str) -> [&'a str; 3] 
     ["response", nonce, body]
 }
 
-/// Returns whether a request is for the log of this node's purges.
+/// Returns whether a request is for this node's log of purges.
 pub(crate) fn is_log_request<B>(client: &Client, request: &Request<B>) -> bool {
     request.uri().path() == message::PATH
         && request.method() == Method::GET
@@ -84,7 +84,7 @@ pub(crate) fn is_log_request<B>(client: &Client, request: &Request<B>) -> bool {
         && client.session.is_none()
 }
 
-/// Answers a request of another node for the purges after a position. Waits for one if there is none.
+/// Answers another node's request for the purges after a position. If there are none, waits for one.
 pub(crate) async fn answer(
     client: &Client,
     link: &FleetLink,
@@ -111,7 +111,7 @@ pub(crate) async fn answer(
     let mut slice = purges.slice(query.log, query.after);
     if !slice.is_reset && slice.purges.is_empty() && query.wait > Duration::ZERO {
         let waiting = tokio::time::timeout(query.wait, end.wait_for(|end| *end > query.after));
-        // The wait ends early when this proxy stops, because a connection closes once it has no request.
+        // The wait ends early when this proxy stops, so that the connection can close.
         let _ = OrderWatch::new(waiting, &client.watched, &[WatchOrder::Leave, WatchOrder::Drain]).await;
         slice = purges.slice(query.log, query.after);
     }

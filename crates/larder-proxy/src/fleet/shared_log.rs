@@ -1,16 +1,17 @@
-//! The shared log of a fleet: a stream of Redis or NATS. Each node appends its purges to it, and reads those of all.
+//! The shared log of a fleet: a stream of Redis or NATS, to which each node appends its purges, and from which it reads
+//! those of all.
 //!
-//! Owns: when entries are missing, and what follows from that. `entry` has the entries, `redis` and `nats` the programs
-//! that keep them (by client libraries, so each needs a feature), `sending` appends.
+//! Owns: the detection of missing entries, and its consequences. `entry` has the entries, `redis` and `nats` the
+//! servers that keep them (by client libraries, so each needs a feature), and `sending` appends.
 //!
 //! Invariants: the entry at this node's position must still be in the stream, unchanged. Otherwise entries after it may
-//! be missing too, and all that is stored must be validated. If the entry is gone while older ones are there, the
-//! program lost the end of the stream, and nodes that had not read so far cannot notice this. So this node appends a
+//! be missing too, and all stored responses must be validated. If the entry is gone while older ones are there, the
+//! server lost the end of the stream, and nodes that had not read so far cannot notice this. So this node appends a
 //! note, after which they validate everything too. Redis loses the end if it restarts from an old snapshot, or fails
 //! over to a replica.
 //!
-//! An entry that is not from a node of the fleet counts as a purge of unknown extent, because it may stand in place of
-//! one. An entry of a form that no Larder writes is skipped, and so is one that is appended again (`seen`).
+//! An entry that is not from a node of the fleet counts as a purge of unknown extent, because it may have replaced one.
+//! An entry in a form that no Larder writes is skipped, and so is one that is appended again (`seen`).
 
 mod entry;
 #[cfg(feature = "log-nats")]
@@ -40,16 +41,16 @@ use crate::{
     clock,
 };
 
-/// The shared log, as one reader or writer sees it.
+/// A reader or writer of the shared log.
 #[derive(Default)]
 pub(super) struct SharedLogClient {
     stream: Option<StreamClient>,
     seen: SeenEntries,
-    /// Whether the entries are known that were in the stream when this node began to read.
+    /// Whether the entries that preceded this node's first read are in `seen`.
     knows_earlier: bool,
 }
 
-/// A connection to a stream.
+/// A connection to the server that keeps the stream.
 enum StreamClient {
     #[cfg(feature = "log-redis")]
     Redis(Box<RedisStream>),
@@ -58,7 +59,7 @@ enum StreamClient {
 }
 
 impl SharedLogClient {
-    /// Reads the entries after this node's position. Waits for one if there is none.
+    /// Reads the entries after this node's position. If there are none, waits up to `wait` for one.
     pub(super) async fn slice(
         &mut self,
         link: &FleetLink,
@@ -78,7 +79,7 @@ impl SharedLogClient {
         }
     }
 
-    /// Notes the entries up to this node's position, or all that there are if it has none.
+    /// Remembers the entries up to this node's position, or all existing ones if it has no position.
     async fn see_earlier(&mut self, link: &FleetLink, position: Option<&LogPosition>) -> Result<(), String> {
         let end = match position {
             Some(position) => position.number,
@@ -93,7 +94,7 @@ impl SharedLogClient {
                 self.see(&entries, link, end);
                 match entries.last() {
                     Some(last) if last.number > place => place = last.number,
-                    // Entries that are out of order are an error when they are read.
+                    // Entries that are out of order are reported when they are read.
                     Some(_) | None => break,
                 }
             }
@@ -115,7 +116,7 @@ impl SharedLogClient {
         self.stream = None;
     }
 
-    /// Uses the connection, if there is one, so that the program does not take it for dead.
+    /// Uses the connection, so that the server does not close it as idle.
     async fn keep_open(&mut self) -> Result<(), String> {
         match &mut self.stream {
             Some(stream) => stream.first().await.map(drop),
@@ -123,11 +124,11 @@ impl SharedLogClient {
         }
     }
 
-    /// Begins to read at the end of the stream. `sent` is the number of the last own purge in it.
+    /// Begins to read at the end of the stream. `sent` is the number of this node's last purge in the stream.
     async fn join(&mut self, link: &FleetLink, purges: &Purges, sent: u64) -> Result<LogSlice, String> {
         loop {
             let Some(last) = self.stream(link).await?.last().await? else {
-                // An empty stream cannot be told from one that was emptied, so it must not stay empty.
+                // An empty stream looks like one that has lost its entries, so a first entry is appended.
                 self.append(link, purges, sent, EntryContent::Start).await?;
                 continue;
             };
@@ -167,12 +168,12 @@ impl SharedLogClient {
             (slice.log, slice.position) = (entry.mark(), entry.number);
             self.take(entry, link, purges, &mut slice);
         }
-        // More may follow. Only the next part shows how much.
+        // If the read was full, more entries may follow. Only the next read shows how many.
         slice.end = slice.position + u64::from(entries.len() == READ_COUNT);
         Ok(slice)
     }
 
-    /// Adds the purges of an entry to a slice. Purges that this node made are applied already.
+    /// Adds the purges of an entry to `slice`, except those that this node made itself.
     fn take(&mut self, entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogSlice) {
         let number = entry.number;
         let known = match decoded(entry, link) {
@@ -203,7 +204,7 @@ impl SharedLogClient {
         }
     }
 
-    /// Appends an entry about this node's own log up to a number.
+    /// Appends an entry about this node's own log up to `number`.
     async fn append(
         &mut self,
         link: &FleetLink,
@@ -222,7 +223,7 @@ impl SharedLogClient {
         self.stream(link).await?.append(&text).await
     }
 
-    /// Returns the connection. Opens one if there is none.
+    /// Returns the connection, and opens it if necessary.
     async fn stream(&mut self, link: &FleetLink) -> Result<&mut StreamClient, String> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
@@ -254,12 +255,12 @@ impl StreamClient {
         }
     }
 
-    /// Returns the number of the first entry.
+    /// Returns the number of the first entry in the stream. `None` if it is empty.
     async fn first(&mut self) -> Result<Option<u64>, String> {
         Ok(self.after(0, 1, Duration::ZERO).await?.first().map(|first| first.number))
     }
 
-    /// Returns the last entry.
+    /// Returns the last entry in the stream. `None` if it is empty.
     async fn last(&mut self) -> Result<Option<StreamEntry>, String> {
         match *self {
             #[cfg(feature = "log-redis")]
@@ -269,13 +270,14 @@ impl StreamClient {
         }
     }
 
-    /// Returns the entry with a number.
+    /// Returns the entry with this number. `None` if it is not in the stream.
     async fn at(&mut self, number: u64) -> Result<Option<StreamEntry>, String> {
         let next = self.after(number.saturating_sub(1), 1, Duration::ZERO).await?.pop();
         Ok(next.filter(|entry| entry.number == number && entry.octets != EntryOctets::Removed))
     }
 
-    /// Returns at most `count` entries after a number, from the first one if it is 0. Waits for one if there is none.
+    /// Returns at most `count` entries after a number, or from the first one on for 0. If there are none, waits for
+    /// one.
     async fn after(&mut self, number: u64, count: usize, wait: Duration) -> Result<Vec<StreamEntry>, String> {
         match *self {
             #[cfg(feature = "log-redis")]
@@ -295,10 +297,10 @@ impl StreamClient {
     }
 }
 
-/// Reads an entry. Returns `None` for one that no Larder can have written.
+/// Parses an entry. Returns `None` for one that no Larder can have written.
 ///
 /// # Errors
-/// The entry is not one of a node of the fleet, but may stand in place of one.
+/// The entry is not from a node of the fleet, but may have replaced one that was.
 fn decoded(entry: &StreamEntry, link: &FleetLink) -> Result<Option<LogEntry>, &'static str> {
     match &entry.octets {
         EntryOctets::Present(octets) => LogEntry::decode(octets, &link.secret, &shared(link).log.stream).map(Some),
@@ -307,7 +309,7 @@ fn decoded(entry: &StreamEntry, link: &FleetLink) -> Result<Option<LogEntry>, &'
     }
 }
 
-/// Returns a demand to validate everything. Its number is given when it is applied.
+/// Returns a purge that requires validation of everything. It gets its number when it is applied.
 fn everything() -> Purge {
     Purge { number: 0, mode: PurgeMode::Validate, at: clock::now(), scope: PurgeScope::All }
 }
@@ -316,13 +318,16 @@ fn shared(link: &FleetLink) -> &SharedLogLink {
     link.shared.as_ref().expect("only a fleet with a shared log reads it")
 }
 
-/// Waits for a response. One that was read in part makes the connection useless, so an error must close it.
+/// Waits for a response of the server, at most [`RESPONSE_PATIENCE`] longer than `wait`.
+///
+/// After an error the caller must close the connection, because a part of the response may have been read.
 async fn in_time<T>(wait: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let done = tokio::time::timeout(wait + RESPONSE_PATIENCE, work).await;
     done.unwrap_or_else(|_| Err("it does not respond".to_owned()))
 }
 
-/// Most entries of a stream. Older ones are dropped. A node whose position was dropped validates everything once.
+/// Maximum number of entries in the stream. Older ones are dropped, and a node that had not read them validates
+/// everything once.
 const STREAM_COUNT_MAX: usize = 65_536;
-/// Most entries that are read at once.
+/// Maximum number of entries that are read at once.
 const READ_COUNT: usize = 64;

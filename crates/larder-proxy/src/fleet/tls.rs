@@ -1,8 +1,8 @@
-//! TLS between the nodes of a fleet: each end shows a certificate, and each end checks that of the other.
+//! TLS between the nodes of a fleet: both ends present a certificate, and both check that of the other.
 //!
-//! Owns: both configurations of TLS, and which certificates are a node's. Invariants: a certificate counts if a CA of
-//! the fleet's own file has signed it, if it is valid now, and if it covers the host of the node. The system's CAs do
-//! not count. The fleet's secret is required too: a certificate alone makes nobody a node.
+//! Owns: both TLS configurations, and which certificates are accepted. Invariants: a certificate is accepted if a CA in
+//! the fleet's own file has signed it, if it is valid now, and if it covers the host of a node. The system's CAs do not
+//! count. The fleet's secret is required too: a certificate alone makes nobody a node.
 //!
 //! Cost: one handshake per connection. Nodes keep their connections.
 
@@ -36,29 +36,28 @@ use crate::{
     tls_provider,
 };
 
-/// TLS between nodes.
+/// TLS between the nodes of a fleet, for both directions.
 pub(crate) struct FleetTls {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
-    /// The name that the certificates of all nodes cover, if their addresses are those of one name.
+    /// The name that all nodes' certificates cover, if the nodes are the addresses of one name. Otherwise `None`.
     shared_name: Option<ServerName<'static>>,
 }
 
-/// Accepts the certificates of the fleet's nodes.
+/// Accepts the certificates of the fleet's nodes, and no others.
 #[derive(Debug)]
 struct NodeVerifier {
     chains: Arc<dyn ClientCertVerifier>,
     hosts: Vec<ServerName<'static>>,
-    /// When a refusal was last logged.
+    /// The time at which a refusal was last logged.
     logged: Mutex<Option<Instant>>,
 }
 
 impl FleetTls {
-    /// Reads the certificate, the key and the CAs, if the nodes of the fleet use TLS.
+    /// Reads the certificate, the key and the CAs. `None` if the nodes do not use TLS.
     ///
     /// # Errors
-    /// A file is unusable, or this node's own certificate would be refused by the other nodes. The text says which file
-    /// and why.
+    /// A file cannot be used, or other nodes would refuse this node's certificate. The error says which file and why.
     pub(crate) fn load(fleet: &Fleet) -> Result<Option<Self>, String> {
         let Some(tls) = &fleet.tls else { return Ok(None) };
         let identity = certificates::read(&tls.identity)?.0;
@@ -79,7 +78,8 @@ impl FleetTls {
         Ok(Some(Self { connector, acceptor, shared_name }))
     }
 
-    /// Performs the handshake with the node at `host`, whose certificate must cover it.
+    /// Performs the handshake with the node at `host`. The node's certificate must cover that host, or the name of the
+    /// fleet.
     pub(crate) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
         let name = match &self.shared_name {
             Some(name) => name.clone(),
@@ -88,14 +88,14 @@ impl FleetTls {
         self.connector.connect(name, stream).await
     }
 
-    /// Returns the acceptor for connections of other nodes.
+    /// Returns the acceptor for connections from other nodes.
     pub(crate) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }
 }
 
 impl NodeVerifier {
-    /// Returns why a certificate is refused, if it is.
+    /// Returns why a certificate is refused. `None` if it is accepted.
     fn fault(&self, end: &CertificateDer<'_>, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<rustls::Error> {
         if let Err(error) = self.chains.verify_client_cert(end, chain, now) {
             return Some(error);
@@ -107,7 +107,7 @@ impl NodeVerifier {
         (!is_node).then(|| CertificateError::NotValidForName.into())
     }
 
-    /// Logs a refusal, at most one per minute, because anybody can cause them.
+    /// Logs a refusal, at most once per minute, because anybody can cause refusals.
     fn log(&self, error: &rustls::Error) {
         let mut logged = self.logged.lock().ignore_poison();
         if logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
@@ -161,7 +161,7 @@ impl ClientCertVerifier for NodeVerifier {
     }
 }
 
-/// Returns why a certificate is refused, in words for the operator.
+/// Describes for the operator why a certificate is refused.
 pub(crate) fn reason(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
@@ -178,14 +178,14 @@ pub(crate) fn reason(error: &rustls::Error) -> String {
     }
 }
 
-/// Checks this node's own certificate like the other nodes do.
+/// Checks this node's own certificate, as other nodes will.
 fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) -> Result<(), String> {
     let (end, chain) = identity.cert.split_first().ok_or("a certificate of a node has no content")?;
     let Some(error) = verifier.fault(end, chain, UnixTime::now()) else { return Ok(()) };
     let why =
         format!("the certificate of this node is refused: {}: {}", reason(&error), tls.identity.certificate.display());
     match error {
-        // A program that restarts must not stay down because nobody renewed a certificate in time.
+        // An expired certificate is only logged, and the node starts: a restart must not take it down.
         rustls::Error::InvalidCertificate(
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
@@ -199,7 +199,7 @@ fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) ->
     }
 }
 
-/// Returns the hosts that the certificates of nodes may cover.
+/// Returns the hosts that a node's certificate may cover: those of all nodes, or the name of the fleet.
 fn hosts_of(fleet: &Fleet) -> Result<Vec<ServerName<'static>>, String> {
     let hosts = fleet.nodes.iter().map(|node| &node.host).chain(fleet.dns.as_ref().map(|name| &name.host));
     hosts.map(|host| name_of(host)).collect()
@@ -233,7 +233,7 @@ fn connector(
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Nodes speak HTTP/1.1, whose interim responses show that a node is alive.
+/// Nodes use HTTP/1.1, whose interim responses show that a node is alive.
 const PROTOCOL: &[u8] = b"http/1.1";
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 

@@ -21,10 +21,10 @@ use crate::{
     forwarded::{self, ForwardedRequest},
 };
 
-/// A parser to fuzz.
+/// A parser of untrusted bytes, for fuzzing.
 #[derive(Clone, Copy, Debug)]
 pub struct ParserTarget {
-    /// Name of the parser, of its fuzz target and of its corpus.
+    /// Name of the parser, its fuzz target and its corpus.
     pub name: &'static str,
     /// Parses any bytes. Panics if the result violates a property that must hold.
     pub run: fn(&[u8]),
@@ -43,11 +43,10 @@ pub const PARSERS: [ParserTarget; 7] = [
     ParserTarget { name: "client_hello", run: read_hello, samples: hellos },
 ];
 
-/// Runs the target of this name.
+/// Runs the parser with this name, and checks its steps.
 ///
 /// # Panics
-/// If there is no such target, if a parser's result violates a property that must hold, or if the input takes too many
-/// steps.
+/// If no parser has this name, if a result violates a property that must hold, or if the input takes too many steps.
 pub fn parse(name: &str, bytes: &[u8]) {
     let target = PARSERS.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
     target.run_bounded(bytes);
@@ -59,7 +58,7 @@ impl ParserTarget {
     }
 }
 
-/// Returns the output of a future that reads from memory, and therefore never waits.
+/// Returns the output of a future that reads only from memory, so that it never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -93,7 +92,8 @@ fn proxy_headers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Finds the client in fields whose lines these bytes are, before and after a trusted proxy has added its client.
+/// Finds the client in X-Forwarded-For or Forwarded fields made of these bytes, before and after a trusted proxy
+/// appends to them.
 fn find_client(bytes: &[u8]) {
     let [trusted, stranger]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [192, 0, 2, 1].into()];
     let networks = vec!["10.0.0.0/8".parse().expect("a network")];
@@ -142,14 +142,14 @@ fn read_hello(bytes: &[u8]) {
     assert!(read.len() <= (64 << 10) + (64 << 10), "more is read than a handshake's first message");
 }
 
-/// Returns first messages of TLS clients: for a name with protocols, and in records of a few bytes.
+/// Returns samples of a TLS client's first message: in one record, in records of a few bytes, and one that is not TLS.
 fn hellos() -> Vec<Vec<u8>> {
     let message = client_hello("a.example");
     let record = |part: &[u8]| [&[22, 3, 1], &(part.len() as u16).to_be_bytes()[..], part].concat();
     vec![record(&message), message.chunks(20).flat_map(record).collect(), b"GET / HTTP/1.1\r\n\r\n".to_vec()]
 }
 
-/// Returns the handshake message of a client that requests this name (RFC 8446 4.1.2).
+/// Returns the ClientHello of a client that requests this host (RFC 8446 4.1.2).
 fn client_hello(name: &str) -> Vec<u8> {
     let short = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
     let extension = |number: u16, content: &[u8]| [&number.to_be_bytes()[..], &short(content)].concat();
@@ -166,7 +166,7 @@ fn client_hello(name: &str) -> Vec<u8> {
     [&[1, 0][..], &(content.len() as u16).to_be_bytes(), &content].concat()
 }
 
-/// Most lines of one field, as limits on heads have it.
+/// Maximum number of lines of one field, like the limit on heads.
 const LINES_MAX: usize = 100;
 
 #[cfg(test)]

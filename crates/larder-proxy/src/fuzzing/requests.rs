@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use larder_wire::{DecodedPart, HeadLimits, empty_lines_len, parse_request};
 
-/// Reads these bytes as requests that follow each other, in one piece and in two.
+/// Parses these bytes as consecutive requests, in one piece and in two.
 ///
 /// # Panics
-/// If the requests that are read depend on where the bytes are split.
+/// If the parsed requests depend on where the bytes are split.
 pub(super) fn read(bytes: &[u8]) {
     let whole = read_in_two(bytes, bytes.len());
     let split = bytes.iter().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
@@ -16,7 +16,8 @@ pub(super) fn read(bytes: &[u8]) {
     }
 }
 
-/// Returns the whole requests, each with its body, in bytes that arrive in two pieces. Reading ends at a fault.
+/// Parses consecutive requests that arrive in two pieces. Returns the complete ones, each with its body, up to the
+/// first fault.
 fn read_in_two(bytes: &[u8], split: usize) -> Vec<(String, Vec<u8>)> {
     let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
     let mut requests = Vec::new();
@@ -52,7 +53,7 @@ fn read_in_two(bytes: &[u8], split: usize) -> Vec<(String, Vec<u8>)> {
     requests
 }
 
-/// Returns requests with bodies of each framing, and one that is refused.
+/// Returns sample requests: with bodies of each framing, and one that is refused.
 pub(super) fn samples() -> Vec<Vec<u8>> {
     let requests: [&[u8]; 4] = [
         b"GET /a?b=\"<c> HTTP/1.1\r\nHost: a.example\r\nX: y\r\n\r\n\r\nGET * HTTP/1.0\r\n\r\n",
@@ -63,5 +64,5 @@ pub(super) fn samples() -> Vec<Vec<u8>> {
     requests.map(<[u8]>::to_vec).into()
 }
 
-/// Most requests that are read of one input, so that its cost stays in proportion to its length.
+/// Maximum number of requests that are parsed per input, so that the cost stays proportional to the input's length.
 const REQUESTS_MAX: usize = 16;

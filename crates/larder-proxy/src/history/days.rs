@@ -1,4 +1,4 @@
-//! The counts of each day, for the last year and a month.
+//! Requests per day, for the last 13 months.
 //!
 //! Invariant: the days are in order and at most [`DAY_COUNT_MAX`]. Days without requests take no space.
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::SeriesPoint;
 
-/// The counts of the last days, the oldest first.
+/// The requests of each day, oldest first. Days without requests are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DailySums(Vec<(Date, SeriesPoint)>);
 
 impl DailySums {
-    /// Adds to a day. If the clock was set back, the last day becomes longer.
+    /// Adds requests to a day. If the clock was set back, they are added to the latest day.
     pub(super) fn add(&mut self, added: &SeriesPoint, date: Date) {
         if *added == SeriesPoint::default() {
             return;
@@ -26,12 +26,12 @@ impl DailySums {
         point.add(added);
     }
 
-    /// Returns the last days that had requests, the latest first.
+    /// Returns the last `count` days that had requests, as text, the latest first.
     pub(crate) fn last_days(&self, count: usize) -> Vec<(String, SeriesPoint)> {
         self.0.iter().rev().take(count).map(|(date, point)| (date.to_string(), *point)).collect()
     }
 
-    /// Returns the months that had requests, such as `2026-11`, the latest first.
+    /// Returns the months that had requests, as text such as `2026-11`, the latest first.
     pub(crate) fn months(&self) -> Vec<(String, SeriesPoint)> {
         let mut months: Vec<(String, SeriesPoint)> = Vec::new();
         for (date, point) in self.0.iter().rev() {
@@ -44,13 +44,13 @@ impl DailySums {
         months
     }
 
-    /// Returns whether the days are in order and not too many.
+    /// Returns whether the days, read from a file, are in order and not too many.
     pub(super) fn is_valid(&self) -> bool {
         self.0.len() <= DAY_COUNT_MAX && self.0.is_sorted_by(|(one, _), (other, _)| one < other)
     }
 }
 
-/// Most days that are kept: the 13 months that the dashboard shows.
+/// Maximum number of days that are kept: the 13 months that the dashboard shows.
 const DAY_COUNT_MAX: usize = 396;
 
 #[cfg(test)]

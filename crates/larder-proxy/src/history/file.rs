@@ -19,7 +19,7 @@ struct WrittenHistory<K> {
     figures: K,
 }
 
-/// Reads the file.
+/// Reads the totals from a file.
 ///
 /// # Errors
 /// The system's error, or `InvalidData` if the file has another format.
@@ -43,7 +43,7 @@ pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     Ok(written.figures)
 }
 
-/// Writes the file.
+/// Writes the totals to a file.
 ///
 /// # Errors
 /// The system's error.
@@ -53,5 +53,5 @@ pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
 }
 
 const VERSION: u32 = 1;
-/// Largest file accepted, in bytes. A real one has at most 50 KiB.
+/// Maximum length of a file that is read, in bytes. A valid one has at most 50 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;

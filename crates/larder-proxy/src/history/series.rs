@@ -7,40 +7,40 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// The requests served in one interval.
+/// The requests in one interval of a series, or in one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 6]", into = "[u64; 6]")]
 pub(crate) struct SeriesPoint {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    /// Responses of other kinds: tunnels, refusals, failures.
+    /// Requests that were neither hits nor misses: tunnels, refusals and failures.
     pub(crate) others: u64,
     pub(crate) client_bytes: u64,
     pub(crate) origin_bytes: u64,
     pub(crate) hit_bytes: u64,
 }
 
-/// The counts of the last intervals, the oldest first.
+/// The requests in each of the last intervals, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TimeSeries {
     step_s: i64,
-    /// The number of the last interval, counted from 1970.
+    /// The number of the current interval, counted from the beginning of 1970.
     last_step: i64,
     points: VecDeque<SeriesPoint>,
 }
 
 impl TimeSeries {
-    /// Creates a series of 60 seconds.
+    /// Creates a series of the last 60 seconds.
     pub(crate) fn seconds() -> Self {
         Self::new(1, 60)
     }
 
-    /// Creates a series of 60 minutes.
+    /// Creates a series of the last 60 minutes.
     pub(crate) fn minutes() -> Self {
         Self::new(60, 60)
     }
 
-    /// Creates a series of a day's quarters of an hour.
+    /// Creates a series of the last 96 quarters of an hour.
     pub(crate) fn quarters() -> Self {
         Self::new(15 * 60, 96)
     }
@@ -49,12 +49,12 @@ impl TimeSeries {
         Self { step_s, last_step: 0, points: VecDeque::from(vec![SeriesPoint::default(); count]) }
     }
 
-    /// Adds to the interval that contains this second.
+    /// Adds requests to the interval that contains the time `unix_s`.
     pub(crate) fn add(&mut self, added: &SeriesPoint, unix_s: i64) {
         let step = unix_s.div_euclid(self.step_s);
         let count = self.points.len();
         let passed = step.saturating_sub(self.last_step);
-        // If the clock was set back a little, the last interval becomes longer.
+        // If the clock was set back a little, the requests are added to the current interval.
         let is_other_time = passed.unsigned_abs() >= count as u64;
         if is_other_time {
             self.points.iter_mut().for_each(|point| *point = SeriesPoint::default());
@@ -71,7 +71,7 @@ impl TimeSeries {
         assert!(self.points.len() == count, "a series keeps its length");
     }
 
-    /// Returns the points, the oldest first.
+    /// Returns the requests in each interval, oldest first.
     pub(crate) fn points(&self) -> impl Iterator<Item = &SeriesPoint> {
         self.points.iter()
     }

@@ -13,7 +13,7 @@ use crate::{
     outcome::{MissReason, Outcome},
 };
 
-/// Sums of the exchange counters.
+/// The sums of all workers' exchange counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
 pub(crate) struct ExchangeSums([u64; COUNT]);
@@ -25,7 +25,7 @@ impl ExchangeSums {
         Self(array::from_fn(|_| *counts.next().expect("these are all counts")))
     }
 
-    /// Returns the difference to an earlier sum.
+    /// Returns what was counted since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
@@ -62,12 +62,12 @@ impl ExchangeSums {
         self.0[BYTES + 1]
     }
 
-    /// Bytes that came from the cache, so that no origin had to send them.
+    /// Returns the bytes sent from the cache, which no origin had to send.
     pub(crate) fn hit_bytes(&self) -> u64 {
         self.0[BYTES + 2]
     }
 
-    /// Returns the sums as a point of a series.
+    /// Returns the sums in the form that a series has for one interval.
     pub(crate) fn point(&self) -> SeriesPoint {
         let hits = self.hits();
         let misses = self.misses();
@@ -87,7 +87,7 @@ impl ExchangeSums {
     }
 }
 
-/// Returns the names in the file, in the order of the numbers.
+/// Returns the name of each number in the file, in the order of the numbers.
 fn names() -> impl Iterator<Item = String> {
     let outcomes = Outcome::ALL.into_iter().map(|outcome| outcome.squid_code().to_owned());
     let misses = MissReason::ALL.into_iter().map(|reason| format!("miss {}", reason.token()));

@@ -1,4 +1,4 @@
-//! The recent distribution of durations.
+//! The distribution of durations in the last minute.
 //!
 //! Owns: a snapshot of the histograms every ten seconds, kept for a minute.
 
@@ -6,18 +6,20 @@ use std::collections::VecDeque;
 
 use crate::{metrics::ProxyStats, outcome::OutcomeKind, times::TimeCounts};
 
-/// Distributions of durations, with their names in the overview.
+/// The histograms of durations, by their names in the overview.
 pub(crate) type NamedTimes = [(&'static str, TimeCounts); 4];
 
-/// The snapshots, the oldest first.
+/// Snapshots of the histograms, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct TimedLooks {
     looks: VecDeque<NamedTimes>,
     looked_s: i64,
 }
 
-/// Returns the durations up to the head of a response from the cache (`hit`) or from an origin (`miss`), up to the head
-/// of an origin's response (`origin`), and of store reads that waited for the disk.
+/// Returns the current histograms, by name.
+///
+/// `hit` and `miss` are times to the head of a response from cache or origin, `origin` is the time to the head of an
+/// origin's response, and `disk` is the duration of store reads that waited for the disk.
 fn times_of(stats: &ProxyStats) -> NamedTimes {
     [
         ("hit", stats.first_byte_seconds[OutcomeKind::Hit as usize]),
@@ -28,12 +30,12 @@ fn times_of(stats: &ProxyStats) -> NamedTimes {
 }
 
 impl TimedLooks {
-    /// Creates empty snapshots.
+    /// Creates the list with one snapshot, taken before anything was counted.
     pub(super) fn new() -> Self {
         Self { looks: VecDeque::from([NamedTimes::default()]), looked_s: 0 }
     }
 
-    /// Takes a snapshot, if it is time for one.
+    /// Takes a snapshot if the last one is ten seconds old.
     pub(super) fn look(&mut self, stats: &ProxyStats, unix_s: i64) {
         if (0..LOOK_INTERVAL_S).contains(&unix_s.saturating_sub(self.looked_s)) {
             return;
@@ -45,7 +47,7 @@ impl TimedLooks {
         }
     }
 
-    /// Returns the durations of the last minute, or since the start if that is shorter.
+    /// Returns the histograms of the last minute, or since the start if that is shorter.
     pub(super) fn lately(&self, stats: &ProxyStats) -> NamedTimes {
         let mut times = times_of(stats);
         for ((_, count), (_, before)) in times.iter_mut().zip(self.looks.front().into_iter().flatten()) {

@@ -19,18 +19,18 @@ use tokio::{
 
 use crate::http2::{reply::StreamReply, sending::poll_room};
 
-/// Both directions of a stream.
+/// Both directions of an HTTP/2 stream that carries bytes other than HTTP.
 pub(crate) struct Http2Pipe {
     sending: SendStream<Bytes>,
     receiving: RecvStream,
-    /// Received bytes that are not read yet.
+    /// Received bytes that were not read yet.
     received: Bytes,
     is_shut: bool,
-    /// Kept until the pipe is dropped.
+    /// A guard that is dropped together with the pipe, such as a connection's share of a limit.
     _place: Option<Box<dyn Send>>,
 }
 
-/// A stream of CONNECT, which carries bytes once a response of success is sent.
+/// The stream of a CONNECT, which carries bytes once a successful response was sent.
 pub(crate) struct OpeningPipe {
     receiving: RecvStream,
     sending: oneshot::Receiver<SendStream<Bytes>>,
@@ -42,14 +42,15 @@ impl Http2Pipe {
         Self { sending, receiving, received: Bytes::new(), is_shut: false, _place: None }
     }
 
-    /// Returns this pipe with a place on its connection, which it keeps.
+    /// Returns this pipe with a guard that it keeps until it is dropped.
     pub(crate) fn with_place(self, place: impl Send + 'static) -> Self {
         Self { _place: Some(Box::new(place)), ..self }
     }
 }
 
 impl OpeningPipe {
-    /// Creates the pipe of a request whose responses are sent by `reply`. `sending` is the stream of its response.
+    /// Creates the pipe of a CONNECT. `reply` sends the responses, after which `sending` yields the stream's sending
+    /// half.
     pub(crate) fn new(
         receiving: RecvStream,
         sending: oneshot::Receiver<SendStream<Bytes>>,
@@ -58,7 +59,7 @@ impl OpeningPipe {
         Self { receiving, sending, reply }
     }
 
-    /// Waits until the response is sent. Returns `None` if the stream ends before.
+    /// Waits until the response was sent, and returns the pipe. Returns `None` if the stream ends before that.
     pub(crate) async fn opened(self) -> Option<Http2Pipe> {
         Some(Http2Pipe::new(self.sending.await.ok()?, self.receiving))
     }
@@ -70,7 +71,7 @@ impl AsyncRead for Http2Pipe {
         while pipe.received.is_empty() {
             match ready!(pipe.receiving.poll_data(cx)) {
                 Some(Ok(bytes)) => pipe.received = bytes,
-                // A peer that cancels a stream closes its side of the tunnel.
+                // By cancelling its stream, a peer closes its side of the tunnel.
                 Some(Err(error)) if matches!(error.reason(), Some(Reason::NO_ERROR | Reason::CANCEL)) => {
                     return Poll::Ready(Ok(()));
                 }
@@ -96,7 +97,7 @@ impl AsyncWrite for Http2Pipe {
         Poll::Ready(Ok(count))
     }
 
-    /// Does nothing, because the connection's own task writes what h2 has.
+    /// Does nothing, because the task of the connection writes the bytes.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

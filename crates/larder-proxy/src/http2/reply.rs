@@ -12,13 +12,13 @@ use h2::{Reason, SendStream, server::SendResponse};
 use http::{HeaderMap, Response, StatusCode};
 use larder_device::IgnorePoison;
 
-/// Sends the responses to one request: interim ones, until the final one is sent.
+/// Sends the responses to one request on its HTTP/2 stream: interim ones, then the final one.
 pub(crate) struct StreamReply(Mutex<ReplyState>);
 
 struct ReplyState {
-    /// `None` once the final response was sent or the stream has ended.
+    /// The response side of the stream. `None` once the final response was sent or the stream has ended.
     sender: Option<SendResponse<Bytes>>,
-    /// Bytes of the fields of interim responses.
+    /// Total length of the fields of interim responses so far, in bytes.
     interim_bytes: usize,
 }
 
@@ -27,8 +27,7 @@ impl StreamReply {
         Self(Mutex::new(ReplyState { sender: Some(sender), interim_bytes: 0 }))
     }
 
-    /// Sends an interim response with these fields, unless the client was sent too many. Returns whether the stream
-    /// still awaits its final response.
+    /// Sends an interim response, or drops it if there were too many. Returns false once the final response was sent.
     pub(crate) fn send_interim(&self, status: StatusCode, fields: &HeaderMap) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
@@ -40,18 +39,18 @@ impl StreamReply {
         let mut response = Response::new(());
         *response.status_mut() = status;
         *response.headers_mut() = fields.clone();
-        // Fails only if the connection has ended, which the stream's task learns too.
+        // Sending fails only if the connection has ended, which the stream's task learns by itself.
         let _ = sender.send_informational(response);
         true
     }
 
-    /// Sends the head of the final response.
+    /// Sends the head of the final response. `is_whole` says that no body follows.
     pub(crate) fn finish(&self, response: Response<()>, is_whole: bool) -> Result<SendStream<Bytes>, h2::Error> {
         let sender = self.lock().sender.take();
         sender.map_or_else(|| Err(Reason::STREAM_CLOSED.into()), |mut it| it.send_response(response, is_whole))
     }
 
-    /// Waits until the client has reset the stream, or its connection has ended.
+    /// Waits until the client has reset the stream or its connection has ended.
     pub(crate) fn poll_reset(&self, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.lock().sender {
             Some(sender) => sender.poll_reset(context).map(drop),
@@ -59,7 +58,7 @@ impl StreamReply {
         }
     }
 
-    /// Permits no further responses, because the stream has ended.
+    /// Prevents further responses, because the stream has ended.
     pub(crate) fn close(&self) {
         self.lock().sender = None;
     }
@@ -69,5 +68,5 @@ impl StreamReply {
     }
 }
 
-/// Most bytes of the fields of interim responses to one request. Further ones are dropped.
+/// Maximum total length of the fields of interim responses to one request, in bytes. Further ones are dropped.
 const INTERIM_BYTES_MAX: usize = 64 << 10;

@@ -18,34 +18,34 @@ use http_body::Body;
 
 use crate::http2::strip_connection_fields;
 
-/// A body that is being sent.
+/// Sends a body on an HTTP/2 stream.
 pub(crate) struct Http2Sending<B> {
     stream: SendStream<Bytes>,
     body: B,
-    /// The part of the last piece that the window did not take.
+    /// The part of the current piece that the peer's window has not accepted yet.
     piece: Bytes,
-    /// Why the stream is reset if the body breaks off.
+    /// The reason for which the stream is reset if the body breaks off.
     broken: Reason,
 }
 
-/// The part of a body that may be sent.
+/// The part of a body that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendAllowance {
     All,
-    /// At most this number of bytes, and only if no other stream waits for room. Then the caller asks again.
+    /// At most this many bytes, and only as much as the other streams leave. The caller then asks for more.
     Leftover(usize),
 }
 
-/// The state of a body after an attempt to send it.
+/// The state of a body after an attempt to send more of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendProgress {
-    /// h2 has all of the body, or the stream has ended without it.
+    /// The body was passed to h2 completely, or the stream has ended.
     Ended,
-    /// The task is woken when there is more to send.
+    /// There is nothing to send now. The task will be woken when there is.
     Waiting,
-    /// The allowance is used up.
+    /// The allowed number of bytes was sent.
     AllowanceUsed,
-    /// No room is left over. The task is not woken when there is.
+    /// The other streams leave no room. The task will not be woken when they do.
     NoneLeftOver,
 }
 
@@ -54,7 +54,7 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
         Self { stream, body, piece: Bytes::new(), broken }
     }
 
-    /// Sends what the window takes. Ready once h2 has all of the body, or the stream has ended without it.
+    /// Sends as much as the peer's window accepts. Ready when the body was passed to h2, or the stream has ended.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self.advance(SendAllowance::All, context) {
             SendProgress::Ended => Poll::Ready(()),
@@ -62,7 +62,7 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
         }
     }
 
-    /// Sends what the window and the allowance take.
+    /// Sends as much as the peer's window accepts and the allowance permits.
     pub(crate) fn advance(&mut self, allowance: SendAllowance, context: &mut Context<'_>) -> SendProgress {
         match self.advance_to_end(allowance, context) {
             Ok(progress) => progress,
@@ -73,7 +73,7 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
         }
     }
 
-    /// Waits until the peer has reset the stream, or the connection has ended.
+    /// Waits until the peer has reset the stream or its connection has ended.
     pub(crate) fn poll_reset(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_reset(context).map(drop)
     }
@@ -98,7 +98,7 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
             self.stream.reserve_capacity(wanted);
             let room = match self.stream.capacity() {
                 0 if allowance != SendAllowance::All => {
-                    // Other streams are served first if this one does not wait.
+                    // Giving up the reserved capacity lets the other streams be served first.
                     self.stream.reserve_capacity(0);
                     return Ok(SendProgress::NoneLeftOver);
                 }
@@ -154,7 +154,7 @@ impl<B: Body<Data = Bytes, Error: fmt::Display> + Unpin> Http2Sending<B> {
     }
 }
 
-/// Waits until the window has room for at least one of `wanted` bytes. Returns the bytes that it takes.
+/// Waits until the peer's window accepts at least one of `wanted` bytes. Returns how many it accepts.
 pub(super) fn poll_room(
     stream: &mut SendStream<Bytes>,
     wanted: usize,

@@ -1,4 +1,4 @@
-//! Finds the digest of a requested body: in its URL, or in the stored listing that names it.
+//! Finds the digest of a requested file: in its URL, or in the stored listing that names the file.
 
 use std::{io::Read, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     fetcher::OriginFetcher,
 };
 
-/// Returns the digest that the body of a requested file must have, if one is known.
+/// Returns the digest that the body of a requested file must have. `None` if none is known.
 pub(crate) async fn known_digest(fetcher: &OriginFetcher, asked: &RequestHead) -> Option<NamedDigest> {
     if asked.before.digest.is_some() {
         return asked.before.digest.clone();
@@ -35,7 +35,7 @@ pub(crate) async fn known_digest(fetcher: &OriginFetcher, asked: &RequestHead) -
     for primary in keys(&fetcher.listings, &fetcher.cache.http.key_rules, asked, &file) {
         if let Some((listing, coding)) = read(fetcher, &primary.into()).await {
             let file = file.clone();
-            // Decoding and parsing can take tens of milliseconds.
+            // Reading a listing can take tens of milliseconds, so it is done on another thread.
             let reading = move || file.digest_in(&decode(&listing, &coding)?);
             if let Ok(Some(named)) = tokio::task::spawn_blocking(reading).await {
                 return Some(named);
@@ -45,7 +45,7 @@ pub(crate) async fn known_digest(fetcher: &OriginFetcher, asked: &RequestHead) -
     None
 }
 
-/// Returns whether a digest of the file under this key is known, or was at an earlier request. The file never changes.
+/// Returns whether the digest of a file is known, or was known at an earlier request for the file, which never changes.
 pub(crate) async fn knows_digest(fetcher: &OriginFetcher, asked: &RequestHead, key: &[u8]) -> bool {
     let known_files = &fetcher.listings.known_files;
     let is_known = known_files.contains(key) || known_digest(fetcher, asked).await.is_some();
@@ -55,7 +55,7 @@ pub(crate) async fn knows_digest(fetcher: &OriginFetcher, asked: &RequestHead, k
     is_known
 }
 
-/// Returns the keys under which the listing of a file can be stored.
+/// Returns the cache keys under which the listing of a file may be stored.
 fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &ListedFile) -> Vec<Vec<u8>> {
     let scheme = asked.scheme.as_str();
     let authority = asked.host.to_str().unwrap_or_default();
@@ -68,7 +68,7 @@ fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &List
     at_index.chain(own).collect()
 }
 
-/// Reads a stored listing, in its content coding.
+/// Reads a stored listing. Returns its body and its content coding.
 async fn read(fetcher: &OriginFetcher, primary: &Arc<[u8]>) -> Option<(Vec<Bytes>, String)> {
     let OriginFetcher { cache, listings, .. } = fetcher;
     let fields = listings.fields_of(primary);
@@ -95,7 +95,7 @@ async fn read(fetcher: &OriginFetcher, primary: &Arc<[u8]>) -> Option<(Vec<Bytes
     Some((pieces, coding.to_ascii_lowercase()))
 }
 
-/// Decodes a listing. Returns `None` if its coding is unknown, it is damaged or it is too long.
+/// Decodes a listing. Returns `None` if its coding is unknown, or if it is damaged or too long.
 fn decode(pieces: &[Bytes], coding: &str) -> Option<Vec<u8>> {
     let encoded = pieces.concat();
     let mut listing = Vec::new();
@@ -114,9 +114,9 @@ fn decode(pieces: &[Bytes], coding: &str) -> Option<Vec<u8>> {
     (listing.len() as u64 <= LISTING_BYTES_MAX).then_some(listing)
 }
 
-/// Size of a decoder's input buffer, in bytes.
+/// Size of the input buffer of a decoder, in bytes.
 const DECODER_BUFFER_BYTES: usize = 16 << 10;
-/// Largest window of zstd, as a power of two. Senders may not use more (RFC 9659 2).
+/// Base-2 logarithm of the largest zstd window. Senders must not use a larger one (RFC 9659 2).
 const WINDOW_LOG_MAX: u32 = 23;
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use http::HeaderName;
 
 use super::{InvalidLogFormat, LineForm, LinePiece, LogFormat};
 
-/// Parses a format: either a format's name, or directives with text between them.
+/// Parses a format: the name of a predefined one, or directives with text between them.
 pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
     let mut fields = FormatFields::default();
     let form = match text {
         "squid" => LineForm::Squid,
         "json" => {
-            // The order matters, because it is the order of the JSON object.
+            // The order matters: these are the first request fields, which the JSON lines refer to by index.
             fields.request("Referer")?;
             fields.request("User-Agent")?;
             LineForm::Json
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
     Ok(LogFormat { text: text.to_owned(), form, request_fields, response_fields })
 }
 
-/// The fields that a format contains.
+/// The request and response fields that a format contains, so far.
 #[derive(Default)]
 struct FormatFields {
     request: Vec<HeaderName>,
@@ -45,7 +45,7 @@ impl FormatFields {
     }
 }
 
-/// Returns the index of a field in the list. Appends the field if it is missing.
+/// Returns the index of a field in `names`. Appends the field if it is missing.
 fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFormat> {
     let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not a field name: `{name}`")))?;
     let known = names.iter().position(|known| *known == name);
@@ -66,7 +66,7 @@ fn pieces(text: &str, fields: &mut FormatFields) -> Result<Vec<LinePiece>, Inval
                 Some((argument, behind)) => (Some(argument), behind),
                 None => return refuse(format!("a brace is not closed: `{}`", &rest[at..])),
             },
-            // In Apache's format, `>` selects the last of several statuses. Here there is only one.
+            // In Apache's format, `>` selects the last of several statuses. Here there is only one, so it is ignored.
             None => (None, directive.strip_prefix('>').unwrap_or(directive)),
         };
         let mut letters = behind.chars();
@@ -91,7 +91,7 @@ fn push_text(pieces: &mut Vec<LinePiece>, text: &str) {
     }
 }
 
-/// Returns the piece for a directive.
+/// Returns the part of a line for a directive, such as `%{Name}i`. `None` if there is no such directive.
 fn piece(
     argument: Option<&str>,
     letter: Option<char>,

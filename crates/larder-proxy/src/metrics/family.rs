@@ -6,10 +6,10 @@
 
 use crate::times::TimeCounts;
 
-/// A metric with its values.
+/// A metric: its name, help and type, and its series.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MetricFamily {
-    /// The whole name, without `_total`.
+    /// The name without the suffix `_total`.
     pub(crate) name: String,
     pub(crate) kind: MetricKind,
     pub(crate) labels: &'static [&'static str],
@@ -17,7 +17,7 @@ pub(crate) struct MetricFamily {
     pub(crate) series: Vec<MetricSeries>,
 }
 
-/// The values of the metric's labels, and the value that belongs to them.
+/// The values of the metric's labels, and the value of the series that they identify.
 pub(crate) type MetricSeries = (Vec<String>, MetricValue);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +34,13 @@ pub(crate) enum MetricValue {
 }
 
 impl MetricFamily {
-    /// Returns the name with the suffix that the samples of its kind have.
+    /// Returns the name with the suffix that its samples have: `_total` for counters.
     pub(crate) fn full_name(&self) -> String {
         let suffix = if self.kind == MetricKind::Counter { "_total" } else { "" };
         format!("{}{suffix}", self.name)
     }
 
-    /// Returns the value of a metric without labels.
+    /// Returns the value of a metric without labels. `None` if it has labels.
     pub(crate) fn only_value(&self) -> Option<u64> {
         match *self.series {
             [(_, MetricValue::Number(value))] if self.labels.is_empty() => Some(value as u64),
@@ -61,13 +61,14 @@ impl From<TimeCounts> for MetricValue {
     }
 }
 
-/// Returns the series with these values of labels.
+/// Creates the series with these label values.
 pub(crate) fn labeled(labels: &[&str], value: impl Into<MetricValue>) -> MetricSeries {
     (labels.iter().map(|label| (*label).to_owned()).collect(), value.into())
 }
 
-/// Returns a series for each value, with all combinations of the values of two labels at most, the last of which
-/// changes first. Of two labels, the combinations that never occurred are left out.
+/// Returns the series for each combination of the values of at most two labels, in the order of `values`.
+///
+/// The last label changes fastest. With two labels, combinations that never occurred are left out.
 pub(crate) fn all_combinations<V: Copy + Into<MetricValue>>(labels: &[&[&str]], values: &[V]) -> Vec<MetricSeries> {
     let combinations: Vec<Vec<&str>> = match labels {
         [] => vec![Vec::new()],
@@ -78,10 +79,10 @@ pub(crate) fn all_combinations<V: Copy + Into<MetricValue>>(labels: &[&[&str]], 
     all.filter(|(_, value)| labels.len() < 2 || *value != MetricValue::Number(0.0)).collect()
 }
 
-/// Makes the function that reads the metrics of a table from their source. Without a source, they have no values.
+/// Defines the function that reads the metrics of a table from their source. Without a source, they have no values.
 ///
-/// A row is the kind, the name after the table's prefix, the meaning and the value. If the name has a list of labels,
-/// even an empty one, the value is a list of series.
+/// A row has the type, the name after the table's prefix, the help and the value. If the name is followed by a list of
+/// labels, even an empty one, the value is a list of series.
 macro_rules! metric_table {
     ($visibility:vis fn $table:ident($prefix:literal, $source:ident: $type:ty) {
         $($kind:ident $name:ident $([$($label:ident),*])? = $help:literal, $value:expr;)+
@@ -93,7 +94,7 @@ macro_rules! metric_table {
                 labels: &[$($(stringify!($label)),*)?],
                 help: $help,
                 series: source.map_or_else(Vec::new, |$source| {
-                    // Some values are not the source's, such as the version of the program.
+                    // Some rows, such as the version of the program, do not use the source.
                     let _ = $source;
                     series_of!($value $(, [$($label),*])?)
                 }),

@@ -24,18 +24,18 @@ use crate::{
 
 /// A connection whose origin has switched to another protocol.
 pub(crate) struct SwitchedOrigin {
-    /// The fields of the 101.
+    /// The fields of the origin's 101 (Switching Protocols).
     pub(crate) fields: HeaderMap,
     pub(crate) stream: SwitchedStream,
-    /// The deadline of `stream`.
+    /// The deadline of `stream`, which the holder must extend.
     pub(crate) watched: Arc<WatchedConnection>,
 }
 
 /// The origin's reply to an upgrade request.
 pub(crate) enum UpgradeAnswer {
-    /// The origin switched protocols: the connection no longer carries HTTP.
+    /// The origin switched protocols, so the connection no longer carries HTTP.
     Switched(SwitchedOrigin),
-    /// The origin answered over HTTP.
+    /// The origin declined with an ordinary response.
     Declined(response::Parts, OriginBody),
 }
 
@@ -52,7 +52,7 @@ impl OriginRouter {
         M: FnMut() -> Request<RequestBody> + Send,
     {
         let started = Instant::now();
-        // An async function would keep a second copy of the request's parts while it waits.
+        // Not an `async fn`, which would keep a second copy of the arguments while it waits.
         async move {
             self.check_line(&outgoing.origin)?;
             self.metrics.origin_requests.add(1);
@@ -64,11 +64,12 @@ impl OriginRouter {
         }
     }
 
-    /// Sends a request to another node of the fleet. It is not counted as one to an origin. The node's proof in the
-    /// field `proof` stays in the response.
+    /// Sends a request to another node of the fleet. It is not counted as a request to an origin.
+    ///
+    /// `proof` is the field in which the node proves itself. It stays in the response for the caller to check.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Returns the same errors as [`Self::ask`].
     pub(crate) async fn ask_sibling<M>(
         self: &Arc<Self>,
         mut outgoing: ReplayableRequest<M>,
@@ -85,10 +86,10 @@ impl OriginRouter {
         Ok((head, body))
     }
 
-    /// Asks an origin to leave HTTP.
+    /// Sends an upgrade request to an origin.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Returns the same errors as [`Self::ask`].
     pub(crate) async fn ask_upgrade(
         self: &Arc<Self>,
         origin: &Origin,
@@ -110,7 +111,7 @@ impl OriginRouter {
         }))
     }
 
-    /// Refuses requests while the operator forbids contacting origins, even those decided on before.
+    /// Refuses a request if the operator forbids contacting origins, even if the request was admitted before that.
     fn check_line(&self, origin: &Origin) -> Result<(), Failure> {
         if self.shared.uplink.is_shut() { Err(Failure::Offline { host: origin.to_string() }) } else { Ok(()) }
     }
@@ -137,7 +138,7 @@ impl OriginRouter {
     }
 }
 
-/// Takes the connection of a 101.
+/// Takes the connection on which an origin has sent a 101, with the octets that follow its head.
 fn switched(origin: &Origin, response: Response<ArrivingBody>, lease: Lease) -> Result<SwitchedOrigin, Failure> {
     let (head, body) = response.into_parts();
     let switched = match body {

@@ -29,16 +29,15 @@ use crate::{
     watch::WatchOrder,
 };
 
-/// The reply to an upgrade request.
+/// The reply to an upgrade request that was sent.
 pub(crate) enum UpgradeSent {
-    /// The origin switched protocols on a stream of HTTP/2.
+    /// The origin accepted an extended CONNECT, so the stream of its HTTP/2 connection carries the new protocol.
     Switched(SwitchedOrigin),
-    /// The origin answered. A 101 says that it switched protocols on the connection.
+    /// The origin sent a response. With status 101, its HTTP/1.1 connection carries the new protocol.
     Answered(Response<ArrivingBody>, Lease),
 }
 
-/// Sends an upgrade request: on a stream of HTTP/2 if the origin takes it, otherwise on a connection of its own (RFC
-/// 9110 7.8).
+/// Sends an upgrade request: over HTTP/2 if the origin supports that, otherwise on a new connection (RFC 9110 7.8).
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -57,7 +56,7 @@ pub(crate) async fn send_upgrade(
             Some(Err(failure)) => return Err(failure),
             None => {}
         }
-        // A connection that is upgraded cannot be given to waiting requests.
+        // A connection that will be upgraded never returns to the pool, so it is opened outside of it.
         let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
         let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
         let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request), client.as_deref()).await;
@@ -98,7 +97,8 @@ pub(super) async fn attempt(
             (response, PooledConnection::Own(own))
         }
         PooledConnection::Shared(mut stream) => {
-            // Some servers send no 100 over HTTP/2, and one that refuses a body resets only its stream.
+            // Some servers send no 100 over HTTP/2, and refusing a body there ends only its stream. So the body is sent
+            // at once.
             if let Some(expectation) = &expectation {
                 expectation.grant();
             }
@@ -125,7 +125,7 @@ pub(super) async fn attempt(
     Ok((response, Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }))
 }
 
-/// Sends the request of an exchange of HTTP/1.1, and waits for the head of its response.
+/// Sends a request over HTTP/1.1, and waits for the head of its response.
 async fn receive(
     origin: &Origin,
     exchange: &mut Http1Exchange,
@@ -154,7 +154,7 @@ async fn receive(
     Err(SendFailure { failure, unsent: None, unprocessed: false, answered: exchange.answered })
 }
 
-/// Returns a response of HTTP/2 with a body that reports its end only if it is complete.
+/// Wraps the body of an HTTP/2 response, so that it reports its end only if it is complete.
 fn received(response: Response<RecvStream>, is_head: bool) -> Response<ArrivingBody> {
     let (head, body) = response.into_parts();
     let has_content = !is_head && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -163,7 +163,7 @@ fn received(response: Response<RecvStream>, is_head: bool) -> Response<ArrivingB
     Response::from_parts(head, ArrivingBody::Http2(Box::new(body)))
 }
 
-/// Returns the failure of an exchange of HTTP/2. The origin is at fault, unless the client's own body did not arrive.
+/// Returns the failure for an error of an HTTP/2 exchange. If the client's own body broke off, the client is at fault.
 pub(super) fn failure_of(origin: &Origin, error: &h2::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),

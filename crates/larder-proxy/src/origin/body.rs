@@ -24,18 +24,18 @@ use crate::{
     received_body::ReceivedBody,
 };
 
-/// The body of a response as it arrives over a connection.
+/// The body of a response, while it arrives over a connection.
 pub(crate) enum ArrivingBody {
-    /// Over HTTP/1.1.
+    /// The body arrives over HTTP/1.1.
     Http1(Http1Body),
-    /// Over HTTP/2.
+    /// The body arrives over HTTP/2.
     Http2(Box<ReceivedBody>),
 }
 
-/// The body of an origin's response.
+/// The body of an origin's response, with the connection on which it arrives.
 pub(crate) struct OriginBody {
     incoming: ArrivingBody,
-    /// `None` once the body has ended.
+    /// The connection. `None` once the body has ended, when the connection is returned to the pool.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
     /// Whether the body comes from another node of the fleet.
@@ -50,7 +50,8 @@ impl OriginBody {
         body
     }
 
-    /// Returns the next bytes, or `None` at the end of a complete body. Trailers are dropped (RFC 9110 6.5.1).
+    /// Waits for the next bytes of the body. `None` is the end of a complete body. Trailers are dropped (RFC 9110
+    /// 6.5.1).
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             match ready!(self.poll_frame(context)) {
@@ -65,7 +66,7 @@ impl OriginBody {
         }
     }
 
-    /// Returns the next bytes, or the trailers after them.
+    /// Waits for the next bytes of the body or its trailers. `None` is the end of a complete body.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.lease.as_ref().is_some_and(Lease::timed_out) {
             return Poll::Ready(Some(Err(self.broken("silent for too long"))));
@@ -106,7 +107,7 @@ impl OriginBody {
         }
     }
 
-    /// Returns the proof that the body is complete, once its end was reported.
+    /// Returns the proof that the body is complete, after its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         match &self.incoming {
             ArrivingBody::Http1(body) => body.end(),
@@ -114,12 +115,12 @@ impl OriginBody {
         }
     }
 
-    /// Reads a whole body, which must have exactly `len` bytes. Returns it with the proof that it is complete.
+    /// Reads the whole body, if it is complete and has exactly `len` bytes. Returns it with the proof of completeness.
     pub(crate) async fn collect(self, len: usize) -> Option<(Bytes, CompletedBody)> {
         self.collect_up_to(len).await.filter(|(collected, _)| collected.len() == len)
     }
 
-    /// Reads a whole body of at most `len` bytes. Returns it with the proof that it is complete.
+    /// Reads the whole body, if it is complete and has at most `len` bytes. Returns it with the proof of completeness.
     pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<(Bytes, CompletedBody)> {
         let mut collected = BytesMut::new();
         while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
@@ -133,8 +134,9 @@ impl OriginBody {
         Some((collected.freeze(), completed))
     }
 
-    /// Returns a body that arrived with its head, and the proof that it is complete. `None` if more has to be received,
-    /// or if trailers may follow.
+    /// Takes the body if all of it arrived together with the head, and returns it with the proof of completeness.
+    ///
+    /// Returns `None` if more has to be received, or if trailers may follow.
     pub(crate) fn take_arrived(&mut self) -> Option<(Bytes, CompletedBody)> {
         let ArrivingBody::Http1(body) = &mut self.incoming else { return None };
         let bytes = body.take_decoded()?;
@@ -145,12 +147,12 @@ impl OriginBody {
         Some((bytes, completed))
     }
 
-    /// Returns whether all of the body has arrived.
+    /// Returns whether the whole body has been received.
     pub(crate) fn has_arrived(&self) -> bool {
         self.lease.is_none()
     }
 
-    /// Returns whether nothing more will be returned.
+    /// Returns whether the body has been read to its end.
     pub(crate) fn is_finished(&self) -> bool {
         match &self.incoming {
             ArrivingBody::Http1(body) => body.is_finished(),
@@ -158,7 +160,7 @@ impl OriginBody {
         }
     }
 
-    /// Returns the number of bytes still to come, if the origin announced the length.
+    /// Returns the number of bytes still to come, or `None` if the origin did not announce the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         match &self.incoming {
             ArrivingBody::Http1(body) => body.remaining(),

@@ -1,6 +1,7 @@
-//! Origins that request a client certificate. Only the client itself has one, so connections to them are tunneled.
+//! The origins that request a client certificate. Only the client has its certificate, so connections to these origins
+//! are tunneled.
 //!
-//! Owns: the table of them. Invariant: it is bounded; when it is full, the oldest entry is dropped.
+//! Owns: the table of these origins. Invariant: it is bounded; when it is full, the oldest entry is dropped.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -15,12 +16,12 @@ use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 
 use crate::origin::target::Origin;
 
-/// Origins that requested a certificate.
+/// The origins that requested a client certificate.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateAskers(RwLock<(HashSet<Origin>, VecDeque<Origin>)>);
 
 impl CertificateAskers {
-    /// Returns whether an origin requested a certificate, over TLS.
+    /// Returns whether an origin requested a client certificate in a TLS handshake.
     pub(crate) fn contain(&self, origin: &Origin) -> bool {
         let table = self.0.read().ignore_poison();
         !table.0.is_empty() && table.0.contains(&identity(origin))
@@ -42,12 +43,12 @@ impl CertificateAskers {
     }
 }
 
-/// Returns the origin reduced to host and port.
+/// Returns an origin with only the facts that identify it here: its host and port.
 fn identity(origin: &Origin) -> Origin {
     Origin { https: true, prior_http2: false, trusted: false, ..origin.clone() }
 }
 
-/// Supplies no certificate to any origin, and notes that one was requested.
+/// Sends no certificate to any origin, but records that the origin requested one.
 #[derive(Debug)]
 pub(super) struct CertificateNoter;
 
@@ -62,9 +63,10 @@ impl ResolvesClientCert for CertificateNoter {
     }
 }
 
-/// Performs a handshake, and returns whether the origin requested a certificate. All handshakes share one
-/// [`CertificateNoter`], because sessions can be resumed only within one configuration. A certificate request that
-/// arrives while this handshake is polled belongs to it.
+/// Performs a handshake, and returns its result and whether the origin requested a client certificate.
+///
+/// All handshakes share one [`CertificateNoter`], because TLS sessions can be resumed only within one configuration. So
+/// a request that is recorded while this handshake is polled belongs to this handshake.
 pub(super) async fn note<T>(handshake: impl Future<Output = T>) -> (T, bool) {
     let mut handshake = pin!(handshake);
     let mut asked = false;
@@ -81,7 +83,7 @@ thread_local! {
     static ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Origins that are remembered.
+/// Maximum number of origins in the table.
 const ORIGIN_COUNT_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Health checks of a group's members: requests a path from each of them at intervals.
+//! Health checks of a group's members: requests a path from each member at intervals.
 //!
 //! Owns: the requests. `group` decides which members are excluded. Cost: one request for each member, interval and
 //! worker.
@@ -28,14 +28,14 @@ pub(crate) async fn check_all(group: Arc<OriginGroup>, origins: Arc<OriginRouter
     }
 }
 
-/// Returns whether an origin answers a request for this path without an error.
+/// Returns whether an origin answers a GET of `path` in time and with a status other than an error.
 pub(crate) async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
     let Ok(target) = path.parse() else { return false };
     let response = answer(origins, origin, || request(origin, &target)).await;
     response.is_some_and(|response| response.status().as_u16() < 400)
 }
 
-/// Returns a request for an origin's own path.
+/// Creates a health check: a request for the path `target` of an origin.
 pub(crate) fn request(origin: &Origin, target: &Uri) -> Request<RequestBody> {
     let mut request = Request::new(RequestBody::none());
     *request.uri_mut() = target.clone();
@@ -44,7 +44,7 @@ pub(crate) fn request(origin: &Origin, target: &Uri) -> Request<RequestBody> {
     request
 }
 
-/// Sends such a request. Returns the head of the response, if one arrives in time.
+/// Sends a health check, and returns the head of the response, or `None` if none arrives in time.
 pub(crate) async fn answer(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -59,9 +59,9 @@ pub(crate) async fn answer(
         make,
     };
     let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
-    // The body is not needed. Dropping it closes the connection.
+    // Dropping the body, which is not needed, closes the connection.
     asking.await.ok()?.ok().map(|(response, _)| response.map(|_| ()))
 }
 
-/// Longest time that an origin may take to answer a check.
+/// Maximum time that an origin may take to answer a health check.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);

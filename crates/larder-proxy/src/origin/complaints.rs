@@ -15,21 +15,21 @@ use larder_http::proxy_status::ProxyError;
 
 use crate::{errors::Failure, origin::target::Origin};
 
-/// Recently logged faults, for rate limiting.
+/// The faults of origins that were logged recently, to limit the rate of log lines.
 #[derive(Default)]
 pub(crate) struct ComplaintLog(Mutex<HashMap<OriginFault, ComplaintCount>>);
 
-/// A fault of an origin.
+/// One kind of fault of one origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OriginFault {
     origin: String,
     error: ProxyError,
 }
 
-/// The count of one fault of one origin.
+/// When one fault of one origin was last logged, and its later occurrences.
 struct ComplaintCount {
     at: Instant,
-    /// Failures since then.
+    /// Number of failures since `at` that were not logged.
     untold_count: u64,
 }
 
@@ -63,7 +63,9 @@ impl ComplaintLog {
         }
     }
 
-    /// Returns how often a fault has occurred since it was last logged, or `None` if the rate limit forbids logging it.
+    /// Decides whether to log a fault now.
+    ///
+    /// Returns the number of its occurrences since it was last logged, or `None` if the rate limit forbids logging it.
     fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().ignore_poison();
         let is_recent = |told: &ComplaintCount| now.saturating_duration_since(told.at) < TELL_EVERY;
@@ -88,9 +90,9 @@ impl ComplaintLog {
     }
 }
 
-/// Time between two lines about the same fault.
+/// Minimum time between two log lines about the same fault of the same origin.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Faults that are remembered, and so most lines in [`TELL_EVERY`].
+/// Maximum number of faults that are remembered, so also of log lines within [`TELL_EVERY`].
 const TOLD_COUNT_MAX: usize = 64;
 
 #[cfg(test)]

@@ -23,17 +23,18 @@ use crate::{
     watch::WatchedConnection,
 };
 
-/// A connection on which nothing has been sent.
+/// A new connection on which nothing has been sent.
 pub(crate) struct NewLink {
     pub(crate) stream: OriginStream,
     /// The deadline of the connection.
     pub(crate) watched: Arc<WatchedConnection>,
-    /// Whether the connection uses HTTP/2.
+    /// Whether the handshake agreed on HTTP/2.
     pub(crate) http2: bool,
 }
 
-/// Opens a connection to an origin, and performs its handshakes. `http2`: whether to offer HTTP/2. `ends`: the client,
-/// for an origin that wants to know it.
+/// Opens a connection to an origin: connects, sends the PROXY header and performs the TLS handshake.
+///
+/// `http2` says whether to offer HTTP/2. `ends` is the client's connection, for an origin that wants a PROXY header.
 pub(crate) async fn connect(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -41,7 +42,7 @@ pub(crate) async fn connect(
     ends: Option<ClientEnds>,
 ) -> Result<NewLink, Failure> {
     let mut stream = match origins.shared.parent_of(origin) {
-        // Requests that are not encrypted may be visible to the parent, so they need no tunnel.
+        // Plain HTTP requests go to the parent in absolute form, so they need no tunnel.
         Some(parent) if parent::takes_absolute_form(origin) => open_to_parent(origins, origin, parent).await?,
         _ => open(origins, origin).await?,
     };
@@ -90,7 +91,7 @@ pub(crate) async fn connect(
     Ok(NewLink { stream, watched, http2: agreed })
 }
 
-/// Opens a connection to an origin, directly or through one of its parents.
+/// Opens a connection to an origin through one of its parents, or directly if it has none.
 pub(crate) async fn connect_by_a_way(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -107,14 +108,15 @@ pub(crate) async fn connect_by_a_way(
     }
 }
 
-/// Sends the header that names the client, before any other byte. It is short enough for the buffer of any new socket,
-/// so this does not wait for the origin.
+/// Sends the PROXY header, which names the client, before any other byte.
+///
+/// It fits into the send buffer of a new socket, so this does not wait for the origin.
 async fn send_proxy_header(origin: &Origin, stream: &mut TcpStream, ends: Option<ClientEnds>) -> Result<(), Failure> {
     let sent = stream.write_all(&proxy_header::encode(ends)).await;
     sent.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_socket(&error) })
 }
 
-/// Opens a connection to an origin, directly or through one of its parents, without handshakes.
+/// Opens a connection to an origin like [`connect_by_a_way`], but without TLS handshake.
 pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let Some(mut ways) = origins.shared.ways(origin, None) else { return open(origins, origin).await };
     loop {
@@ -125,7 +127,7 @@ pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) 
     }
 }
 
-/// Opens a connection to one of the origin's addresses that the rules allow.
+/// Connects to one of the origin's addresses that the rules allow, or through its parent.
 async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.policy.limits.origin_connect;
     origins.shared.check_listed(origin)?;
@@ -139,7 +141,7 @@ async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream,
     connect_to_origin(origins, origin).await
 }
 
-/// Opens a connection to the parent of an origin, if a client may reach that origin.
+/// Connects to the parent of an origin, if the rules allow clients to reach the origin.
 async fn open_to_parent(origins: &Arc<OriginRouter>, origin: &Origin, parent: &Parent) -> Result<TcpStream, Failure> {
     origins.shared.check_listed(origin)?;
     parent::check_target(&origins.shared.targets, origin)?;
@@ -158,7 +160,7 @@ async fn connect_to_origin(origins: &Arc<OriginRouter>, origin: &Origin) -> Resu
     }
 }
 
-/// Returns the addresses of an origin that the rules allow.
+/// Resolves an origin's name, and returns the addresses that the rules allow.
 async fn addresses_of(origins: &OriginRouter, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
     let mut addresses = origins.dns.resolve(origin).await?;
     if !origin.trusted {
@@ -167,10 +169,10 @@ async fn addresses_of(origins: &OriginRouter, origin: &Origin) -> Result<Vec<Soc
     Ok(addresses)
 }
 
-/// Checks whether the rules allow an origin's address, without connecting to it.
+/// Checks whether the rules allow an origin's addresses, without connecting.
 ///
 /// # Errors
-/// They refuse it, or its name cannot be resolved.
+/// The rules refuse all addresses, or the name cannot be resolved.
 pub(crate) async fn check_way(origins: &OriginRouter, origin: &Origin) -> Result<(), Failure> {
     match origins.shared.parent_of(origin) {
         _ if origin.trusted => Ok(()),
@@ -183,7 +185,7 @@ fn not_in_time(origin: &Origin, why: &str) -> Failure {
     Failure::Unusable { host: origin.to_string(), fault: FaultReport::new(ProxyError::ConnectionTimeout, why) }
 }
 
-/// Keeps the addresses that the rules allow. If none is left, the target is refused.
+/// Removes the addresses that the rules refuse. If none is left, returns the refusal.
 fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<SocketAddr>) -> Result<(), Failure> {
     let mut refused = None;
     addresses.retain(|address| match rules.check(address.ip()) {
@@ -201,7 +203,7 @@ fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<Socket
     }
 }
 
-/// Connects to the first of the addresses that answers.
+/// Connects to the addresses in turn, and returns the first connection that succeeds.
 async fn connect_any(
     origins: &OriginRouter,
     origin: &Origin,
@@ -210,7 +212,7 @@ async fn connect_any(
     match first_of(addresses).await {
         Ok(stream) if leads_to_us(origins, &stream) => Err(Failure::Loop),
         Ok(stream) => {
-            // Small requests should leave at once; a socket that refuses the option still works.
+            // Sends small requests without delay. A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             Ok(stream)
         }
@@ -247,7 +249,7 @@ async fn connect_to(address: SocketAddr) -> Result<TcpStream, FaultReport> {
     })
 }
 
-/// Returns the addresses with both families alternating, starting with the family of the first address (RFC 8305 4).
+/// Orders addresses so that both families alternate, beginning with the family of the first address (RFC 8305 4).
 fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
     let (mut these, mut those): (Vec<_>, Vec<_>) =
@@ -262,9 +264,9 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Returns whether a connection ends at one of our own listeners: both its ends are on this machine, and we listen on
-/// the address of the far end. The check looks at the connection itself, so no name or notation of an address evades
-/// it.
+/// Returns whether a connection leads to one of this proxy's own listeners, which would be a loop.
+///
+/// The check looks at the two ends of the connection, so no other name or notation of the address evades it.
 fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
     origins.shared.own_addresses.iter().any(|own| {
@@ -274,7 +276,7 @@ fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     })
 }
 
-/// Time after which the next address is tried in parallel with those that have not connected (RFC 8305 5).
+/// Time after which the next address is tried, in parallel with those that have not answered yet (RFC 8305 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

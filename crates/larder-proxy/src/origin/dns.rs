@@ -35,23 +35,24 @@ use crate::{
     },
 };
 
-/// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
+/// A worker's resolver. Its background tasks run on the worker's runtime, so workers do not share it.
 #[derive(Default)]
 pub(crate) struct DnsResolver {
     lookups: OnceLock<Result<NameLookups, String>>,
 }
 
-/// Whether a lookup may return before both families have been answered.
+/// Whether a lookup may return before the answers for both address families (IPv4 and IPv6) have arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completeness {
-    /// Returns [`RESOLUTION_DELAY`] after the first family with an address that this machine can reach.
+    /// The lookup waits only [`RESOLUTION_DELAY`] for the second family, once the first has an address that this
+    /// machine can reach.
     Usable,
-    /// Waits for both families.
+    /// The lookup waits for the answers for both families.
     Complete,
 }
 
 impl DnsResolver {
-    /// Returns the addresses of an origin, at least one.
+    /// Returns at least one address of an origin.
     pub(crate) async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, origin.port)]);
@@ -59,7 +60,7 @@ impl DnsResolver {
         self.find(&origin.host, origin.port, ADDRESS_COUNT_MAX, Completeness::Usable).await
     }
 
-    /// Returns at most `count_max` addresses of a host, at least one, with this port.
+    /// Returns between one and `count_max` addresses of a host, each with `port`.
     pub(crate) async fn resolve_all(
         &self,
         host: &str,
@@ -89,18 +90,18 @@ impl DnsResolver {
     }
 }
 
-/// The name servers, the hosts file and the search list of the system.
+/// The name servers, hosts file and search list of the system.
 struct NameLookups {
     resolver: TokioResolver,
     hosts: HostsFile,
-    /// Domains that are appended to names, in order.
+    /// The domains that are appended to incomplete names, in this order.
     search: Vec<Name>,
-    /// A name with more labels is tried as it is before the search list.
+    /// A name with at least this many dots is tried unchanged before the search list is used (`ndots`).
     dot_count: usize,
 }
 
 impl NameLookups {
-    /// Reads the system's configuration. Without one, queries go to this host, as in the C library.
+    /// Reads the system's configuration. Without one, queries go to this machine, as the C library does.
     fn of_system() -> Result<Self, NetError> {
         let hosts = || HostsFile::at(Path::new(hosts_file::SYSTEM_FILE));
         let configured = || -> Result<Self, NetError> {
@@ -121,13 +122,13 @@ impl NameLookups {
         }
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let dot_count = options.ndots;
-        // The resolver would look up each family by itself, and ask about one that the file lacks.
+        // The resolver would treat the families separately, and query for one that the hosts file lacks.
         options.use_hosts_file = ResolveHosts::Never;
         *builder.options_mut() = options;
         Ok(Self { resolver: builder.build()?, hosts, search, dot_count })
     }
 
-    /// Returns the addresses of the first candidate for a host that has some.
+    /// Returns the addresses of a host: of the first of its candidates that has any.
     async fn find(&self, host: &str, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
         let name = Name::from_utf8(host)?;
         let mut outcome = Ok(self.in_hosts(&name));
@@ -141,7 +142,7 @@ impl NameLookups {
         outcome
     }
 
-    /// Returns the names that a host may stand for, in the order of the C library.
+    /// Returns the full names that a host may stand for, in the order in which the C library tries them.
     fn candidates(&self, name: &Name) -> Vec<Name> {
         let mut whole = name.clone();
         whole.set_fqdn(true);
@@ -155,7 +156,7 @@ impl NameLookups {
         names
     }
 
-    /// Returns the addresses of a name in the hosts file, of both families.
+    /// Returns the IPv6 and IPv4 addresses of a name in the hosts file.
     fn in_hosts(&self, name: &Name) -> Vec<IpAddr> {
         let hosts = self.hosts.hosts();
         let families = [RecordType::AAAA, RecordType::A];
@@ -163,7 +164,7 @@ impl NameLookups {
         found.iter().flatten().flat_map(|lookup| addresses_in(lookup.answers())).collect()
     }
 
-    /// Asks the name servers about both families at once.
+    /// Queries the name servers for both address families at once.
     async fn ask(&self, name: &Name, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
         let mut ipv6 = pin!(self.ask_family(name, RecordType::AAAA));
         let mut ipv4 = pin!(self.ask_family(name, RecordType::A));
@@ -188,14 +189,14 @@ fn addresses_in(records: &[Record]) -> impl Iterator<Item = IpAddr> {
     records.iter().filter_map(|record| record.data.ip_addr())
 }
 
-/// Adds the addresses of the other family to those of the family that was answered first.
+/// Adds the addresses of the second family to `found`, those of the family that was answered first.
 async fn with_other(
     found: Result<Vec<IpAddr>, NetError>,
     other: impl Future<Output = Result<Vec<IpAddr>, NetError>>,
     completeness: Completeness,
 ) -> Result<Vec<IpAddr>, NetError> {
-    // Addresses that this machine cannot reach are no reason not to wait: where IPv6 comes with a translator (DNS64),
-    // its addresses always arrive later than those of IPv4.
+    // Reachable addresses are needed to stop waiting. With DNS64, IPv6 addresses always arrive later than IPv4 ones,
+    // and may be the only ones that work.
     let is_usable = found.as_ref().is_ok_and(|found| found.iter().any(|address| has_route(*address)));
     let other = if is_usable && completeness == Completeness::Usable {
         timeout(RESOLUTION_DELAY, other).await.unwrap_or_else(|_| Ok(Vec::new()))
@@ -209,7 +210,7 @@ async fn with_other(
     }
 }
 
-/// Returns whether this machine has a route to an address. Nothing is sent.
+/// Returns whether this machine has a route to an address. Sends nothing.
 fn has_route(address: IpAddr) -> bool {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0)).and_then(|socket| socket.connect((address, ANY_PORT))).is_ok()
@@ -217,12 +218,12 @@ fn has_route(address: IpAddr) -> bool {
 
 #[cfg(test)]
 impl DnsResolver {
-    /// Creates a resolver that asks only this server, over UDP.
+    /// Creates a resolver that queries only this server, over UDP.
     pub(crate) fn asking(server: SocketAddr) -> Self {
         Self::asking_with_hosts(server, Path::new(""))
     }
 
-    /// As [`DnsResolver::asking`], with a hosts file.
+    /// Creates a resolver like [`DnsResolver::asking`] that also reads this hosts file.
     fn asking_with_hosts(server: SocketAddr, hosts: &Path) -> Self {
         let mut named = NameServerConfig::udp(server.ip());
         named.connections.iter_mut().for_each(|connection| connection.port = server.port());
@@ -232,11 +233,11 @@ impl DnsResolver {
     }
 }
 
-/// Addresses of one name that are tried.
+/// Maximum number of a name's addresses that are tried.
 const ADDRESS_COUNT_MAX: usize = 16;
-/// Time to wait for the other family once one has an address that can be reached (RFC 8305 3).
+/// Time to wait for the second address family once the first has an address that can be reached (RFC 8305 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// Any port: a route does not depend on it.
+/// Any port will do, because routes do not depend on it.
 const ANY_PORT: u16 = 9;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Waker},
 };
 
-/// The reply that a body waits for.
+/// Holds a client's body back until the origin has replied to `Expect: 100-continue`.
 #[derive(Default)]
 pub(crate) struct Expectation(Mutex<ExpectationState>);
 
@@ -20,42 +20,42 @@ struct ExpectationState {
     waker: Option<Waker>,
 }
 
-/// The origin's reply so far.
+/// The origin's reply to `Expect: 100-continue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OriginWord {
-    /// No reply yet.
+    /// The origin has not replied yet.
     #[default]
     Awaited,
-    /// The body may be sent: a 100 arrived, or the wait for one timed out.
+    /// The body may be sent: a 100 (Continue) arrived, or the origin was silent for so long that nobody waits for one.
     Go,
-    /// A final response, which is being read.
+    /// The origin sent its final response in place of a 100, and the response is being read.
     Refused,
-    /// A final response, which has been read or abandoned.
+    /// The origin's final response, sent in place of a 100, was read or abandoned.
     Over,
 }
 
-/// A final response that came instead of a 100. Dropped when it has been read.
+/// Marks a final response that came in place of a 100. Dropped when the response was read or abandoned.
 pub(crate) struct ExpectationRefusal(Arc<Expectation>);
 
 impl Expectation {
-    /// Releases the body, unless the final response came first.
+    /// Lets the body be sent, unless a final response came first.
     pub(crate) fn grant(&self) {
         self.say(OriginWord::Awaited, OriginWord::Go);
     }
 
-    /// Notes a final response. Returns `None` if the body was already released.
+    /// Records that a final response came. Returns `None` if the body may be sent already.
     pub(crate) fn refuse(self: &Arc<Self>) -> Option<ExpectationRefusal> {
         self.say(OriginWord::Awaited, OriginWord::Refused).then(|| ExpectationRefusal(Arc::clone(self)))
     }
 
-    /// Returns the reply so far. The caller is woken when it changes.
+    /// Returns the origin's reply so far, and wakes the caller when it changes.
     pub(crate) fn poll_word(&self, context: &Context<'_>) -> OriginWord {
         let mut state = self.lock();
         state.waker = Some(context.waker().clone());
         state.word
     }
 
-    /// Changes the reply from `last` to `next`. Returns `false` if the reply was not `last`.
+    /// Changes the reply from `last` to `next`. Returns `false`, without a change, if it was another than `last`.
     fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {

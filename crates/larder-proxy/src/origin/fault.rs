@@ -12,17 +12,17 @@ use rustls::CertificateError;
 
 use crate::origin::http1::ExchangeFault;
 
-/// A fault of an origin.
+/// A fault of an origin, or of the path to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultReport {
     pub(crate) error: ProxyError,
-    /// The description for the operator.
+    /// A description of the fault, for the operator.
     pub(crate) why: String,
-    /// An additional detail for the client: the fault of a certificate.
+    /// The fault of the origin's certificate, for the client.
     pub(crate) reason: Option<&'static str>,
-    /// Set if a name server reported it, which means that a name server is reachable.
+    /// Whether a name server reported the fault, which shows that a name server is reachable.
     pub(crate) is_said_by_dns: bool,
-    /// Whether a parent reported the fault. The parent is then reachable, so no other way is tried.
+    /// Whether a parent reported the fault. It is then reachable, so no other parent is tried.
     pub(crate) is_said_by_parent: bool,
 }
 
@@ -31,7 +31,7 @@ impl FaultReport {
         Self { error, why: why.into(), reason: None, is_said_by_dns: false, is_said_by_parent: false }
     }
 
-    /// Creates the report of a failed name lookup.
+    /// Describes a failed name lookup.
     pub(crate) fn of_name(error: &NetError) -> Self {
         match error {
             NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers did not respond"),
@@ -45,7 +45,7 @@ impl FaultReport {
         Self { is_said_by_dns: true, ..Self::new(ProxyError::DnsError, why) }
     }
 
-    /// Creates the report of a failed connect.
+    /// Describes a failed connect.
     pub(crate) fn of_socket(error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::ConnectionRefused => ProxyError::ConnectionRefused,
@@ -59,7 +59,7 @@ impl FaultReport {
         Self::new(kind, error.to_string())
     }
 
-    /// Creates the report of a failed TLS handshake.
+    /// Describes a failed TLS handshake with an origin.
     pub(crate) fn of_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
@@ -81,7 +81,7 @@ impl FaultReport {
         }
     }
 
-    /// Creates the report of a failed TLS handshake with another node, whose CAs are those of the fleet.
+    /// Describes a failed TLS handshake with another node, which uses the CAs of the fleet.
     pub(crate) fn of_node_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let is_unknown = matches!(inner, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)));
@@ -94,14 +94,14 @@ impl FaultReport {
         }
     }
 
-    /// Creates the report of a stream of HTTP/2 that brought no response.
+    /// Describes an HTTP/2 stream that ended without a response.
     pub(crate) fn of_http2(error: &h2::Error) -> Self {
-        // h2 ends a stream or a connection itself only if the origin breaks a rule.
+        // h2 itself ends a stream or connection only if the origin violates the protocol.
         let kind = if error.is_library() { ProxyError::HttpProtocolError } else { ProxyError::ConnectionTerminated };
         Self::new(kind, error.to_string())
     }
 
-    /// Creates the report of an exchange that brought no response.
+    /// Describes an HTTP/1.1 exchange that ended without a response.
     pub(crate) fn of_exchange(fault: &ExchangeFault) -> Self {
         let kind = match fault {
             ExchangeFault::Response(WireFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
@@ -114,7 +114,7 @@ impl FaultReport {
     }
 }
 
-/// Returns the fault of a certificate, and more detail for the operator.
+/// Returns what is wrong with a certificate, and further advice for the operator.
 pub(crate) fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
     let reason = match bad {
         CertificateError::UnknownIssuer => {

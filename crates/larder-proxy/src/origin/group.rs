@@ -20,13 +20,13 @@ use crate::{
     origin::target::Origin,
 };
 
-/// The origins of a site.
+/// The origins of one site, among which requests are distributed.
 pub(crate) struct OriginGroup {
     members: Vec<GroupMember>,
-    /// Indices of the members, repeated by weight and evenly spread.
+    /// The order of turns: indices of the members, each as often as its weight, evenly spread.
     turns: Vec<usize>,
     next_turn: AtomicUsize,
-    /// The owners of keys, if keys decide.
+    /// The owner of each key. `None` unless `balance` is `consistent_hash`.
     owners: Option<OwnerTable>,
     rules: GroupRules,
 }
@@ -35,20 +35,20 @@ struct GroupMember {
     origin: Origin,
     failure_count: AtomicU32,
     out_until: Mutex<Option<Instant>>,
-    /// Whether the origin failed its last check.
+    /// Whether the origin failed its last health check.
     unwell: AtomicBool,
 }
 
-/// The origins that one request can go to: the first choice, and those to try next.
+/// The origins of a group that one request may be sent to, in order of preference.
 #[derive(Clone)]
 pub(crate) struct OriginChoice {
     group: Arc<OriginGroup>,
-    /// The slot of the request's key, if keys decide.
+    /// The slot of the request's key in the owner table. 0 if keys do not matter.
     slot: u32,
 }
 
 impl OriginGroup {
-    /// Creates the group of these origins. `nodes` has the name and weight of each.
+    /// Creates a group of these origins. `nodes` contains the name and weight of each, in the same order.
     pub(crate) fn new(origins: Vec<Origin>, nodes: &[OwnerNode], rules: &GroupRules) -> Self {
         assert_eq!(origins.len(), nodes.len(), "each origin has a weight");
         let weights: Vec<u32> = nodes.iter().map(|node| node.weight).collect();
@@ -69,8 +69,9 @@ impl OriginGroup {
         }
     }
 
-    /// Chooses an origin for a resource with the primary key that `key` returns. Also returns the choice among the
-    /// others, if there are several origins.
+    /// Chooses an origin for the resource whose primary key `key` returns.
+    ///
+    /// Also returns the choice of further origins to try, if the group has any.
     pub(crate) fn choose(self: &Arc<Self>, key: impl FnOnce() -> Option<Vec<u8>>) -> (Origin, Option<OriginChoice>) {
         if let [only] = &self.members[..] {
             return (only.origin.clone(), None);
@@ -79,45 +80,44 @@ impl OriginGroup {
         (choice.first(), Some(choice))
     }
 
-    /// Returns the choice of origins for a resource with this primary key. A request without a key counts as one whose
-    /// key is empty.
+    /// Creates the choice of origins for a resource with this primary key. Requests without a key count as one key.
     pub(crate) fn choice(self: &Arc<Self>, key: Option<&[u8]>) -> OriginChoice {
         let slot = if self.owners.is_some() { owner::slot_of(key.unwrap_or_default()) } else { 0 };
         self.next_turn.fetch_add(1, Relaxed);
         OriginChoice { group: Arc::clone(self), slot }
     }
 
-    /// Returns whether all origins are excluded at the moment.
+    /// Returns whether all origins of the group are excluded now.
     pub(crate) fn is_out(&self) -> bool {
         !self.members.iter().any(GroupMember::is_in)
     }
 
-    /// Returns the index of an origin in the list that the group was made from.
+    /// Returns the index of an origin in the configured list.
     pub(crate) fn place_of(&self, origin: &Origin) -> Option<usize> {
         self.members.iter().position(|member| member.origin == *origin)
     }
 
-    /// Returns the first origin of the list.
+    /// Returns the first origin of the configured list.
     pub(crate) fn first(&self) -> &Origin {
         &self.members[0].origin
     }
 
-    /// Returns the origins' names, each with whether it gets requests.
+    /// Returns each origin's name, and whether it receives requests (is not excluded).
     pub(crate) fn health(&self) -> Vec<(String, bool)> {
         self.members.iter().map(|member| (member.origin.to_string(), member.is_in())).collect()
     }
 
-    /// Returns the path that health checks request, and their interval, if there are checks.
+    /// Returns the path and the interval of health checks, or `None` if there are none.
     pub(crate) fn check(&self) -> Option<(String, Duration)> {
         self.rules.check.clone()
     }
 
-    /// Returns the origins of the group.
+    /// Returns all origins of the group.
     pub(crate) fn origins(&self) -> impl Iterator<Item = &Origin> {
         self.members.iter().map(|member| &member.origin)
     }
 
-    /// Notes the result of an origin's check.
+    /// Records the result of a health check of the origin with index `place`, and logs a change.
     pub(crate) fn note_check(&self, place: usize, well: bool) {
         let member = &self.members[place];
         if member.unwell.swap(!well, Relaxed) == well {
@@ -132,18 +132,18 @@ impl OriginGroup {
 }
 
 impl OriginChoice {
-    /// Returns the origin to try first: a healthy one, if there is one.
+    /// Returns the origin to try first: one that is not excluded, if possible.
     pub(crate) fn first(&self) -> Origin {
         let chosen = self.pick(&[], true).or_else(|| self.pick(&[], false));
         chosen.map_or_else(|| self.group.members[0].origin.clone(), |member| member.origin.clone())
     }
 
-    /// Returns a healthy origin that is not among those tried, if there is one.
+    /// Returns an origin to try next: one that is not excluded and not in `tried`, or `None`.
     pub(crate) fn other(&self, tried: &[Origin]) -> Option<Origin> {
         self.pick(tried, true).map(|member| member.origin.clone())
     }
 
-    /// Notes whether an origin served a request well.
+    /// Records whether an origin answered a request without failing. After several failures it is excluded for a time.
     pub(crate) fn note(&self, origin: &Origin, well: bool) {
         let Some(member) = self.group.members.iter().find(|member| member.origin == *origin) else { return };
         if well {
@@ -179,7 +179,7 @@ impl GroupMember {
     }
 }
 
-/// Returns indices repeated by weight, each spread as evenly as possible.
+/// Returns the indices of `weights`, each as often as its weight, as evenly spread as possible.
 fn spread(weights: &[u32]) -> Vec<usize> {
     let total: u32 = weights.iter().sum();
     let mut credits = vec![0_i64; weights.len()];

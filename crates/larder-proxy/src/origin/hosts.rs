@@ -6,9 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use http::uri::Authority;
 
-/// Returns whether a host that a client named is a name, or an address in its standard form (RFC 3986 3.2.2). The
-/// system's resolver also accepts `127.1`, `2130706433`, `0x7f000001` and `::1%lo` as addresses. Rules by name, those
-/// of other proxies above all, do not recognize these forms.
+/// Returns whether a host is a name, or an address in standard form (RFC 3986 3.2.2).
+///
+/// The system's resolver also accepts `127.1`, `2130706433`, `0x7f000001` and `::1%lo` as addresses. Block lists of
+/// names, above all those of other proxies, do not recognize these forms, so they are refused.
 pub(crate) fn is_plain_host(host: &str) -> bool {
     if let Some(inner) = host.strip_prefix('[') {
         return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
@@ -21,11 +22,12 @@ pub(crate) fn is_plain_host(host: &str) -> bool {
     !is_number || host.parse::<Ipv4Addr>().is_ok()
 }
 
-/// Error text for a client whose host is not plain.
+/// The error for a client whose host is in a form that [`is_plain_host`] refuses.
 pub(crate) const ODD_HOST: &str = "its host is an address in an invalid form";
 
-/// Returns the port of an authority, or the scheme's default. Returns `None` if the port is invalid: the `http` crate
-/// treats a number that is too large as if there were no port.
+/// Returns the port of an authority, or the scheme's default. `None` if the port is invalid.
+///
+/// The `http` crate treats a port number that is too large as if there were none.
 pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
     let after_host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
     match after_host.get(authority.host().len()..)? {
@@ -34,7 +36,7 @@ pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
     }
 }
 
-/// Returns the host without the brackets that a URI puts around an IPv6 address.
+/// Returns a host without the brackets that URIs put around IPv6 addresses.
 pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
 }

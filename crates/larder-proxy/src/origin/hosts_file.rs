@@ -1,7 +1,7 @@
 //! The system's hosts file, which is read again after a change.
 //!
-//! Owns: the content of the file, and when it is looked at. A server that is replaced gets another address there while
-//! Larder runs. Cost: a look at the file's metadata, at most once a second.
+//! Owns: the content of the file, and when the file is checked. While Larder runs, a replaced server may get another
+//! address there. Cost: one look at the file's metadata, at most once a second.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use hickory_resolver::Hosts;
 
-/// A hosts file.
+/// A hosts file, and its content when it was last read.
 pub(crate) struct HostsFile {
     path: PathBuf,
     state: Mutex<HostsState>,
@@ -21,20 +21,20 @@ pub(crate) struct HostsFile {
 
 struct HostsState {
     hosts: Arc<Hosts>,
-    /// Time of the last change and length of the file that was read. `None` if there is no file.
+    /// Modification time and length of the file when it was read. `None` if it did not exist.
     version: Option<(SystemTime, u64)>,
     looked_at: Instant,
 }
 
 impl HostsFile {
-    /// Reads a hosts file. One that does not exist or cannot be read has no names.
+    /// Reads a hosts file. A file that does not exist or cannot be read counts as empty.
     pub(crate) fn at(path: &Path) -> Self {
         let version = version_of(path);
         let state = HostsState { hosts: read(path), version, looked_at: Instant::now() };
         Self { path: path.to_owned(), state: Mutex::new(state) }
     }
 
-    /// Returns the present content.
+    /// Returns the current content. Reads the file again if it has changed since the last check.
     pub(crate) fn hosts(&self) -> Arc<Hosts> {
         let mut state = self.state.lock().ignore_poison();
         if state.looked_at.elapsed() >= LOOK_INTERVAL {

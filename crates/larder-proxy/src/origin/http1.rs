@@ -48,68 +48,67 @@ use self::{
 
 pub(crate) use self::link::{SwitchedStream, switched_stream};
 
-/// A connection of HTTP/1.1.
+/// An HTTP/1.1 connection to an origin.
 pub(crate) struct Http1Connection {
     link: OriginLink,
-    /// The time by which each piece sent extends the deadline.
+    /// The deadline after each piece of a request that was sent. The origin must accept the next piece within it.
     patience: Duration,
     limits: HeadLimits,
-    /// Whether another request may be sent once the present exchange is over.
+    /// Whether the connection can take another request after the current exchange.
     is_reusable: bool,
 }
 
-/// An exchange whose response has not begun.
+/// A request on its way to the origin, until the head of its response has arrived.
 pub(crate) struct Http1Exchange {
     method: Method,
     unsent: OutgoingMessage,
-    /// The error that ended sending. The origin may have responded before.
+    /// The error that ended the sending of the request. The origin may nevertheless have sent a response.
     send_error: Option<io::Error>,
-    /// The octets of an incomplete head.
+    /// The octets received so far of an incomplete response head.
     partial: Vec<u8>,
-    /// Octets of `partial` that were found incomplete.
+    /// Number of octets of `partial` that [`parse_response`] has found incomplete already.
     examined: usize,
     interim: Option<InterimTaker>,
     interim_count: usize,
-    /// Set once a byte of a response has arrived.
+    /// Whether any byte of a response has arrived.
     pub(crate) answered: bool,
 }
 
-/// The body of a response as it arrives.
+/// The body of a response while it arrives.
 #[derive(Debug)]
 pub(crate) struct Http1Body {
     decoder: BodyDecoder,
     received: Bytes,
-    /// Counts what arrived with the head until it is returned, because the response may wait until then.
+    /// Counts the octets that arrived with the head in the memory for bodies, until they are read.
     arrived_with_head: Option<Reservation>,
-    /// Whether `received` is the whole body, which arrived with the head, rather than octets to be decoded.
+    /// Whether `received` is the whole decoded body, instead of octets that are still to be decoded.
     is_decoded: bool,
-    /// The count of the octets that were returned.
+    /// Counts the decoded octets, to prove that the body is complete.
     meter: BodyMeter,
 }
 
-/// Takes an interim response.
+/// A function that receives the interim responses (1xx) to a request.
 pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>;
 
-/// Why an exchange failed.
+/// Why an exchange with an origin failed.
 #[derive(Debug)]
 pub(crate) enum ExchangeFault {
     Response(WireFault),
-    /// The origin closed the connection before the end.
+    /// The origin closed the connection before the response was complete.
     Closed,
     Socket(io::Error),
-    /// The client's body did not arrive whole.
+    /// The body of the client's request did not arrive completely.
     RequestBody(BodyFault),
 }
 
 impl Http1Connection {
-    /// Returns a connection on which nothing was sent yet.
+    /// Creates a connection on which nothing was sent yet.
     pub(crate) fn new(stream: OriginStream, limits: HeadLimits) -> Self {
         let patience = stream.patience();
         Self { link: OriginLink::new(stream), patience, limits, is_reusable: true }
     }
 
-    /// Takes over the time by which each piece sent extends the deadline, because another policy may apply to the next
-    /// request.
+    /// Sets the deadline after each piece that is sent, because the next request may have another policy.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         if self.patience != patience {
             self.patience = patience;
@@ -117,18 +116,20 @@ impl Http1Connection {
         }
     }
 
-    /// Returns the stream of a connection that no longer carries HTTP. `after` are the octets that arrived after the
-    /// head of the 101. Returns `None` if the request was not sent whole.
+    /// Turns the connection into a byte stream, after a 101. `after` are the octets that arrived behind the head of the
+    /// 101.
+    ///
+    /// Returns `None` if the request was not sent completely.
     pub(crate) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {
         self.link.into_switched(after)
     }
 
-    /// Lets the rest of a request's body be sent although its response has ended. `place` is kept until then.
+    /// Sends the remainder of a request's body although its response has ended. `place` is dropped when that is done.
     pub(crate) fn finish_sending(&mut self, place: impl Send + 'static) {
         self.link.finish_sending(place);
     }
 
-    /// Begins an exchange, whose interim responses go to `interim`.
+    /// Begins an exchange. `interim` receives its interim responses.
     pub(crate) fn begin(&mut self, request: Request<RequestBody>, interim: Option<InterimTaker>) -> Http1Exchange {
         debug_assert!(self.is_reusable, "an exchange begins on a connection that is free");
         self.is_reusable = false;
@@ -144,20 +145,21 @@ impl Http1Connection {
         }
     }
 
-    /// Returns whether the connection can take a request: its last exchange is over, and nothing has arrived since.
+    /// Returns whether the connection can take a request: its last exchange is complete, and nothing has arrived since.
     pub(crate) fn is_free(&mut self) -> bool {
         let mut octet = [0];
         let mut buffer = ReadBuf::new(&mut octet);
-        // The end of the connection, an octet that belongs to no response, or an error.
+        // If reading is ready, the origin has closed the connection, sent an unexpected octet, or the connection broke.
         self.is_reusable && self.link.poll_receive(&mut Context::from_waker(Waker::noop()), &mut buffer).is_pending()
     }
 
-    /// Returns whether the last exchange left the connection in a state in which it can take another.
+    /// Returns whether the last exchange ended in a way that permits another.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_reusable
     }
 
-    /// Waits for octets of a body, at most `wanted` of them. None arrive at the end of the connection.
+    /// Waits for octets of a body and returns at most `wanted` of them, or none if the origin has closed the
+    /// connection.
     fn poll_octets(&mut self, context: &mut Context<'_>, wanted: u64) -> Poll<Result<Bytes, ExchangeFault>> {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let read_len = self.link.read_len();
@@ -175,13 +177,13 @@ impl Http1Connection {
 }
 
 impl Http1Exchange {
-    /// Sends the request, and waits for the head of the final response.
+    /// Sends the request, and waits for the head of its final response.
     pub(crate) fn poll_response(
         &mut self,
         connection: &mut Http1Connection,
         context: &mut Context<'_>,
     ) -> Poll<Result<Response<Http1Body>, ExchangeFault>> {
-        // A write error does not end the exchange, because the origin may have refused the request before it closed.
+        // A write error does not end the exchange: the origin may have sent a refusal before it closed the connection.
         if self.send_error.is_none()
             && let Poll::Ready(Err(fault)) = connection.link.poll_send(&mut self.unsent, context)
         {
@@ -192,7 +194,7 @@ impl Http1Exchange {
         }
         loop {
             let received = ready!(arrivals::with(|arrivals| {
-                // What arrives with the head is the first piece of the body.
+                // Octets that arrive together with the head are the first piece of the body.
                 let read_len = connection.link.head_read_len().min(ARRIVALS_BYTES);
                 let mut buffer = ReadBuf::new(&mut arrivals[..read_len]);
                 ready!(connection.link.poll_receive(context, &mut buffer)).map_err(ExchangeFault::Socket)?;
@@ -207,7 +209,7 @@ impl Http1Exchange {
         }
     }
 
-    /// Takes received octets. Returns the response once its head is complete.
+    /// Adds received octets to the head. Returns the response when its head is complete.
     fn take(
         &mut self,
         received: &[u8],
@@ -248,7 +250,7 @@ impl Http1Exchange {
         }
     }
 
-    /// Returns the response with this head, and with the octets that arrived after the head.
+    /// Creates the response from its head and the octets that arrived behind the head.
     fn finish(
         &mut self,
         head: ResponseHead,
@@ -284,8 +286,9 @@ impl Http1Exchange {
 }
 
 impl Http1Body {
-    /// Returns the next part of the body, or `None` at the end. `connection` may be missing only after
-    /// [`Self::is_off_the_wire`].
+    /// Waits for the next part of the body. `None` is its end.
+    ///
+    /// `connection` may be `None` only if [`Self::is_off_the_wire`].
     pub(crate) fn poll_frame(
         &mut self,
         connection: Option<&mut Http1Connection>,
@@ -325,12 +328,12 @@ impl Http1Body {
         }
     }
 
-    /// Returns the proof that the body is complete, once all of it was returned.
+    /// Returns the proof that the body is complete, after all of it was returned.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         self.decoder.end_mark().map_or_else(|| Err(self.meter.break_off()), |mark| self.meter.end(mark))
     }
 
-    /// Returns the body if all of it arrived with its head.
+    /// Takes the body if all of it arrived together with its head, otherwise returns `None`.
     pub(crate) fn take_decoded(&mut self) -> Option<Bytes> {
         let is_empty = self.decoder.has_ended() && self.remaining() == Some(0);
         if !std::mem::take(&mut self.is_decoded) && !is_empty {
@@ -347,28 +350,28 @@ impl Http1Body {
         Frame::data(data)
     }
 
-    /// Returns the octets that arrived after the head of a response that has no body.
+    /// Returns the octets that arrived behind the head of a response without a body.
     pub(crate) fn into_received(self) -> Bytes {
         self.received
     }
 
-    /// Returns whether the rest of the body no longer needs the connection.
+    /// Returns whether the whole body was received, so that the connection is free.
     pub(crate) fn is_off_the_wire(&self) -> bool {
         self.decoder.has_ended()
     }
 
-    /// Returns whether nothing more of the body will be returned.
+    /// Returns whether the whole body was returned to the reader.
     pub(crate) fn is_finished(&self) -> bool {
         self.decoder.has_ended() && !self.is_decoded
     }
 
-    /// Returns the number of bytes that are still to be returned, if the origin announced the length.
+    /// Returns the number of bytes still to be returned, or `None` if the origin did not announce the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
         let decoded = if self.is_decoded { self.received.len() as u64 } else { 0 };
         self.decoder.remaining().map(|left| left + decoded)
     }
 
-    /// Decodes a body that has arrived in full with its head, so that its connection is free at once.
+    /// Decodes the body at once if all of it has arrived with its head, so that its connection is free.
     fn decode_whole(&mut self, connection: &mut Http1Connection) {
         let has_arrived = self.decoder.remaining().is_some_and(|left| left <= self.received.len() as u64);
         if has_arrived && let Ok(DecodedPart::Data(data)) = self.decoder.next(&mut self.received) {
@@ -377,7 +380,7 @@ impl Http1Body {
         }
     }
 
-    /// Notes the end of a body, and marks the connection unusable if octets arrived after the end.
+    /// Prevents reuse of the connection if its body has ended and further octets have arrived.
     fn note_end(&self, connection: &mut Http1Connection) {
         if self.decoder.has_ended() {
             connection.is_reusable &= self.received.is_empty();
@@ -398,5 +401,5 @@ impl fmt::Display for ExchangeFault {
     }
 }
 
-/// Most interim responses to one request.
+/// Maximum number of interim responses to one request. More are a fault of the origin.
 pub(super) const INTERIM_COUNT_MAX: usize = 10_000;

@@ -26,37 +26,37 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// A worker's connections to origins, and the resolver of their names, for requests with one policy.
+/// A worker's access to origins: its connections and its resolver, for requests with one policy.
 pub(crate) struct OriginRouter {
     pub(crate) shared: Arc<OriginsShared>,
     pub(crate) policy: Arc<SitePolicy>,
-    /// The worker's number.
+    /// The index of the worker.
     pub(crate) worker: usize,
-    /// The connections, which all policies share.
+    /// The connections, which the routers of all policies share.
     pub(crate) pool: Arc<ConnectionPool>,
     pub(crate) dns: Arc<DnsResolver>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
-/// The state that all workers share under one configuration.
+/// The state of origins that all workers share under one configuration.
 pub(crate) struct OriginsShared {
-    /// The limits on heads of responses.
+    /// Maximum size of a response's head.
     pub(crate) heads: HeadLimits,
-    /// The targets that clients may reach.
+    /// The addresses that clients may reach.
     pub(crate) targets: TargetRules,
-    /// Additional trusted CAs.
+    /// A file with additional CAs to trust.
     pub(crate) ca_file: Option<PathBuf>,
-    /// Whether HTTP/2 may be spoken.
+    /// Whether HTTP/2 is offered to origins.
     pub(crate) http2: bool,
-    /// Hosts that clients may not reach.
+    /// Lists of hosts that clients may not reach.
     pub(crate) lists: Option<Arc<ActiveLists>>,
-    /// The parent proxies, if there are any.
+    /// The parent proxies. `None` if there are none.
     pub(crate) parents: Option<Arc<ParentGroup>>,
-    /// The addresses of our own listeners. Requests to them would loop, so they are refused.
+    /// The addresses of this proxy's listeners. Requests to them would loop, so they are refused.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: OriginTls,
-    /// TLS with the other nodes of the fleet, if they use it.
+    /// TLS with the other nodes of the fleet. `None` if the fleet does not use TLS.
     pub(crate) fleet_tls: Option<Arc<FleetTls>>,
     /// Limits the connections to each origin.
     pub(crate) rooms: OriginRooms<OwnConnection>,
@@ -72,7 +72,7 @@ impl Deref for OriginsShared {
 }
 
 impl OriginRouter {
-    /// Creates the router of the worker with this number.
+    /// Creates the router of the worker with index `worker`.
     pub(crate) fn new(
         worker: usize,
         shared: &Arc<OriginsShared>,
@@ -87,7 +87,7 @@ impl OriginRouter {
         Self { shared, policy, worker, pool: Arc::default(), dns: Arc::default(), watches, metrics }
     }
 
-    /// Returns this router for requests with another policy, with the same connections.
+    /// Returns a router with another policy that uses the same connections.
     pub(crate) fn under(&self, policy: &Arc<SitePolicy>) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -102,12 +102,12 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the ways to an origin for a request with this key, or `None` if only the usual way exists.
+    /// Returns the parents through which a request can go to an origin, or `None` if there is no choice.
     pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> Option<OriginWays> {
         OriginWays::new(self.parents.as_ref(), origin, key)
     }
 
-    /// Returns the parents that lead to an origin, in the order in which they are tried.
+    /// Returns the parents of an origin, in the order in which they are tried.
     pub(crate) fn parents_of<'a>(&'a self, origin: &'a Origin) -> &'a [Arc<Parent>] {
         match (&origin.way, &self.parents) {
             (OriginWay::By(parent), _) => std::slice::from_ref(parent),
@@ -116,12 +116,12 @@ impl OriginsShared {
         }
     }
 
-    /// Returns whether a request to an origin goes to a parent that can answer it from a cache of its own.
+    /// Returns whether requests to an origin go to a parent in absolute form, so that the parent can cache them.
     pub(crate) fn may_be_cached(&self, origin: &Origin) -> bool {
         parent::takes_absolute_form(origin) && !self.parents_of(origin).is_empty()
     }
 
-    /// Returns the parent through which the origin was contacted, if it was.
+    /// Returns the parent through which an origin is contacted, or `None` if it is contacted directly.
     pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
         self.parents_of(origin).first().map(|parent| &**parent)
     }
@@ -129,7 +129,7 @@ impl OriginsShared {
     /// Checks that no host list blocks a target that a client named.
     ///
     /// # Errors
-    /// A list blocks it.
+    /// A list blocks the host.
     pub(crate) fn check_listed(&self, origin: &Origin) -> Result<(), Failure> {
         match &self.lists {
             Some(lists) if !origin.trusted && lists.block(&origin.host) => {
@@ -141,7 +141,7 @@ impl OriginsShared {
 
     /// Records the result of a request to an origin: logs a fault, and updates the state of the uplink.
     pub(crate) fn note<T>(&self, origin: &Origin, outcome: Result<T, &Failure>) {
-        // A sibling says nothing about the uplink, and `siblings` logs its faults.
+        // The result for another node says nothing about the uplink, and `siblings` logs faults of nodes.
         if origin.way == OriginWay::Sibling {
             return;
         }

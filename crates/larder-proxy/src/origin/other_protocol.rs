@@ -1,7 +1,7 @@
-//! Asks origins of HTTP/2 for another protocol, such as WebSocket, by an extended CONNECT (RFC 8441).
+//! Sends upgrades to origins of HTTP/2, such as to WebSocket, as an extended CONNECT (RFC 8441).
 //!
-//! Owns: the translation of an upgrade of HTTP/1.1 into an extended CONNECT, and of its success into a 101. Invariant:
-//! an origin is asked this way only if its settings permit it. Cost: one stream; a new connection waits for the
+//! Owns: the translation of an HTTP/1.1 upgrade into an extended CONNECT, and of its success into a 101. Invariant: an
+//! extended CONNECT is sent only if the origin's settings permit it. Cost: one stream; a new connection waits for the
 //! settings.
 
 use std::sync::Arc;
@@ -34,12 +34,12 @@ use crate::{
 
 /// The reply to an extended CONNECT.
 pub(super) enum ExtendedReply {
-    /// The stream carries the other protocol.
+    /// The stream now carries the other protocol.
     Switched(SwitchedOrigin),
     Declined(Response<RecvStream>, SharedStream),
 }
 
-/// Sends an upgrade request as an extended CONNECT. Returns `None` if the origin does not take it.
+/// Sends an upgrade request as an extended CONNECT. Returns `None` if the origin does not support that.
 pub(super) async fn ask(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -73,7 +73,7 @@ pub(super) async fn ask(
     Some(Ok(ExtendedReply::Switched(SwitchedOrigin { fields, stream: switched_stream(stream, Bytes::new()), watched })))
 }
 
-/// Returns a stream to an origin that is known to speak HTTP/2. Others are asked over HTTP/1.1, as browsers do.
+/// Opens a stream to an origin that is known to speak HTTP/2. `None` for others, which get the upgrade over HTTP/1.1.
 async fn stream(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -91,7 +91,7 @@ async fn stream(
     }
 }
 
-/// Returns the extended CONNECT that an upgrade stands for. Returns `None` if the upgrade offers several protocols.
+/// Translates an upgrade into an extended CONNECT. Returns `None` if the upgrade offers several protocols.
 fn extended(origin: &Origin, request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let protocol = request.headers().get(UPGRADE)?.to_str().ok()?.trim();
     if protocol.contains(',') {
@@ -109,7 +109,7 @@ fn extended(origin: &Origin, request: &Request<RequestBody>) -> Option<Request<R
     Some(connect)
 }
 
-/// Returns the fields of the 101 that a success stands for.
+/// Returns the fields of a 101 for the success of an extended CONNECT. `asked` are those of the upgrade request.
 fn as_switched(mut fields: HeaderMap, asked: &HeaderMap) -> HeaderMap {
     fields.extend(asked.get(UPGRADE).map(|protocol| (UPGRADE, protocol.clone())));
     let key = asked.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
@@ -119,7 +119,7 @@ fn as_switched(mut fields: HeaderMap, asked: &HeaderMap) -> HeaderMap {
     fields
 }
 
-/// Returns the value of Sec-WebSocket-Accept with which a server accepts a key (RFC 6455 4.2.2).
+/// Returns the Sec-WebSocket-Accept by which a server accepts a client's key (RFC 6455 4.2.2).
 pub(crate) fn accepted(key: &str) -> String {
     let joined = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key.trim());
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, joined.as_bytes()))

@@ -24,27 +24,28 @@ use crate::{
     },
 };
 
-/// Returns the address of a parent.
+/// Returns a parent as the origin to connect to.
 pub(crate) fn origin_of(parent: &Parent) -> Origin {
     Origin { trusted: true, way: OriginWay::Direct, ..Origin::of_client(&parent.host, parent.port) }
 }
 
-/// Checks whether a client may reach an origin through a parent, which resolves the origin's name.
+/// Checks whether a client may reach an origin through a parent. Names are not checked, because the parent resolves
+/// them.
 ///
 /// # Errors
-/// The target names an address that the rules refuse.
+/// The origin's host is an address that the rules refuse.
 pub(crate) fn check_target(rules: &TargetRules, origin: &Origin) -> Result<(), Failure> {
     let Ok(address) = origin.host.parse::<IpAddr>() else { return Ok(()) };
     let denied = |why| Failure::TargetDenied { host: origin.host.to_string(), address, why };
     if origin.trusted { Ok(()) } else { rules.check(address).map_err(denied) }
 }
 
-/// Returns whether a parent gets requests for an origin in absolute form, rather than through a tunnel.
+/// Returns whether a parent receives requests for an origin in absolute form, instead of a CONNECT.
 pub(crate) fn takes_absolute_form(origin: &Origin) -> bool {
     !origin.https && !origin.prior_http2
 }
 
-/// Rewrites the request and returns the parent, if a request for this origin goes to its parent in absolute form.
+/// Rewrites a request to absolute form if it goes to a parent without a tunnel. Returns that parent.
 pub(crate) fn address<'a, B>(
     parent: Option<&'a Parent>,
     origin: &Origin,
@@ -52,7 +53,7 @@ pub(crate) fn address<'a, B>(
 ) -> Option<&'a Parent> {
     let parent = parent.filter(|_| takes_absolute_form(origin))?;
     let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
-    // In this form, an OPTIONS request about the server as a whole has no path (RFC 9112 3.2.4).
+    // In absolute form, a request for `*` has no path (RFC 9112 3.2.4).
     let path = path.map_or_else(String::new, |path| path.to_string());
     if let Ok(uri) = format!("http://{origin}{path}").parse::<Uri>() {
         *request.uri_mut() = uri;
@@ -63,12 +64,12 @@ pub(crate) fn address<'a, B>(
     Some(parent)
 }
 
-/// Returns the error in a response to a request in absolute form, if the response is the parent's own.
+/// Returns the failure if a parent's response to a request in absolute form is its own refusal (407).
 pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
     (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| refused(parent, status))
 }
 
-/// Opens a tunnel to an origin on a connection to its parent.
+/// Opens a tunnel to an origin on a connection to a parent.
 ///
 /// # Errors
 /// The parent refuses the tunnel.
@@ -86,7 +87,7 @@ pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent:
     if status.is_success() { Ok(()) } else { Err(refused(parent, status)) }
 }
 
-/// Reads the head of a parent's response, and not a byte after it, because those belong to the origin.
+/// Reads the head of a parent's response, and no byte beyond it, because what follows comes from the origin.
 async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCode, Failure> {
     let broken = |error: std::io::Error| unusable(parent, FaultReport::of_socket(&error));
     let odd =
@@ -131,5 +132,5 @@ fn unusable(parent: &Parent, fault: FaultReport) -> Failure {
     Failure::Unusable { host: parent.to_string(), fault }
 }
 
-/// Longest head of a parent's response.
+/// Maximum length of the head of a parent's response, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;

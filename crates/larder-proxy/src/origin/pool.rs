@@ -34,13 +34,13 @@ use crate::{
     watch::{WatchOrder, WatchedConnection},
 };
 
-/// A worker's connections that can take another request.
+/// A worker's connections to origins that can take another request.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     idle: Mutex<IdleConnections>,
 }
 
-/// Unused HTTP/1.1 connections by origin, their number, and the shared HTTP/2 connections.
+/// The unused HTTP/1.1 connections by origin, their number, and the shared HTTP/2 connections.
 #[derive(Default)]
 struct IdleConnections {
     kept: HashMap<Origin, Vec<OwnConnection>>,
@@ -53,71 +53,73 @@ pub(crate) struct OwnConnection {
     pub(super) room: Arc<OriginRoom<OwnConnection>>,
     pub(super) connection: Box<Http1Connection>,
     pub(super) watched: Arc<WatchedConnection>,
-    /// The connection's place in the origin's limit. A connection for an upgrade has none.
+    /// The connection's share of the limit on connections to its origin. Connections for upgrades do not count.
     place: Option<RoomPlace<OwnConnection>>,
 }
 
-/// A connection on which a request can be sent.
+/// A connection that can take a request now.
 pub(super) enum PooledConnection {
     Own(OwnConnection),
     Shared(SharedStream),
 }
 
-/// A connection whose response is being read. If the lease is dropped before the end, the connection closes, or the
-/// stream is reset.
+/// A connection while its response is being read.
+///
+/// If the lease is dropped before the end of the response, the connection closes, or its stream is reset.
 pub(crate) struct Lease {
     pub(super) connection: PooledConnection,
     pub(super) origin: Origin,
     pub(super) origins: Arc<OriginRouter>,
-    /// Set if the origin responded without reading the body that its request announced.
+    /// Set if the origin sent its final response without wanting the body that the request announced.
     pub(super) refusal: Option<ExpectationRefusal>,
 }
 
 /// A request that can be created again for a retry.
 pub(crate) struct ReplayableRequest<M> {
-    /// The request's destination.
+    /// The origin to send the request to.
     pub(crate) origin: Origin,
-    /// The choice of another origin, if there are several.
+    /// The further origins that can be tried. `None` if there is only one.
     pub(crate) choice: Option<OriginChoice>,
-    /// The key of the resource, which selects one of several parents.
+    /// The cache key of the resource, by which one of several parents is selected.
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) repeat: RetryRule,
     pub(crate) client: Option<Box<AskingClient>>,
-    /// Creates the request. Called again only if `repeat` allows it.
+    /// A function that creates the request. Called again only if `repeat` permits a retry.
     pub(crate) make: M,
 }
 
-/// The client of a request, as far as an origin and its connection must know it. Boxed, because otherwise the future of
-/// each fetch would reserve space for it.
+/// Facts about a request's client that its origin and the connection need.
+///
+/// Boxed where it is used, because otherwise the future of each fetch would reserve space for it.
 pub(crate) struct AskingClient {
-    /// The ends of the client's connection, if the origin wants to know them.
+    /// The addresses of the client's connection, if the origin wants a PROXY header.
     pub(crate) ends: Option<ClientEnds>,
-    /// The recipient of interim responses.
+    /// A function that receives the interim responses. `None` if the client accepts none.
     pub(crate) interim: Option<InterimTaker>,
 }
 
-/// A request being sent. Boxed, because otherwise the future of each step would reserve space for it.
+/// A request that is being sent. Boxed, because otherwise the future of each step would reserve space for it.
 pub(super) type OutgoingRequest = Box<Request<RequestBody>>;
 
-/// When a request may be sent again.
+/// Whether a request may be sent again after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryRule {
-    /// The request may be repeated: its method is idempotent (RFC 9110 9.2.2) and it has no body.
+    /// The method is idempotent (RFC 9110 9.2.2) and there is no body, so the request may be repeated.
     Safe,
-    /// The request has no body, so it may be repeated if the origin did not process it.
+    /// There is no body, so the request may be repeated if the origin did not process it.
     IfUnprocessed,
     /// The request has a body, which can be sent only once.
     Never,
 }
 
-/// Why an attempt failed.
+/// Why an attempt to send a request failed, and what is known of its effect.
 pub(super) struct SendFailure {
     pub(super) failure: Failure,
-    /// The request, if none of it was sent.
+    /// The request, if nothing of it was sent.
     pub(super) unsent: Option<OutgoingRequest>,
     /// Whether the origin reported that it did not process the request.
     pub(super) unprocessed: bool,
-    /// Whether bytes of an invalid response arrived.
+    /// Whether bytes of a response arrived, so that the origin has received the request.
     pub(super) answered: bool,
 }
 
@@ -139,7 +141,7 @@ impl ConnectionPool {
         None
     }
 
-    /// Returns a stream of a connection of HTTP/2.
+    /// Opens a stream on one of an origin's HTTP/2 connections. `None` if none has room.
     pub(super) fn take_shared(&self, origin: &Origin) -> Option<SharedStream> {
         let idle = &mut *self.lock();
         let shared = idle.shared.get_mut(origin)?;
@@ -167,7 +169,7 @@ impl ConnectionPool {
         self.lock().shared.entry(origin.clone()).or_default().push(connection);
     }
 
-    /// Drops connections that have closed, and origins without any.
+    /// Removes connections that have closed, and origins that have no connections.
     pub(crate) fn sweep(&self) {
         let idle = &mut *self.lock();
         idle.kept.retain(|_, kept| {
@@ -187,7 +189,7 @@ impl ConnectionPool {
 }
 
 impl OwnConnection {
-    /// Returns a connection on which nothing was sent yet.
+    /// Creates an HTTP/1.1 connection on which nothing was sent yet.
     pub(super) fn new(
         origins: &OriginRouter,
         room: Arc<OriginRoom<Self>>,
@@ -197,26 +199,27 @@ impl OwnConnection {
         Self { room, connection: Box::new(Http1Connection::new(stream, origins.shared.heads)), watched, place }
     }
 
-    /// Returns whether another request can be sent.
+    /// Returns whether the connection can take a request now.
     fn is_free(&mut self) -> bool {
         self.connection.is_free()
     }
 
-    /// Returns whether an unused connection can be dropped.
+    /// Returns whether the connection, which is unused, must be closed.
     fn is_over(&mut self) -> bool {
         self.watched.order() == WatchOrder::Expire || !self.is_free()
     }
 }
 
 impl Lease {
-    /// Returns the connection to the pool after its response has been read to the end.
+    /// Returns the connection to the pool. Call it when the response was read to its end.
     pub(crate) fn release(self) {
         let Self { connection, origin, origins, refusal } = self;
-        // The PROXY header of a connection names one client. Another client's request must not follow it.
+        // A PROXY header names one client, so another client's request must not follow it. After a refused body, the
+        // origin would take the next request for the body.
         if refusal.is_some() || origin.sends_proxy_header {
             return;
         }
-        // A stream ends with its response, so only HTTP/1.1 connections are returned.
+        // A stream of HTTP/2 ends with its response, so only HTTP/1.1 connections are returned.
         let PooledConnection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
         if connection.connection.is_reusable() {
@@ -227,7 +230,7 @@ impl Lease {
         }
     }
 
-    /// Returns the HTTP/1.1 connection, if the response arrives on one.
+    /// Returns the HTTP/1.1 connection on which the response arrives, or `None` for HTTP/2.
     pub(super) fn http1(&mut self) -> Option<&mut Http1Connection> {
         match &mut self.connection {
             PooledConnection::Own(own) => Some(&mut own.connection),
@@ -235,7 +238,7 @@ impl Lease {
         }
     }
 
-    /// Starts the origin's deadline, because its bytes are being waited for.
+    /// Starts the origin's deadline, because a reader waits for its bytes.
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
         self.watched().remember(context);
         if !self.watched().is_armed() {
@@ -243,18 +246,18 @@ impl Lease {
         }
     }
 
-    /// Stops the origin's deadline, because nothing is expected from it at the moment.
+    /// Stops the origin's deadline, because no reader waits for its bytes now.
     pub(crate) fn origin_delivered(&self) {
         self.watched().disarm();
     }
 
-    /// Returns whether the origin was silent for too long.
+    /// Returns whether the origin let its deadline pass.
     pub(crate) fn timed_out(&self) -> bool {
         self.watched().order() == WatchOrder::Expire
     }
 
-    /// Returns a connection that no longer carries HTTP, and its deadline, which is now a tunnel's. `after` are the
-    /// octets that arrived after the head of the 101.
+    /// Turns the connection into a byte stream after a 101, with its deadline. `after` are the octets behind the head
+    /// of the 101.
     pub(crate) fn into_switched(self, after: Bytes) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
         match self.connection {
             PooledConnection::Own(mut own) => {
@@ -273,8 +276,10 @@ impl Lease {
     }
 }
 
-/// Opens a connection, or waits for one that another request returns if the limit is reached. Returns whether the
-/// connection is reused. `ends`: the client, for an origin that wants to know it.
+/// Opens a connection, or waits for one that another request returns if the limit is reached.
+///
+/// Returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a PROXY
+/// header.
 pub(super) async fn obtain(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -287,7 +292,7 @@ pub(super) async fn obtain(
         RoomEntry::Wait(turn) => {
             origins.metrics.origin_waits.add(1);
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
-            // The time limit of a slow origin, because a waiting client sees no difference.
+            // The wait is limited like that for a response, because to the client both are a slow origin.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded(Shortage::Origin))?
         }
@@ -326,5 +331,5 @@ async fn connect(
     Ok(PooledConnection::Own(OwnConnection::new(origins, room, stream, (watched, Some(place)))))
 }
 
-/// Most unused connections that a worker keeps, over all origins.
+/// Maximum number of unused connections that a worker keeps, over all origins.
 const IDLE_COUNT_MAX: usize = 4096;

@@ -8,17 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use ppp::v2::{Addresses, Builder, Command, Protocol, Version};
 
-/// The ends of a client's connection.
+/// The addresses of a client's connection, as an origin learns them from a PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientEnds {
-    /// The client. Its port is 0 if a trusted proxy named only its address.
+    /// The address of the client. The port is 0 if a trusted proxy named only an address.
     pub(crate) source: SocketAddr,
-    /// The listener.
+    /// The address of the listener that the client connected to.
     pub(crate) destination: SocketAddr,
 }
 
-/// Returns the header for a connection on behalf of a client. `None` is a connection of this proxy itself, such as a
-/// health check.
+/// Encodes a PROXY header. `None` stands for a connection of this proxy itself, such as a health check.
 pub(super) fn encode(ends: Option<ClientEnds>) -> Vec<u8> {
     let header = match ends {
         Some(ends) => Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, ends.in_one_family()),
@@ -28,8 +27,10 @@ pub(super) fn encode(ends: Option<ClientEnds>) -> Vec<u8> {
 }
 
 impl ClientEnds {
-    /// Returns both ends as addresses of the same family, which the protocol requires. If a client of IPv4 uses a
-    /// wildcard listener of IPv6, both are of IPv4, because origins compare the client with lists of such addresses.
+    /// Returns both addresses in the same family, which the protocol requires.
+    ///
+    /// For an IPv4 client of an IPv6 wildcard listener, both become IPv4: origins compare the client with lists of IPv4
+    /// addresses.
     fn in_one_family(self) -> Addresses {
         let Self { source, destination } = self;
         let from = source.ip().to_canonical();

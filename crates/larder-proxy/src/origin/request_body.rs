@@ -31,11 +31,11 @@ use crate::{
     watch::{WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
-/// The body of a request to an origin.
+/// The body of a request to an origin: none, in memory, or forwarded while the client sends it.
 #[derive(Default)]
 pub(crate) struct RequestBody(RequestBodySource);
 
-/// A client's body: still arriving, or present in full.
+/// A client's body: still arriving, or read completely.
 pub(crate) enum ClientBody {
     Arriving(ReceivedBody),
     Read(Bytes),
@@ -46,46 +46,47 @@ pub(crate) enum ClientBody {
 enum RequestBodySource {
     #[default]
     Nowhere,
-    /// Bytes that are present, until they are sent.
+    /// Bytes in memory. `None` when they were taken to be sent.
     Whole(Option<Bytes>),
     Streamed(Box<StreamedBody>),
 }
 
-/// A client's body as it arrives.
+/// A client's body that is forwarded while it arrives.
 struct StreamedBody {
     incoming: ReceivedBody,
     fate: Arc<BodyFate>,
     pace: BodyPace,
     watches: Arc<WorkerDeadlines>,
-    /// The deadline for the client, created when the proxy first waits for it.
+    /// The client's deadline. `None` until the proxy first has to wait for the client.
     own: Option<WatchedConnection>,
-    /// The origin's deadline, and the time by which each piece sent extends it.
+    /// The origin's deadline, and its length after each piece that is sent.
     origins: Option<(Arc<WatchedConnection>, Duration)>,
-    /// The expectation that the origin must grant before the body is read, and the deadline of that wait.
+    /// The expectation that the origin must fulfil before the body is read, and the deadline of that wait.
     expected: Option<(Arc<Expectation>, WatchedConnection)>,
 }
 
-/// The fate of a body, for the task that waits for the response.
+/// Why the body did not arrive completely, for the task that waits for the response.
 #[derive(Default)]
 pub(crate) struct BodyFate {
     fault: OnceLock<BodyFault>,
     answered: AtomicBool,
 }
 
-/// Why a client's body did not arrive whole.
+/// Why a client's body was not sent to the origin completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// The client ended its connection or stream within the body.
+    /// The client closed its connection or stream before the end of the body.
     BrokenOff,
     /// The client sent the body too slowly.
     TooSlow,
-    /// The origin responded without reading the body.
+    /// The origin sent its final response without wanting the body.
     NotWanted,
 }
 
 impl RequestBody {
-    /// Creates a request body from the client's, streamed unless it is present in full. If an expectation is given, the
-    /// body waits until the origin grants it.
+    /// Creates a request's body from that of the client. It is streamed unless it was read completely.
+    ///
+    /// With `expectation`, nothing of the body is read until the origin asks for it.
     pub(crate) fn of_client(
         body: ClientBody,
         expectation: Option<Arc<Expectation>>,
@@ -108,7 +109,7 @@ impl RequestBody {
         })))
     }
 
-    /// Creates a body from bytes that are present.
+    /// Creates a body from bytes in memory.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self(RequestBodySource::Whole(Some(bytes)))
     }
@@ -118,16 +119,16 @@ impl RequestBody {
         Self::default()
     }
 
-    /// Returns the proof that the body is complete, once its end was reported.
+    /// Returns the proof that the body is complete, after its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
         match &self.0 {
             RequestBodySource::Streamed(streamed) => streamed.incoming.end(),
-            // Bytes that are present were read as a whole.
+            // Bytes in memory were read completely before.
             RequestBodySource::Nowhere | RequestBodySource::Whole(_) => BodyMeter::of_len(0).end(EndMark::Length),
         }
     }
 
-    /// Takes the bytes of a body that is present in full. Returns `None` for one that is still arriving.
+    /// Takes the bytes of a body in memory. Returns `None` if the body is still arriving.
     pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
         match &mut self.0 {
             RequestBodySource::Nowhere => Some(Bytes::new()),
@@ -136,7 +137,7 @@ impl RequestBody {
         }
     }
 
-    /// Attaches an origin's deadline to this body. Each piece sent extends the deadline by `patience`.
+    /// Attaches an origin's deadline, which each piece that is sent moves to `patience` from then.
     pub(crate) fn with_deadline(mut self, deadline: &Arc<WatchedConnection>, patience: Duration) -> Self {
         if let RequestBodySource::Streamed(streamed) = &mut self.0 {
             streamed.origins = Some((Arc::clone(deadline), patience));
@@ -144,12 +145,12 @@ impl RequestBody {
         self
     }
 
-    /// Returns the expectation that the body waits for, if any.
+    /// Returns the expectation that the body waits for. `None` if it waits for none.
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.streamed()?.expected.as_ref().map(|(expectation, _)| Arc::clone(expectation))
     }
 
-    /// Returns the fate of the body, or `None` if it cannot fail.
+    /// Returns where a failure of the body is recorded, or `None` if the body is in memory and cannot fail.
     pub(crate) fn fate(&self) -> Option<Arc<BodyFate>> {
         self.streamed().map(|streamed| Arc::clone(&streamed.fate))
     }
@@ -179,12 +180,12 @@ impl From<BodyFault> for Failure {
 }
 
 impl BodyFate {
-    /// Returns the reason why the body did not arrive whole, if it did not.
+    /// Returns why the body was not sent completely. `None` if nothing has failed.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault.get().copied()
     }
 
-    /// Notes that the origin has begun its response.
+    /// Records that the origin has begun its response. From then on, the client has no deadline.
     pub(crate) fn note_answered(&self) {
         self.answered.store(true, Relaxed);
     }
@@ -247,7 +248,7 @@ impl StreamedBody {
                 Poll::Ready(frame.map(|frame| match frame {
                     Ok(mut frame) if in_time => {
                         if let Some(trailers) = frame.trailers_mut() {
-                            // Trailers name no user (RFC 9110 6.5.1), whoever sends them.
+                            // Trailers must not name a user, whoever sends them (RFC 9110 6.5.1).
                             telling::drop_untrusted(trailers, FieldTrust::default());
                         }
                         Ok(frame)
@@ -259,8 +260,9 @@ impl StreamedBody {
         }
     }
 
-    /// Waits until the origin grants the expectation, or until it has been silent for so long that the client would
-    /// send the body anyway (RFC 9110 10.1.1). Returns the fault if the body must not be sent.
+    /// Waits until the origin asks for the body, or until it has been silent for [`EXPECTATION_PATIENCE`].
+    ///
+    /// Returns the fault if the body must not be sent (RFC 9110 10.1.1).
     fn poll_expected(&mut self, cx: &Context<'_>) -> Poll<Option<BodyFault>> {
         let Some((expectation, deadline)) = &self.expected else { return Poll::Ready(None) };
         match expectation.poll_word(cx) {
@@ -283,7 +285,7 @@ impl StreamedBody {
         Poll::Ready(None)
     }
 
-    /// Starts the client's deadline and pauses the origin's.
+    /// Starts the client's deadline and pauses the origin's, because the proxy waits for the client.
     fn await_client(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if let Some((deadline, _)) = &self.origins {
             deadline.pause();
@@ -317,7 +319,7 @@ impl StreamedBody {
 }
 
 impl Drop for StreamedBody {
-    /// Records the fate of a body that the origin did not read to its end.
+    /// Restarts the origin's deadline if it was paused.
     fn drop(&mut self) {
         self.resume_origin();
     }
@@ -335,15 +337,16 @@ impl fmt::Display for BodyFault {
 
 impl std::error::Error for BodyFault {}
 
-/// Limits how slowly a client may send a body. The client has a grace period: each wait shortens it, and each received
-/// byte extends it.
+/// Enforces a minimum rate at which a client must send a body.
+///
+/// A client may fall behind by some bytes, its credit. Waiting uses it up, and received bytes restore it.
 #[derive(Debug)]
 struct BodyPace {
-    /// Least bytes per second; 0 means no limit.
+    /// Minimum rate, in bytes per second. 0 means no limit.
     rate: u64,
-    /// The largest credit, in bytes.
+    /// Maximum credit, in bytes.
     grace_bytes: u64,
-    /// The present credit: the bytes at the lowest rate that need not arrive yet.
+    /// Current credit: how many bytes the client may fall behind the minimum rate.
     left_bytes: u64,
     waiting_since: Option<u32>,
 }
@@ -354,12 +357,12 @@ impl BodyPace {
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
     }
 
-    /// Notes that the client sends nothing from `tick` on.
+    /// Records that the client has sent nothing since `tick`, in seconds.
     fn wait(&mut self, tick: u32) {
         self.waiting_since.get_or_insert(tick);
     }
 
-    /// Notes received bytes. Returns whether they arrived in time.
+    /// Records received bytes. Returns false if the client had fallen too far behind before they came.
     fn take(&mut self, tick: u32, bytes: u64) -> bool {
         let waited = self.waiting_since.take().map_or(0, |since| u64::from(tick.saturating_sub(since)));
         let left = self.left_bytes.saturating_add(bytes).checked_sub(waited.saturating_mul(self.rate));
@@ -367,14 +370,13 @@ impl BodyPace {
         left.is_some()
     }
 
-    /// Returns how long the client may still send nothing, or `None` if there is no lowest rate.
+    /// Returns how long the client may still send nothing, or `None` if there is no minimum rate.
     fn left(&self) -> Option<Duration> {
         self.left_bytes.checked_div(self.rate).map(Duration::from_secs)
     }
 }
 
-/// Time without a reply after which the body is sent although the origin has not granted the expectation. The same as
-/// curl's.
+/// Time after which the body is sent although the origin has not sent a 100 (Continue). The same as in curl.
 const EXPECTATION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Limits the connections to each origin, over all workers, and queues the requests that wait for one.
 //!
 //! Owns: the number of connections of each origin, and its queue. Connections are opened and kept in `pool`.
-//! Invariants: there are never more places than the limit. Waiting requests are served in order, by a place that became
-//! free or by a connection that their own worker got back. Memory: one entry for each origin with connections, with a
-//! bounded queue. Cost: one short lock for each new connection; returning a connection costs one load while nothing
-//! waits.
+//! Invariants: an origin never has more connections than the limit. Waiting requests are served in order, by a
+//! connection that their own worker got back, or by the right to open one when another has closed. Memory: one entry
+//! for each origin with connections, with a bounded queue. Cost: one short lock for each new connection; returning a
+//! connection costs one load while nothing waits.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -25,10 +25,10 @@ pub(crate) struct OriginRooms<C> {
     waiting_count_max: usize,
 }
 
-/// Limits the connections to one origin.
+/// Limits the connections to one origin, and queues the requests that wait for one.
 pub(crate) struct OriginRoom<C> {
     waiting_count_max: usize,
-    /// Number of waiting requests, readable without the lock.
+    /// Number of waiting requests. A copy of the queue's length that can be read without the lock.
     waiting_count: AtomicUsize,
     state: Mutex<RoomState<C>>,
 }
@@ -43,24 +43,24 @@ struct RoomWaiter<C> {
     turn: oneshot::Sender<RoomTurn<C>>,
 }
 
-/// The right to have one connection.
+/// The right to have one connection to an origin, until it is dropped.
 pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
-/// The outcome for a request that waited for a connection.
+/// The outcome for a request that has waited for a connection.
 pub(crate) enum RoomTurn<C> {
-    /// The right to open one.
+    /// The request may open a connection.
     Open(RoomPlace<C>),
-    /// A connection that another request has finished with.
+    /// The request gets a connection that another request has finished using.
     Kept(C),
 }
 
 /// The immediate outcome for a request that needs a connection.
 pub(crate) enum RoomEntry<C> {
-    /// A place is free.
+    /// The request may open a connection.
     Now(RoomPlace<C>),
-    /// A place in the queue.
+    /// The request has a place in the queue. The channel delivers the connection, or the right to open one.
     Wait(oneshot::Receiver<RoomTurn<C>>),
-    /// The queue is full.
+    /// The request gets no connection, because the queue is full.
     Full,
 }
 
@@ -69,7 +69,7 @@ impl<C> OriginRooms<C> {
         Self { rooms: Mutex::default(), waiting_count_max }
     }
 
-    /// Returns the limiter of an origin.
+    /// Returns the limit of an origin, creating it if necessary.
     pub(crate) fn of(&self, origin: &Origin) -> Arc<OriginRoom<C>> {
         let mut rooms = self.lock();
         if let Some(room) = rooms.get(origin) {
@@ -84,12 +84,12 @@ impl<C> OriginRooms<C> {
         room
     }
 
-    /// Removes the origins without connections.
+    /// Removes the entries of origins without connections.
     pub(crate) fn sweep(&self) {
         self.lock().retain(|_, room| Arc::strong_count(room) > 1);
     }
 
-    /// Returns how many requests wait for a connection, over all origins.
+    /// Returns the number of requests that wait for a connection, over all origins.
     pub(crate) fn waiting_count(&self) -> usize {
         self.lock().values().map(|room| room.waiting_count.load(Relaxed)).sum()
     }
@@ -100,7 +100,7 @@ impl<C> OriginRooms<C> {
 }
 
 impl<C> OriginRoom<C> {
-    /// Takes a place, or joins the queue if `place_count_max` are taken.
+    /// Takes the right to open a connection, or joins the queue if `place_count_max` connections exist.
     pub(crate) fn enter(self: &Arc<Self>, worker: usize, place_count_max: usize) -> RoomEntry<C> {
         let mut state = self.lock();
         if state.place_count < place_count_max.max(1) {
@@ -119,8 +119,10 @@ impl<C> OriginRoom<C> {
         entered
     }
 
-    /// Gives an unused connection of `worker` to a request that waits there. Returns the connection if nobody waits. If
-    /// only other workers' requests wait, closes the connection, so that they can have its place.
+    /// Offers an unused connection of `worker` to the requests that wait.
+    ///
+    /// A waiting request of the same worker gets it. If only other workers' requests wait, the connection is closed, so
+    /// that one of them can open another. Returns the connection if no request waits.
     pub(crate) fn offer(&self, worker: usize, mut connection: C) -> Option<C> {
         while self.waiting_count.load(Relaxed) > 0 {
             let mut state = self.lock();
@@ -160,7 +162,7 @@ impl<C> Drop for RoomPlace<C> {
             drop(state);
             match waiter.turn.send(RoomTurn::Open(RoomPlace(Some(Arc::clone(&room))))) {
                 Ok(()) => return,
-                // The waiting request was cancelled: its place is free for the next one.
+                // The waiting request was cancelled, so the right to open a connection goes to the next one.
                 Err(RoomTurn::Open(mut place)) => place.0 = None,
                 Err(RoomTurn::Kept(_)) => {}
             }

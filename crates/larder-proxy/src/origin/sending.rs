@@ -26,7 +26,7 @@ impl<M> ReplayableRequest<M>
 where
     M: FnMut() -> Request<RequestBody> + Send,
 {
-    /// Sends the request and waits for the head of its response.
+    /// Sends the request and waits for the head of its response, with retries.
     pub(crate) async fn send(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -56,7 +56,7 @@ where
         }
     }
 
-    /// Sends a request to the chosen origin, directly or through its parents in turn.
+    /// Sends the request to the chosen origin, directly or through its parents in turn.
     async fn send_by_ways(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -64,12 +64,13 @@ where
     ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
         match origins.shared.ways(&self.origin, self.key.as_deref()) {
             None => self.send_to(origins, None, request).await,
-            // Boxed, because parents are rare, and each request that waits for an origin would keep room for them.
+            // Boxed, because parents are rare, and each request that waits for an origin would reserve space for this
+            // future.
             Some(ways) => Box::pin(self.send_by_parents(origins, ways, request)).await,
         }
     }
 
-    /// Sends a request to the chosen origin through its parents in turn.
+    /// Sends the request to the chosen origin through its parents in turn.
     async fn send_by_parents(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -87,7 +88,7 @@ where
             };
             request = match failed.unsent {
                 Some(mut unsent) => {
-                    // The credentials are for the failed parent alone.
+                    // The credentials are those of the failed parent and must not reach the next one.
                     unsent.headers_mut().remove(PROXY_AUTHORIZATION);
                     *unsent.uri_mut() = target.clone();
                     unsent
@@ -97,7 +98,8 @@ where
         }
     }
 
-    /// Sends a request to the chosen origin, through the parent in `by` if it is set.
+    /// Sends the request to the chosen origin, or to the parent `by` that leads to it. Retries once after a dead
+    /// connection.
     async fn send_to(
         &mut self,
         origins: &Arc<OriginRouter>,
@@ -142,11 +144,11 @@ where
 }
 
 impl RetryRule {
-    /// Returns whether a request that failed at one server may be sent to another.
+    /// Returns whether a request that failed in this way may be sent again, to another server.
     fn allows(self, failed: &SendFailure) -> bool {
         match self {
             _ if failed.unsent.is_some() => true,
-            // A request that has already waited for the whole time-out is not sent again.
+            // After a time-out, the request is not sent again, because the client has waited long enough.
             Self::Safe => failed.unprocessed || !matches!(failed.failure, Failure::Timeout { .. }),
             Self::IfUnprocessed => failed.unprocessed,
             Self::Never => false,
@@ -154,5 +156,5 @@ impl RetryRule {
     }
 }
 
-/// Most origins of a group that are tried for one request.
+/// Maximum number of a group's origins that are tried for one request.
 const ORIGIN_COUNT_MAX: usize = 3;

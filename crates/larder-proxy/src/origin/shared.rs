@@ -40,42 +40,42 @@ use crate::{
     watch::{OrderWatch, WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
-/// A connection that takes several requests at once.
+/// An HTTP/2 connection, which several requests use at once.
 #[derive(Clone)]
 pub(crate) struct SharedConnection(Arc<SharedState>);
 
 struct SharedState {
     sender: SendRequest<Bytes>,
-    /// Asks whether the origin has received what was sent, and so has sent its settings.
+    /// Sends PINGs. The reply to one proves that the origin's settings have arrived before.
     ping: tokio::sync::Mutex<PingPong>,
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
-    /// The origin's limit, as far as it is known.
+    /// Maximum number of streams that the origin permits, as far as it has said.
     stream_count_max: AtomicUsize,
-    /// Set if the connection takes no new streams.
+    /// Whether the connection accepts no new streams.
     retired: AtomicBool,
     idle: Duration,
     secure: bool,
 }
 
-/// A request's place on a connection.
+/// One stream of a connection, with its own deadline.
 pub(crate) struct SharedStream {
     connection: SharedConnection,
     deadline: Arc<WatchedConnection>,
 }
 
-/// Why a request got no response.
+/// Why a stream brought no response.
 pub(crate) struct StreamRefusal {
     pub(crate) error: h2::Error,
-    /// The request, if it never left.
+    /// The request, if nothing of it was sent.
     pub(crate) unsent: Option<Request<RequestBody>>,
     /// Whether the origin reported that it did not process the request (RFC 9113 8.7).
     pub(crate) unprocessed: bool,
 }
 
 impl SharedConnection {
-    /// Begins HTTP/2 on a connection.
+    /// Starts HTTP/2 on a connection to an origin.
     pub(crate) async fn start(
         origins: &Arc<OriginRouter>,
         stream: OriginStream,
@@ -108,17 +108,17 @@ impl SharedConnection {
         Ok(Self(state))
     }
 
-    /// Returns whether the connection can take new streams at all.
+    /// Returns whether the connection may accept new streams, leaving aside their number.
     pub(crate) fn is_open(&self) -> bool {
         !self.0.is_over() && self.0.watched.order() == WatchOrder::Run
     }
 
-    /// Permits no further streams. The connection closes with its last stream.
+    /// Makes the connection accept no further streams. It closes after its last stream.
     pub(crate) fn retire(&self) {
         self.0.retired.store(true, Relaxed);
     }
 
-    /// Opens a stream, if there is room for one.
+    /// Opens a stream, or returns `None` if the connection has no room for one.
     pub(crate) fn open_stream(&self) -> Option<SharedStream> {
         let state = &self.0;
         let max = state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
@@ -132,7 +132,7 @@ impl SharedConnection {
 }
 
 impl SharedState {
-    /// Returns whether the connection takes no new streams: it was retired, or the origin has sent GOAWAY or closed it.
+    /// Returns whether the connection accepts no new streams: it was retired, closed, or the origin sent GOAWAY.
     fn is_over(&self) -> bool {
         let is_ready = || self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
         self.retired.load(Relaxed) || !matches!(is_ready(), Poll::Ready(Ok(())))
@@ -140,8 +140,9 @@ impl SharedState {
 }
 
 impl SharedStream {
-    /// Sends a request, whose interim responses go to `interim`, and waits for the head of its response. Returns `None`
-    /// if the origin was silent for too long.
+    /// Sends a request and waits for the head of its response. `interim` receives its interim responses.
+    ///
+    /// Returns `None` if the origin was silent for `patience`.
     pub(crate) async fn send(
         &mut self,
         request: Request<RequestBody>,
@@ -166,19 +167,20 @@ impl SharedStream {
         Some(answered.map_err(StreamRefusal::of))
     }
 
-    /// Returns whether the origin takes an extended CONNECT (RFC 8441 3).
+    /// Returns whether the origin supports extended CONNECT (RFC 8441 3). May wait for its settings.
     pub(crate) async fn takes_other_protocols(&self, patience: Duration) -> bool {
         let state = &self.connection.0;
         if !state.sender.is_extended_connect_protocol_enabled() {
-            // On a new connection, the origin's settings may be on their way. They come before the reply to a PING.
+            // The settings of a new connection may still be on their way. They arrive before the reply to a PING.
             let asked = async { state.ping.lock().await.ping(Ping::opaque()).await };
             _ = tokio::time::timeout(patience, asked).await;
         }
         state.sender.is_extended_connect_protocol_enabled()
     }
 
-    /// Sends an extended CONNECT and waits for the head of its response. Its stream carries bytes after a success.
-    /// Returns `None` if the origin was silent for too long.
+    /// Sends an extended CONNECT and waits for the head of its response. After a success, the stream carries bytes.
+    ///
+    /// Returns `None` if the origin was silent for `patience`.
     pub(crate) async fn open(
         &mut self,
         request: Request<()>,
@@ -198,7 +200,7 @@ impl SharedStream {
         Some(answered.map(|response| (response, stream)))
     }
 
-    /// Waits for the head of a response.
+    /// Waits for the head of a response. Returns `None` if the deadline passes first.
     async fn answered(&self, exchange: StreamExchange) -> Option<Result<Response<RecvStream>, h2::Error>> {
         match OrderWatch::new(exchange, &self.deadline, &[WatchOrder::Expire]).await {
             Some(answered) => {
@@ -225,7 +227,7 @@ impl SharedStream {
 }
 
 impl StreamRefusal {
-    /// Returns the refusal of a request that left.
+    /// Describes the failure of a request that was sent.
     fn of(error: h2::Error) -> Self {
         Self { unprocessed: is_unprocessed(&error), error, unsent: None }
     }
@@ -238,16 +240,16 @@ impl Drop for SharedStream {
             state.retired.store(true, Relaxed);
         }
         if state.stream_count.fetch_sub(1, Relaxed) == 1 {
-            // A connection that takes no more requests closes at once.
+            // A connection that accepts no more requests closes at once.
             state.watched.arm(if state.is_over() { Duration::ZERO } else { state.idle });
         }
     }
 }
 
-/// A request that has no response yet.
+/// A request that was sent and has no response yet.
 struct StreamExchange {
     response: ResponseFuture,
-    /// The body, until all of it was sent.
+    /// The remainder of the request's body. `None` when all of it was sent.
     sending: Option<Http2Sending<RequestBody>>,
     interim: Option<InterimTaker>,
     interim_count: usize,
@@ -261,7 +263,7 @@ impl Future for StreamExchange {
         if exchange.sending.as_mut().is_some_and(|sending| sending.poll(context).is_ready()) {
             exchange.sending = None;
         }
-        // An error is returned with the response, too.
+        // h2 reports an error here and again with the response, where it is handled.
         while let Poll::Ready(Some(Ok(arrived))) = exchange.response.poll_informational(context) {
             exchange.interim_count += 1;
             if exchange.interim_count > INTERIM_COUNT_MAX {
@@ -273,19 +275,19 @@ impl Future for StreamExchange {
         }
         let answered = ready!(Pin::new(&mut exchange.response).poll(context));
         if let (Ok(_), Some(mut sending)) = (&answered, exchange.sending.take()) {
-            // Each side moves by itself, because an origin may respond before the client has sent everything.
+            // The origin may respond before the client has sent everything, so a task sends the remainder of the body.
             tokio::spawn(async move { poll_fn(|context| sending.poll(context)).await });
         }
         Poll::Ready(answered)
     }
 }
 
-/// A connection's own task: drives it, and closes it when its deadline has passed.
+/// The task of an HTTP/2 connection. Drives it, and closes it when its deadline has passed.
 struct SharedConnectionTask {
     connection: Connection<OriginStream, Bytes>,
     state: Arc<SharedState>,
     started: bool,
-    /// The connection's place in the origin's limit.
+    /// The connection's share of the limit on connections to its origin.
     _place: RoomPlace<OwnConnection>,
 }
 
@@ -301,26 +303,26 @@ impl Future for SharedConnectionTask {
             return Poll::Ready(());
         }
         self.state.stream_count_max.store(self.connection.max_concurrent_send_streams(), Relaxed);
-        // Each request's own future reports errors.
+        // The future of each request reports the error.
         Pin::new(&mut self.connection).poll(context).map(|_| ())
     }
 }
 
-/// Converts a request to HTTP/2: gives it the whole target, and removes the fields of HTTP/1.1's framing (RFC 9113
+/// Converts a request to HTTP/2: its target becomes absolute, and fields of HTTP/1.1's framing are removed (RFC 9113
 /// 8.2.2, 8.3.1).
 pub(super) fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
     let body_len = request.body().size_hint().exact();
     let has_body = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
     let fields = request.headers_mut();
     strip_connection_fields(fields);
-    // The body does not wait for a 100, see `attempt`.
+    // Over HTTP/2 the body is sent without waiting for a 100, see `attempt`.
     fields.remove(EXPECT);
     match body_len {
         Some(len) if len > 0 || has_body => _ = fields.insert(CONTENT_LENGTH, HeaderValue::from(len)),
         Some(_) => {}
         None => _ = fields.remove(CONTENT_LENGTH),
     }
-    // Trailers are forwarded, whether or not the client asked for them.
+    // Trailers are forwarded whether or not the client accepts them, so the origin may send them.
     fields.insert(TE, HeaderValue::from_static("trailers"));
     let host = fields.remove(HOST);
     let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };
@@ -334,17 +336,18 @@ pub(super) fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Reque
     request
 }
 
-/// Returns whether this error says that the origin did not process the request: REFUSED_STREAM, or a GOAWAY that
-/// excludes it.
+/// Returns whether an error says that the origin did not process the request: REFUSED_STREAM, or a GOAWAY that excludes
+/// it.
 fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM))
 }
 
-/// Most streams until the origin has sent its limit. It should allow at least as many (RFC 9113 6.5.2).
+/// Maximum number of streams on a connection until the origin has sent its own limit. RFC 9113 6.5.2 advises origins to
+/// permit at least 100.
 const FIRST_STREAM_COUNT_MAX: usize = 100;
-/// Most streams on one connection, whatever the origin allows.
+/// Maximum number of streams on one connection, whatever the origin permits.
 const STREAM_COUNT_MAX: usize = 128;
-/// Bytes that an origin may send ahead on one stream.
+/// Bytes that an origin may send on one stream before they are read.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// Bytes that an origin may send ahead on all streams together. This is the most unread data that a connection holds.
+/// Bytes that an origin may send on all streams before they are read. Bounds the unread data of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;

@@ -24,21 +24,21 @@ use crate::{
     watch::WatchedConnection,
 };
 
-/// A connection to an origin.
+/// The byte stream of a connection to an origin, plain or TLS.
 pub(crate) struct OriginStream {
     transport: Transport,
     watched: Arc<WatchedConnection>,
-    /// Deadline after each piece sent: a long upload is progress.
+    /// Length of the deadline after each piece that is sent, so that a long upload counts as progress.
     patience: Duration,
-    /// Whether received bytes also extend the deadline. False for HTTP: a head that arrives slowly is no progress.
+    /// Whether received bytes extend the deadline too. False for HTTP, where a head that trickles in is no progress.
     both_ways: bool,
-    /// Bytes received since the last send.
+    /// Number of bytes received since the last send.
     received: u64,
-    /// The memory for bodies, unless this is a tunnel.
+    /// The memory for bodies, which limits the size of reads. `None` for a tunnel.
     bodies: Option<Arc<BodyBudget>>,
 }
 
-/// Plain, TLS, or a stream of a connection of HTTP/2.
+/// The carrier of a stream: a plain socket, TLS, or one stream of an HTTP/2 connection.
 pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -46,32 +46,32 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    /// Creates a stream.
+    /// Creates a stream whose deadline is extended by `patience` after each piece that is sent.
     pub(crate) fn new(transport: Transport, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self { transport, watched, patience, both_ways: false, received: 0, bodies: None }
     }
 
-    /// Returns this stream, with small reads while the memory for bodies is short.
+    /// Makes this stream read less at once while the memory for bodies is short.
     pub(crate) fn within(self, bodies: &Arc<BodyBudget>) -> Self {
         Self { bodies: Some(Arc::clone(bodies)), ..self }
     }
 
-    /// Creates a stream for a tunnel, on which every byte in either direction is progress.
+    /// Creates the stream of a tunnel, whose deadline every byte in either direction extends.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
     }
 
-    /// Turns this stream into a tunnel, on which every byte in either direction is progress.
+    /// Turns this stream into that of a tunnel, whose deadline every byte in either direction extends.
     pub(crate) fn into_tunnel(self) -> Self {
         Self { both_ways: true, ..self }
     }
 
-    /// Returns the time by which each piece sent extends the deadline.
+    /// Returns the length of the deadline after each piece that is sent.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Sets the time by which each piece sent extends the deadline.
+    /// Sets the length of the deadline after each piece that is sent.
     pub(super) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -81,7 +81,7 @@ impl OriginStream {
         matches!(self.transport, Transport::Tls(_))
     }
 
-    /// Returns how many octets of a body should be read at once: few while memory is short, many once the body is long.
+    /// Returns the number of a body's octets to read at once: few while memory is short, many once the body is long.
     pub(super) fn read_len(&self) -> usize {
         match &self.bodies {
             Some(bodies) if bodies.is_scarce() => SHARE_BYTES_MIN as usize,
@@ -90,8 +90,9 @@ impl OriginStream {
         }
     }
 
-    /// Returns how many octets should be read at once while a head is expected. They may include the start of a body,
-    /// which stays in memory until there is a place for the body.
+    /// Returns the number of octets to read at once while a head is expected.
+    ///
+    /// They may include the start of a body, which stays in memory until it has a reader.
     pub(super) fn head_read_len(&self) -> usize {
         match &self.bodies {
             Some(bodies) if bodies.is_scarce() => SCARCE_HEAD_READ_BYTES,
@@ -99,7 +100,7 @@ impl OriginStream {
         }
     }
 
-    /// Counts `len` octets of a body, unless this is a tunnel.
+    /// Counts `len` octets in the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
     pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
         self.bodies.as_ref().filter(|_| len > 0).map(|bodies| bodies.reserve(len as u64))
     }
@@ -150,7 +151,7 @@ impl AsyncWrite for OriginStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // A request without a body is one piece, and a plain write of one costs less.
+        // A request without a body is a single slice, for which a plain write is cheaper.
         if let [only] = bufs {
             return self.poll_write(cx, only);
         }
@@ -184,9 +185,9 @@ impl AsyncWrite for OriginStream {
     }
 }
 
-/// Bytes after which a message counts as long.
+/// Length from which a message counts as long, in bytes.
 const LONG_BYTES: u64 = 256 << 10;
-/// Bytes read at once of a body that may be short.
+/// Bytes read at once of a body that is not known to be long.
 const SHORT_BODY_READ_BYTES: usize = 64 << 10;
 /// Bytes read at once while a head is expected and memory is short.
 pub(crate) const SCARCE_HEAD_READ_BYTES: usize = 4 << 10;

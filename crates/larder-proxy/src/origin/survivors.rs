@@ -12,13 +12,13 @@ use crate::{
 
 /// The state of origins that survives a reload.
 pub(crate) struct OriginSurvivors {
-    /// Origins that request client certificates.
+    /// Origins that requested a client certificate.
     pub(crate) certificate_askers: CertificateAskers,
-    /// Recently logged faults, for rate limiting.
+    /// Recently logged faults of origins, to limit the rate of log lines.
     pub(crate) complaints: ComplaintLog,
-    /// The state of the uplink.
+    /// The state of the uplink: whether origins can be contacted.
     pub(crate) uplink: Uplink,
-    /// The memory budget of bodies in flight.
+    /// The memory budget of bodies that are being received.
     pub(crate) bodies: Arc<BodyBudget>,
 }
 
@@ -33,10 +33,10 @@ impl OriginSurvivors {
         }
     }
 
-    /// Adapts the state to another configuration.
+    /// Adapts the state to a new configuration.
     pub(crate) fn adapt(&self, before: &ProxyConfig, after: &ProxyConfig) {
         if after.offline != before.offline {
-            // A mode that the operator set since the start stays, unless the mode in the file has changed.
+            // A mode set with `larder offline` stays, unless the mode in the file has changed.
             self.uplink.set_mode(after.offline);
         }
     }

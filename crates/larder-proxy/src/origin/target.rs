@@ -19,44 +19,44 @@ pub(crate) use larder_http::key::{host_of, path_of};
 pub(crate) use super::hosts::{ODD_HOST, bare_host, is_plain_host, port_of};
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
-/// An origin. Connections are kept by this identity.
+/// An origin, and how it is contacted. Connections are kept by this identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) https: bool,
-    /// Lower case; an IPv6 address without brackets.
+    /// The host name in lower case, or an address. An IPv6 address has no brackets.
     pub(crate) host: Arc<str>,
     pub(crate) port: u16,
-    /// Set if the origin speaks HTTP/2 without negotiation.
+    /// Whether the origin speaks HTTP/2 without negotiation.
     pub(crate) prior_http2: bool,
-    /// Whether the configuration named it (a site's origin), so that the rules for clients' targets do not apply.
+    /// Whether the configuration names the origin. The rules for targets that clients name do not apply to it.
     pub(crate) trusted: bool,
-    /// The Host field to send, if it is not the client's.
+    /// The Host field to send. `None` to send the client's.
     pub(crate) host_field: Option<HeaderValue>,
-    /// Whether each connection begins with a PROXY header, so that it serves one request only.
+    /// Whether each connection begins with a PROXY header, and so serves only one client's request.
     pub(crate) sends_proxy_header: bool,
     pub(crate) way: OriginWay,
 }
 
-/// The way to an origin.
+/// Through which proxy, if any, an origin is contacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWay {
-    /// Through the parent, if there is one for the origin.
+    /// The origin is contacted through the parent that is configured for its host, or directly if there is none.
     Usual,
-    /// Past any parent.
+    /// The origin is contacted directly, even if its host has a parent.
     Direct,
-    /// Through this parent.
+    /// The origin is contacted through this parent.
     By(Arc<Parent>),
-    /// Directly, because it is another node of the fleet.
+    /// The origin is another node of the fleet, which is contacted directly.
     Sibling,
 }
 
 impl Origin {
-    /// Returns the origin of a mirror.
+    /// Returns the origin for a URL in the configuration of a mirror.
     pub(crate) fn of_mirror(url: &OriginUrl) -> Self {
         Self { way: OriginWay::Usual, ..Self::of_site(url) }
     }
 
-    /// Returns the origin of a site.
+    /// Returns the origin for a URL in the configuration of a site.
     pub(crate) fn of_site(url: &OriginUrl) -> Self {
         Self {
             https: url.https,
@@ -75,7 +75,7 @@ impl Origin {
         }
     }
 
-    /// Returns the origin's name in keys: its URL, and its Host field if that is not the client's.
+    /// Returns the name that distinguishes the origin in cache keys: its URL, and its Host field if that is configured.
     pub(crate) fn name(&self, url: &OriginUrl) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());
@@ -83,20 +83,19 @@ impl Origin {
         format!("{scheme}://{}{}{host}", url.authority(), url.prefix)
     }
 
-    /// Returns the origin's name in keys if its Host field differs from its URL. Otherwise the URL is its name.
+    /// Returns the name for cache keys if the Host field names another host than the URL. `None` if the URL suffices.
     pub(crate) fn name_of_another(&self, url: &OriginUrl) -> Option<String> {
         self.host_field.as_ref().filter(|host| *host != url.authority().as_str()).map(|_| self.name(url))
     }
 
-    /// Returns the origin that a URL from outside the configuration names, or `None` if it has no host or an invalid
-    /// port.
+    /// Returns the origin of a URL that a client sent. `None` if the URL has no host or an invalid port.
     pub(crate) fn of_url(url: &Uri) -> Option<Self> {
         let https = url.scheme_str() == Some("https");
         let authority = url.authority()?;
         Some(Self { https, ..Self::of_client(authority.host(), port_of(authority, https)?) })
     }
 
-    /// Returns an origin that a client named, reached over plain HTTP.
+    /// Returns an origin that a client named, contacted over plain HTTP.
     pub(crate) fn of_client(host: &str, port: u16) -> Self {
         Self {
             https: false,
@@ -112,7 +111,7 @@ impl Origin {
 }
 
 impl Hash for Origin {
-    /// Hashes what tells nearly all origins apart. Each part costs a call of the hash function, twice per request.
+    /// Hashes only host and port, which distinguish nearly all origins. A request hashes its origin twice.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.host.hash(state);
         self.port.hash(state);
@@ -130,7 +129,7 @@ impl fmt::Display for Origin {
 }
 
 impl TargetRules {
-    /// Checks whether a client may reach `address`. The error is the kind of the address.
+    /// Checks whether clients may reach `address`. The error names the kind of address, such as "a private address".
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| is_within(networks, address);
@@ -144,7 +143,7 @@ impl TargetRules {
     }
 }
 
-/// Returns how to allow a target at an address that [`TargetRules::check`] refuses, to be appended to the reason.
+/// Returns advice on how to allow an address that [`TargetRules::check`] refuses, to append to the reason `why`.
 pub(crate) fn permission(address: IpAddr, why: &str) -> String {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     match why {
@@ -155,8 +154,7 @@ pub(crate) fn permission(address: IpAddr, why: &str) -> String {
 
 const DENIED: &str = "an address that the operator has denied";
 
-/// Returns whether an address is in one of the networks. An IPv4 address and the IPv6 address mapped to it are
-/// equivalent, in either notation.
+/// Returns whether an address is in one of the networks. IPv4 addresses match in IPv4-mapped form too.
 pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     let is_in = |network: &IpNet| match (network, address) {
@@ -166,7 +164,7 @@ pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(is_in)
 }
 
-/// Returns the kind of an address that is not an ordinary one of the public Internet.
+/// Returns the kind of an address that is not an ordinary public one, otherwise `None`.
 fn special(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -174,8 +172,7 @@ fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Returns the kind of an address in the special-purpose registry of RFC 6890, as far as packets could reach something
-/// local.
+/// Returns the kind of a special-purpose IPv4 address (RFC 6890) that could reach something local, otherwise `None`.
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     let [a, b, c, _] = address.octets();
     match (a, b) {
@@ -188,7 +185,7 @@ fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
         (198, 18..=19) => Some("a benchmarking address"),
         (224..=239, _) => Some("a multicast address"),
         (240..=255, _) => Some("a reserved or broadcast address"),
-        // A public address by number, but the cloud's own host responds (Azure).
+        // Azure's metadata service uses this address, although it is a public one.
         (168, 63) if address == CLOUD_HOST => Some("a cloud's metadata address"),
         _ => None,
     }
@@ -213,17 +210,18 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
 
 fn special_v6_by_two(segments: [u16; 8]) -> Option<&'static str> {
     match segments {
-        // The network's own translator chooses the destination (RFC 8215).
+        // The network's own NAT64 translator chooses where this leads (RFC 8215).
         [0x64, 0xff9b, 1, ..] => Some("an address of the network's own translator"),
-        // A relay forwards to the IPv4 address inside (RFC 4380), which may be any host's.
+        // A Teredo relay forwards to the IPv4 address inside (RFC 4380), which may be any host's.
         [0x2001, 0, ..] => Some("an address of a Teredo tunnel"),
         [0x100, 0, 0, 0, ..] => Some("a discarded address"),
         _ => None,
     }
 }
 
-/// Returns the IPv4 address that translators (64:ff9b::/96, RFC 6052; ::ffff:0:0:0/96, RFC 7915), 6to4 (2002::/16) and
-/// ISATAP (RFC 5214) would deliver to.
+/// Returns the IPv4 address to which a translator or tunnel would deliver an IPv6 address.
+///
+/// These are NAT64 (64:ff9b::/96, RFC 6052), SIIT (::ffff:0:0:0/96, RFC 7915), 6to4 (2002::/16) and ISATAP (RFC 5214).
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
@@ -232,8 +230,8 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x2002, high, low, ..] => Some(join(high, low)),
         [0, 0, 0, 0, 0xffff, 0, high, low] => Some(join(high, low)),
         [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
-        // IPv4-compatible addresses have long been deprecated, but some stacks still route them. ::1 and :: are not
-        // among them.
+        // IPv4-compatible addresses are deprecated, but some stacks still route them. `::1` and `::` are not such
+        // addresses.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
         _ => None,
     }

@@ -20,16 +20,18 @@ use crate::{
     tls_provider,
 };
 
-/// TLS towards origins.
+/// TLS with origins.
 #[derive(Default)]
 pub(crate) struct OriginTls {
-    /// Without and with HTTP/2 in the offered protocols.
+    /// Two configurations: without HTTP/2 among the offered protocols, and with it. Built for the first https origin.
     configs: OnceLock<Result<[Arc<ClientConfig>; 2], String>>,
 }
 
 impl OriginTls {
-    /// Performs the handshake with `host`, whose certificate must be valid for it. Offers HTTP/2 if `http2` is set.
-    /// Also returns whether the origin requested a certificate.
+    /// Performs the handshake with `host`, whose certificate must be valid for it.
+    ///
+    /// `extra_ca` is a file with additional CAs, and `http2` says whether to offer HTTP/2. Also returns whether the
+    /// origin requested a client certificate.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,
@@ -47,7 +49,7 @@ impl OriginTls {
     }
 }
 
-/// Adds the certificates of a PEM file to `roots`.
+/// Adds the certificates in a PEM file to the trusted `roots`.
 pub(crate) fn load_ca_file(path: &Path, roots: &mut RootCertStore) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| format!("cannot read CA certificates: {error}: {}", path.display());
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| say(&error))? {

@@ -28,22 +28,22 @@ use crate::{
 use answers::RecentAnswers;
 use judge::{SilenceJudge, SilenceVerdict};
 
-/// The state of the uplink to the origins. All workers share it.
+/// Whether origins can be contacted: the operator's mode, and what was observed. All workers share it.
 pub(crate) struct Uplink {
     mode: AtomicU8,
-    /// Whether the judge considers the uplink down.
+    /// Whether [`SilenceJudge`] considers the uplink down.
     is_down: AtomicBool,
     answers: RecentAnswers,
     judge: Mutex<SilenceJudge>,
 }
 
-/// The state of the uplink, for the operator.
+/// The state of the uplink, as commands print it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineStatus {
     pub(crate) mode: Offline,
-    /// Time since the uplink was declared down, if it is down.
+    /// Time since the uplink went down. `None` if it is up.
     pub(crate) down_for: Option<Duration>,
-    /// Origins that do not answer.
+    /// The origins that do not respond.
     pub(crate) failing: Vec<String>,
 }
 
@@ -57,22 +57,23 @@ impl Uplink {
         }
     }
 
-    /// Returns the mode that the operator set.
+    /// Returns the offline mode that the operator set.
     pub(crate) fn mode(&self) -> Offline {
         let mode = self.mode.load(Relaxed);
         Offline::ALL.into_iter().find(|known| *known as u8 == mode).expect("only modes are stored")
     }
 
-    /// Changes the mode.
+    /// Changes the offline mode.
     pub(crate) fn set_mode(&self, mode: Offline) {
         self.mode.store(mode as u8, Relaxed);
-        // Observations made in another mode do not apply in this one.
+        // Failures that were observed in the previous mode do not count in this one.
         *self.judge() = SilenceJudge::default();
         self.is_down.store(false, Relaxed);
     }
 
-    /// Returns whether `origin` can be contacted now. An origin that is refused because its state is unknown is
-    /// included in the next probe.
+    /// Returns whether `origin` can be contacted now.
+    ///
+    /// An origin that is refused because its state is unknown is added to the next probe.
     pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         match self.mode() {
             Offline::Off => UplinkState::Up,
@@ -90,17 +91,17 @@ impl Uplink {
         }
     }
 
-    /// Returns whether no origin may be contacted at all.
+    /// Returns whether the operator forbids contacting any origin.
     pub(crate) fn is_shut(&self) -> bool {
         matches!(self.mode(), Offline::On | Offline::OnEvenForbidden)
     }
 
-    /// Returns whether most origins are unreachable, so that requests depend on stored responses.
+    /// Returns whether most origins are unreachable or forbidden, so that requests depend on stored responses.
     pub(crate) fn is_offline(&self) -> bool {
         self.is_shut() || (self.mode() == Offline::Auto && self.is_down.load(Relaxed))
     }
 
-    /// Notes the result of a request to `origin`.
+    /// Records the result of a request to `origin`.
     pub(crate) fn note(&self, origin: &Origin, failure: Option<&Failure>) {
         if self.mode() != Offline::Auto {
             return;
@@ -124,7 +125,7 @@ impl Uplink {
         self.announce(verdict);
     }
 
-    /// Returns the state of the uplink, for the operator.
+    /// Returns the state of the uplink, for the operator's commands.
     pub(crate) fn status(&self) -> LineStatus {
         let judge = self.judge();
         let down_for = judge.down_since().map(|since| since.elapsed());
@@ -154,7 +155,7 @@ impl Uplink {
     }
 }
 
-/// Probes until the worker ends whether the uplink is up again.
+/// Probes at intervals whether the uplink is up again, as long as the worker runs.
 pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -174,18 +175,19 @@ pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     }
 }
 
-/// Probes whether an origin accepts a connection.
+/// Tries to connect to an origin, and records the result.
 async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     let uplink = &origins.shared.uplink;
     match connect::connect_by_a_way(origins, origin, origins.shared.http2).await {
         Ok(_) => uplink.note(origin, None),
         Err(failure) if is_of_the_line(&failure) => uplink.note(origin, Some(&failure)),
-        // The origin responds, so further probes of it would show nothing new.
+        // The origin answers with an error of its own, so further probes of it would show nothing.
         Err(_) => uplink.judge().forget(origin),
     }
 }
 
-/// Returns whether a failure looks like a broken uplink, rather than an origin that responds with an error.
+/// Returns whether a failure may mean that the uplink is down. An origin that responds with an error is no such
+/// failure.
 fn is_of_the_line(failure: &Failure) -> bool {
     match failure {
         Failure::Timeout { .. } => true,
@@ -202,8 +204,8 @@ fn is_of_the_line(failure: &Failure) -> bool {
     }
 }
 
-/// Time between two probes of an uplink that is down.
+/// Time between two probes while the uplink is down.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for which an origin that responded is still contacted after the uplink went down, because it may be on the near
-/// side.
+/// Time for which an origin that responded is still contacted after the uplink went down. It may be on the near side of
+/// it.
 const KNOWN_FOR: Duration = Duration::from_secs(60);

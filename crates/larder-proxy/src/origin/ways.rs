@@ -19,16 +19,16 @@ use crate::{
     },
 };
 
-/// The parents for origins that clients and mirrors name.
+/// The parents for all origins that clients and mirrors name.
 pub(crate) struct ParentGroup {
     pub(crate) group: Arc<OriginGroup>,
     parents: Vec<Arc<Parent>>,
     config: Parents,
 }
 
-/// The way that a request takes to its origin, and the ways that are left.
+/// The path that a request takes to its origin (a parent, or none), and the alternatives that are left.
 pub(crate) struct OriginWays {
-    /// The origin, with the way that is in use.
+    /// The origin, with the path that is used now.
     origin: Origin,
     choice: Option<ParentChoice>,
 }
@@ -36,12 +36,12 @@ pub(crate) struct OriginWays {
 struct ParentChoice {
     parents: Arc<ParentGroup>,
     choice: OriginChoice,
-    /// The parents tried so far, including the present one.
+    /// The parents tried so far, including the current one.
     tried: Vec<Origin>,
 }
 
 impl ParentGroup {
-    /// Creates the group of the configured parents, if there are any.
+    /// Creates a group of the configured parents, or returns `None` if there are none.
     pub(crate) fn new(config: &Parents) -> Option<Arc<Self>> {
         if config.members.is_empty() {
             return None;
@@ -52,7 +52,7 @@ impl ParentGroup {
         Some(Arc::new(Self { group, parents, config: config.clone() }))
     }
 
-    /// Returns the parents that lead to an origin, in the configuration's order.
+    /// Returns the parents for an origin, in the order of the configuration.
     pub(crate) fn leading_to(&self, origin: &Origin) -> &[Arc<Parent>] {
         if self.config.lead_to(&origin.host) { &self.parents } else { &[] }
     }
@@ -68,13 +68,14 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Returns the ways to an origin for a request with this key, or `None` if only the usual way exists.
+    /// Chooses a path to an origin for a request with this key. Returns `None` if there is no choice.
     pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
         if origin.way != OriginWay::Usual {
             return None;
         }
         let parents = parents.filter(|parents| !parents.leading_to(origin).is_empty())?;
-        // All tunnels to one host go through the same parent. No other machine knows the URL in a key.
+        // All tunnels to one host use the same parent. The choice depends on the URL, because keys differ between
+        // machines.
         let key =
             key.and_then(KeyOf::parse).and_then(|key| key.url()).map_or_else(|| origin.to_string(), str::to_owned);
         let choice = parents.group.choice(Some(key.as_bytes()));
@@ -87,13 +88,15 @@ impl OriginWays {
         Some(Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) })
     }
 
-    /// Returns the origin, with the way that is in use.
+    /// Returns the origin, with the path that is used now.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Notes the result of this way. If its parent failed and the request `may_repeat`, takes the next way and returns
-    /// true.
+    /// Records the result of the current path. If its parent failed and the request `may_repeat`, switches to the next
+    /// path.
+    ///
+    /// Returns whether it has switched, so that the request must be sent again.
     pub(crate) fn note<T>(&mut self, outcome: Result<T, &Failure>, may_repeat: bool) -> bool {
         let (Some(ParentChoice { choice, tried, .. }), OriginWay::By(parent)) = (&self.choice, &self.origin.way) else {
             return false;
@@ -101,14 +104,14 @@ impl OriginWays {
         let is_good = match outcome {
             Ok(_) => true,
             Err(failure) if is_parents(failure, &self.origin, parent) => false,
-            // The parent did its part: the origin failed.
+            // The parent did its part, but the origin failed.
             Err(_) => return false,
         };
         choice.note(tried.last().expect("a parent is tried"), is_good);
         !is_good && may_repeat && self.advance()
     }
 
-    /// Takes the next way. Returns false if none is left.
+    /// Switches to the next path. Returns false if none is left.
     fn advance(&mut self) -> bool {
         let Some(ParentChoice { parents, choice, tried }) = &mut self.choice else { return false };
         let other = choice.other(tried).filter(|_| tried.len() < PARENT_COUNT_MAX);
@@ -127,16 +130,16 @@ impl OriginWays {
     }
 }
 
-/// Returns whether the parent failed, rather than the origin behind it.
+/// Returns whether the parent failed, not the origin behind it.
 fn is_parents(failure: &Failure, origin: &Origin, parent: &Parent) -> bool {
     match failure {
         Failure::Unusable { fault, .. } if fault.is_said_by_parent => false,
         Failure::Unusable { host, .. } if *host == parent.to_string() => true,
-        // Without a tunnel, everything that arrives on the connection is the parent's.
+        // Without a tunnel, the connection belongs to the parent, so its faults are the parent's.
         Failure::Unusable { .. } | Failure::Broken { .. } => parent::takes_absolute_form(origin),
         _ => false,
     }
 }
 
-/// Most parents that are tried for one request.
+/// Maximum number of parents that are tried for one request.
 const PARENT_COUNT_MAX: usize = 3;

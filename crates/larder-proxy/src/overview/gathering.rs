@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Overview {
-    /// Collects the figures. `sites` has the sums of the mirrored registries' servers.
+    /// Collects the figures. `sites` contains the sums of the mirrored registries' servers.
     pub(crate) fn of(shared: &ProxyState, sites: &NamedSums) -> Self {
         let moment = ClockMoment::now();
         let history = &shared.history;
@@ -68,7 +68,7 @@ fn counted(series: &TimeSeries) -> Vec<RequestFigures> {
     series.points().map(RequestFigures::of).collect()
 }
 
-/// Returns a command that sends a request through this proxy.
+/// Returns an example command that sends a request through this proxy, or an empty text.
 fn try_with(shared: &ProxyState) -> String {
     let Some(address) = shared.origins.own_addresses.first() else { return String::new() };
     let is_tls = shared.config.listeners.first().is_some_and(|listener| listener.tls);
@@ -80,7 +80,7 @@ fn try_with(shared: &ProxyState) -> String {
     }
 }
 
-/// Returns the reasons why bodies came from origins, most frequent first.
+/// Returns the reasons why bodies came from origins, with their counts, the most frequent first.
 fn reasons(sums: &ExchangeSums) -> Vec<NamedFigure> {
     let reasons = MissReason::ALL
         .into_iter()
@@ -98,18 +98,18 @@ fn latencies(history: &History) -> Vec<Latency> {
     history.lately().map(latency).into()
 }
 
-/// Returns the most requested names.
+/// Returns the figures of the most requested names.
 fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
         let PopularityCount { name, hits, misses, others, failed, client_bytes, hit_bytes: saved_bytes } = asked;
-        // Bytes from origins are not counted by site.
+        // Bytes received from origins are not counted by name.
         let counted = RequestFigures { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 };
         AskedFor { name, counted, failed }
     });
     most.collect()
 }
 
-/// Returns the requests of each registry with a mirror, over all its servers.
+/// Returns the figures of each mirrored package registry, summed over its servers.
 fn registries(shared: &ProxyState, sites: &NamedSums) -> Vec<AskedFor> {
     let counted = shared.mirrors.registries().into_iter().filter_map(|(name, authority)| {
         let (_, sums) = sites.iter().find(|(site, _)| *site == authority)?;
@@ -150,7 +150,7 @@ fn line(shared: &ProxyState) -> LineState {
     LineState { mode, offline: uplink.is_offline(), missing }
 }
 
-/// Number of sites and objects listed.
+/// Maximum number of sites, and of objects, in an overview.
 const ASKED_COUNT_MAX: usize = 20;
-/// Number of days listed.
+/// Maximum number of days in an overview.
 const DAY_COUNT_SHOWN: usize = 31;

@@ -40,37 +40,37 @@ use crate::{
     digest::{DigestCheck, NamedDigest},
 };
 
-/// Counts of the records stored and refused.
+/// The numbers of records that were stored and refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
     pub(crate) body_bytes: u64,
-    /// Records whose response was already stored, at least as new.
+    /// Number of records that were not stored because an at least equally new response is stored.
     pub(crate) there: u64,
-    /// Records that are not stored, for any reason.
+    /// Number of records that were not stored for any reason.
     pub(crate) refused: u64,
-    /// Records of other kinds.
+    /// Number of records of kinds that are ignored.
     pub(crate) passed: u64,
 }
 
-/// The first line and fields of an HTTP message in a record.
+/// The first line and the fields of the HTTP message in a record.
 struct RecordMessage {
     first_line: String,
     fields: HeaderMap,
-    /// Length of the head.
+    /// Length of the message's head, in bytes.
     len_bytes: u64,
 }
 
-/// The request record of a response.
+/// The `request` record that belongs to a response.
 struct RecordRequest {
     url: String,
-    /// The record's own identifier, and that of its response.
+    /// The identifier of this record, and that of the `response` record.
     ids: [Option<String>; 2],
     fields: HeaderMap,
     time: Option<Timestamp>,
 }
 
-/// A response to be stored.
+/// A response that is about to be stored.
 struct RecordResponse {
     place: StorePlace,
     head: StoredHead,
@@ -78,7 +78,7 @@ struct RecordResponse {
     check: DigestCheck,
 }
 
-/// Why a record is not stored.
+/// Why a record is not stored, in words for the operator.
 enum RecordRefusal {
     There,
     Because(String),
@@ -90,12 +90,12 @@ impl From<&str> for RecordRefusal {
     }
 }
 
-/// Stores the responses in a file's records.
+/// Stores the responses in a pack file. Blocks.
 ///
-/// Calls `tell` with each record that is not stored and the reason, and stops when `tell` returns `false`. Blocks.
+/// Calls `tell` with the URL of each record that is not stored and the reason. Stops when `tell` returns `false`.
 ///
 /// # Errors
-/// The file cannot be read to its end. Responses stored until then stay.
+/// The file cannot be read to its end. Responses that were stored until then remain.
 pub(crate) fn unpack(
     cache: &Arc<Cache>,
     source: impl BufRead,
@@ -108,7 +108,7 @@ pub(crate) fn unpack(
 
 struct Unpacker<'a> {
     cache: &'a Arc<Cache>,
-    /// The last request record that was read.
+    /// The last `request` record that was read.
     request: Option<RecordRequest>,
     unpacked: UnpackSummary,
 }
@@ -167,7 +167,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Remembers a request record for the response that belongs to it.
+    /// Remembers a `request` record for the response that belongs to it.
     fn request(&mut self, record: &WarcRecord, content: &mut impl Read) -> Result<u64, RecordRefusal> {
         self.request = None;
         let message = read_message(content).map_err(|_| "its request is malformed")?;
@@ -179,7 +179,7 @@ impl Unpacker<'_> {
         Ok(0)
     }
 
-    /// Stores a response. Returns the length of its body.
+    /// Stores the response of a record. Returns the length of its body.
     fn response(
         &mut self,
         record: &WarcRecord,
@@ -199,7 +199,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Decides where to store a response, before its body is read.
+    /// Checks a record, and decides under which key to store its response, before the body is read.
     fn prepare(
         &self,
         record: &WarcRecord,
@@ -240,7 +240,7 @@ impl Unpacker<'_> {
         Ok(RecordResponse { place, head, body_bytes, check })
     }
 
-    /// Adds the overrides of this proxy's rules to a response's fields.
+    /// Adds the overrides of this proxy's rules to the fields of a response.
     fn put_ruling(&self, uri: &Uri, request_fields: &HeaderMap, status: StatusCode, fields: &mut HeaderMap) {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -251,7 +251,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Returns the key of a response, which contains the responding origin's name if the record has one.
+    /// Returns the primary key of a response. `origin` is the name of the origin in the record, if it has one.
     fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, RecordRefusal> {
         let primaries =
             invalidation::primaries_of(self.cache, uri).ok_or("its URL does not begin with http:// or https://")?;
@@ -265,7 +265,9 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Returns the place of a response. `None` if it may not be stored, or if a stored response is at least as new.
+    /// Returns the key under which to store a response, or the reason why it is not stored.
+    ///
+    /// A response is not stored if it may not be, or if a stored one is at least as new.
     fn place(
         &self,
         primary: &Arc<[u8]>,
@@ -304,7 +306,7 @@ impl Unpacker<'_> {
         Ok((StorePlace { admission: StoreAdmission::Granted, ..place }, selecting))
     }
 
-    /// Stores a response, reading its body from `content`.
+    /// Stores a response, whose body is read from `content`. Returns the length of the body.
     fn store(&self, response: RecordResponse, content: &mut impl Read) -> io::Result<Result<u64, RecordRefusal>> {
         let RecordResponse { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
@@ -331,7 +333,7 @@ impl Unpacker<'_> {
             }
         }
         if !check.matches() {
-            // The chunks stored so far are never found without a head.
+            // Chunks that were stored already have no head, so no lookup finds them.
             return Ok(Err("its body does not match the stated digest".into()));
         }
         let completed = meter.end(EndMark::Length).map_err(|_| io::ErrorKind::UnexpectedEof)?;
@@ -350,7 +352,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Returns whether a request and a response belong to one exchange.
+/// Returns whether a request and a response are of the same exchange.
 fn belong_together(request: &RecordRequest, response: &WarcRecord) -> bool {
     let id = response.field("WARC-Record-ID");
     let of = response.field("WARC-Concurrent-To");
@@ -364,10 +366,10 @@ fn status_of(line: &str) -> Option<StatusCode> {
     rest.split(' ').next()?.parse().ok()
 }
 
-/// Reads a message's first line and fields.
+/// Reads the first line and the fields of an HTTP message.
 ///
 /// # Errors
-/// `InvalidData` if they are malformed.
+/// `InvalidData` if the message is malformed.
 fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut head = Vec::new();
@@ -392,6 +394,6 @@ fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     Ok(RecordMessage { first_line, fields, len_bytes: head.len() as u64 })
 }
 
-/// Largest accepted lead of the other machine's clock.
+/// Maximum time by which a record's date may be ahead of this machine's clock, in milliseconds.
 const FUTURE_MILLIS_MAX: i64 = 5 * 60 * 1000;
 const MESSAGE_HEAD_BYTES_MAX: usize = 128 << 10;

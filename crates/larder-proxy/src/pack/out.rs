@@ -1,6 +1,6 @@
 //! Packs entries of the store, one after the other, as records.
 //!
-//! Owns: the selection of entries and of their content. The store is not changed. Invariant: a record is started only
+//! Owns: the selection of entries and of their content. The store is not changed. Invariant: a record is begun only
 //! when all of its content is known to be present. Its digests are those of the bytes that follow. Cost: a long body is
 //! read twice, once for its digest.
 
@@ -33,17 +33,17 @@ use crate::{
     digest::hex,
 };
 
-/// The selection of entries to pack.
+/// The entries to pack, and the form of the pack.
 pub(crate) struct PackSelection {
     pub(crate) patterns: UrlPatterns,
-    /// The earliest time of receipt or confirmation.
+    /// Only entries received or confirmed at or after this time are packed. `None`: all.
     pub(crate) since: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
-    /// Whether each record is compressed.
+    /// Whether to compress each record with gzip.
     pub(crate) gzip: bool,
 }
 
-/// Counts of the entries packed and left out.
+/// The numbers of entries that were packed and left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PackSummary {
     pub(crate) responses: u64,
@@ -51,17 +51,17 @@ pub(crate) struct PackSummary {
     pub(crate) left_out: u64,
 }
 
-/// The receivers of the pack's data and progress. Each returns whether its client is still connected.
+/// The receivers of a pack. Each function returns false if the client is gone, which stops the work.
 pub(crate) struct PackOutlet<'a> {
-    /// Called with the bytes of the file.
+    /// Receives the bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
-    /// Called with the progress.
+    /// Receives the work that is done, and the whole work.
     pub(crate) progress: &'a dyn Fn(u64, u64) -> bool,
-    /// Called with each URL that is left out, and the reason.
+    /// Receives each URL that is left out, and the reason.
     pub(crate) left_out: &'a dyn Fn(&str, &str) -> bool,
 }
 
-/// Packs stored responses. Blocks to read the whole store.
+/// Packs the selected responses. Blocks to read the whole store.
 ///
 /// # Errors
 /// The store cannot list its keys, or is closed.
@@ -94,18 +94,18 @@ struct Packer<'a> {
     selection: &'a PackSelection,
     outlet: &'a PackOutlet<'a>,
     packed: PackSummary,
-    /// The URL of the response whose record was begun but could not be completed.
+    /// The URL of a response whose record was begun and could not be completed.
     broken_url: Option<String>,
 }
 
-/// A response to be packed.
+/// A response that is about to be packed.
 struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
     head: &'a StoredHead,
-    /// The status line and fields.
+    /// The status line and the fields of the response, encoded for HTTP/1.1.
     message_head: Vec<u8>,
-    /// The body, unless it is in chunks.
+    /// The body. `None` if it is stored in chunks.
     body: Option<Bytes>,
 }
 
@@ -204,7 +204,7 @@ impl Packer<'_> {
         written.is_ok()
     }
 
-    /// Calls `take` with each piece of a response's body.
+    /// Calls `give` with each piece of a response's body.
     fn each_piece(
         &self,
         response: &PackedResponse<'_>,
@@ -229,7 +229,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Writes a record.
+    /// Writes one record, compressed if that is selected.
     fn record(&self, head: &[u8], content: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut sink = OutletSink(self.outlet);
         let mut write = |sink: &mut dyn Write| {
@@ -251,7 +251,7 @@ impl Packer<'_> {
     }
 }
 
-/// Writes to an outlet. An error means that the client has disconnected.
+/// Writes to an outlet. An error means that the client is gone.
 struct OutletSink<'a>(&'a PackOutlet<'a>);
 
 impl Write for OutletSink<'_> {
@@ -264,7 +264,7 @@ impl Write for OutletSink<'_> {
     }
 }
 
-/// Returns the reason why a response is private, or `None` if it may be shared.
+/// Returns why a response is private and must not be packed. `None` if it may be.
 fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     let is_chosen_by =
         |name: &HeaderName| head.selecting().iter().any(|(chosen, value)| chosen == name && value.is_some());
@@ -276,7 +276,7 @@ fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     checks.then_some("it answered a request with credentials")
 }
 
-/// Returns the status line and fields as they were received.
+/// Returns the status line and fields of a response, as they were received.
 fn message_head(head: &StoredHead) -> Vec<u8> {
     let status = head.status();
     let mut text = format!("HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or("")).into_bytes();
@@ -292,7 +292,7 @@ fn message_head(head: &StoredHead) -> Vec<u8> {
     text
 }
 
-/// Returns a request that would have selected the response.
+/// Returns a request that would select the response among the variants of its URL.
 fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
     let (_, rest) = url.split_once("://").unwrap_or(("", url));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -303,7 +303,7 @@ fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
         }
     }
     if head.selecting().answered_cookie() {
-        // Whether a cookie was present affects heuristics for the response, but its value is private.
+        // Heuristics depend on whether there was a cookie, but its value is private.
         push_field(&mut text, "cookie", b"withheld");
     }
     text.extend_from_slice(b"\r\n");
@@ -327,7 +327,7 @@ fn label(context: Context) -> String {
     format!("sha256:{}", hex(context.finish().as_ref()))
 }
 
-/// Returns a unique name for a record.
+/// Returns a unique identifier for a record.
 fn new_id() -> String {
     let high = random();
     let low = random();

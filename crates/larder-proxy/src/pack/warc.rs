@@ -7,41 +7,41 @@ use std::io::{self, BufRead, Read};
 
 use larder_http::{Timestamp, date, steps};
 
-/// The head of a record to write.
+/// The head of a record that is to be written.
 pub(super) struct WarcHead<'a> {
     pub(super) kind: &'a str,
     pub(super) id: &'a str,
     pub(super) date: Timestamp,
     pub(super) content_type: &'a str,
     pub(super) content_bytes: u64,
-    /// Additional fields.
+    /// Additional fields, as names and values.
     pub(super) fields: &'a [(&'a str, &'a str)],
 }
 
-/// An item of the file.
+/// An item that a reader finds in a file.
 pub(crate) enum WarcItem {
-    /// A record, whose content follows.
+    /// A record. Its content follows.
     Record(WarcRecord),
-    /// Bytes that are not a record were skipped.
+    /// Bytes that are not a record and were skipped. The text describes them.
     Damage(String),
     End,
 }
 
-/// A parsed record head.
+/// The head of a record that was read.
 pub(crate) struct WarcRecord {
     fields: Vec<(String, String)>,
     pub(crate) content_bytes: u64,
 }
 
-/// Reads records one after the other.
+/// Reads a file's records one after the other.
 pub(crate) struct WarcReader<R> {
     source: R,
-    /// Whether the version line of the next record has already been read, while searching for it.
+    /// Whether the version line of the next record was already read in search of it.
     has_version: bool,
 }
 
 impl WarcHead<'_> {
-    /// Encodes the head. The content and then [`END`] follow.
+    /// Encodes the head. The caller appends the content and then [`END`].
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { kind, id, date, content_type, content_bytes, fields } = self;
         let date = date::format_instant(*date);
@@ -55,19 +55,19 @@ impl WarcHead<'_> {
 }
 
 impl WarcRecord {
-    /// Returns the value of a field that occurs exactly once.
+    /// Returns the value of a field. `None` if it occurs never or several times.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = values.next()?;
         values.next().is_none().then_some(value.1.as_str())
     }
 
-    /// Returns the URL that the record is about.
+    /// Returns the URL that the record is about, if it names one.
     pub(super) fn url(&self) -> Option<&str> {
         self.field("WARC-Target-URI").map(|url| url.trim_start_matches('<').trim_end_matches('>'))
     }
 
-    /// Returns the time at which the content was received.
+    /// Returns the time at which the content was received, if the record names it.
     pub(super) fn date(&self) -> Option<Timestamp> {
         date::parse_instant(self.field("WARC-Date")?)
     }
@@ -78,7 +78,7 @@ impl<R: BufRead> WarcReader<R> {
         Self { source, has_version: false }
     }
 
-    /// Reads the head of the next record. The content of the previous record must have been read.
+    /// Reads the head of the next record. The content of the previous one must have been read completely.
     ///
     /// # Errors
     /// The file cannot be read further.
@@ -120,12 +120,12 @@ impl<R: BufRead> WarcReader<R> {
         }
     }
 
-    /// Returns a reader for the remaining content of a record.
+    /// Returns a reader of a record's content, which has `len_bytes`.
     pub(crate) fn content(&mut self, len_bytes: u64) -> io::Take<&mut R> {
         (&mut self.source).take(len_bytes)
     }
 
-    /// Reads a line without its line end. A line that is too long is truncated.
+    /// Reads a line, without its line end. A line longer than [`LINE_BYTES_MAX`] is cut.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
@@ -142,7 +142,7 @@ fn damage(bytes: u64) -> WarcItem {
     WarcItem::Damage(format!("{bytes} bytes are not a record"))
 }
 
-/// The end of a record, after its content.
+/// The octets that end a record, after its content.
 pub(super) const END: &[u8] = b"\r\n\r\n";
 const LINE_BYTES_MAX: u64 = 16 << 10;
 const HEAD_BYTES_MAX: usize = 64 << 10;

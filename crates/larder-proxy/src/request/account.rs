@@ -19,43 +19,45 @@ use crate::{
     worker::Worker,
 };
 
-/// Length of a usual status line and of the empty line after the head, in bytes.
+/// Length of a usual status line together with the empty line after the head, in bytes.
 const STATUS_LINE_BYTES: usize = 19;
-/// Length of a field line's colon, space and line end, in bytes.
+/// Length of what surrounds a field's name and value on its line: colon, space and CRLF, in bytes.
 const FIELD_LINE_BYTES: usize = 4;
 
-/// The parts of an exchange that are counted and logged.
+/// Facts about an exchange that are counted and logged when its response has been sent.
 pub(super) struct Account {
     pub(super) started: Instant,
     subject: Option<PopularitySubject>,
-    /// The place of the exchange in the query log, if it is on.
+    /// The entry of the exchange in the query log, if that is enabled.
     pub(super) query: Option<QueryPlace>,
-    /// Boxed, because most exchanges have none, but each reserves room for it while it waits.
+    /// The beginning of the exchange's line in the access log. Boxed, because few exchanges have one while they wait.
     pub(super) line: Option<Box<LineStart>>,
-    /// The pacer of the response body. Boxed for the same reason.
+    /// Limits the rate of the response body. Boxed, because few exchanges are limited.
     pub(super) pacer: Option<Box<Pacer>>,
-    /// The room of the exchange, if it needs more than its connection. The response takes it over.
+    /// Memory reserved for the exchange beyond that of its connection. The response takes it over.
     pub(super) room: Option<ExchangeRoom>,
 }
 
 impl Account {
-    /// Begins the account of a request whose head has arrived.
+    /// Begins the account of an exchange. Call it when the request's head has arrived.
     pub(super) fn begin() -> Self {
         Self { started: Instant::now(), subject: None, query: None, line: None, pacer: None, room: None }
     }
 
-    /// Sets the subject under which the request is counted as popular. An outer exchange whose inner requests are
-    /// counted themselves has none.
+    /// Sets the site or resource whose popularity this request adds to.
+    ///
+    /// `None` for a tunnel, whose inner requests are counted instead.
     pub(super) fn set_subject(&mut self, subject: Option<PopularitySubject>) {
         self.subject = subject;
     }
 
-    /// Takes the pacer.
+    /// Takes the limit on the response body's rate.
     pub(super) fn take_pacer(&mut self) -> Option<Pacer> {
         self.pacer.take().map(|pacer| *pacer)
     }
 
-    /// Returns the facts once the response has a head. `takes_time` says that its body arrives later.
+    /// Returns the facts to count once the response has a head. `takes_time` says that the body arrives later than the
+    /// head.
     pub(super) fn context(&self, outcome: Outcome, status: StatusCode, takes_time: bool) -> ExchangeContext {
         let started = self.started;
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
@@ -63,7 +65,7 @@ impl Account {
     }
 }
 
-/// The facts about a request for the access log, copied before the request is consumed.
+/// Facts about a request for the access log. They are copied, because the request is consumed before it is logged.
 pub(super) struct LineStart {
     pub(super) worker: Arc<Worker>,
     pub(super) started: Instant,
@@ -76,7 +78,7 @@ pub(super) struct LineStart {
 }
 
 impl LineStart {
-    /// Completes the line, except for what is known only when the response was sent.
+    /// Completes the log line, except for the facts that are known only when the response has been sent.
     pub(super) fn end(self, served: &ServedResponse, steps: String) -> Box<LogLine> {
         let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
         let fields = served.response.headers();
@@ -90,7 +92,7 @@ impl LineStart {
             method,
             url,
             version,
-            // The name is not logged if the client was refused for it.
+            // The user name is not logged if the client was refused because of it.
             user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
             outcome: served.outcome,
             why: served.why,
@@ -106,7 +108,7 @@ impl LineStart {
     }
 }
 
-/// Returns the text of a field.
+/// Returns the value of a field as text, or `None` if the field is missing.
 pub(super) fn text_of(fields: &HeaderMap, name: &HeaderName) -> Option<String> {
     fields.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }

@@ -27,19 +27,20 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Copies the facts that the account needs, before the request is consumed.
+    /// Copies the facts to count and log from a request, before the request is consumed.
     pub(super) fn account_for(&mut self, request: &Request<impl Sized>) {
         self.account.line = self.log_line(request);
         if self.account.query.is_none() && self.target.is_counted() {
             self.account.query = self.log_query(request, None);
         }
-        // The target of a request that is refused before it is resolved was not checked, and its response is short.
+        // Rates are limited only for requests that were resolved. A refusal before that is short.
         if self.trace.has(Step::Memory) {
             self.account.pacer = self.pacer(request).map(Box::new);
         }
     }
 
-    /// Records the request in the query log, if it is on. `name` is its scheme and authority, if a cache may answer it.
+    /// Adds the request to the query log, if that is enabled. `name` is the scheme and authority of a cacheable
+    /// resource.
     pub(super) fn log_query(&self, request: &Request<impl Sized>, name: Option<(&str, &str)>) -> Option<QueryPlace> {
         let Self { client, worker, target, account, .. } = self;
         if !worker.shared.config.query_log {
@@ -63,10 +64,10 @@ impl ClientExchange {
         Some(worker.metrics.queries.begin(&query))
     }
 
-    /// Reserves the memory to send a response in pieces, unless its body is in memory.
+    /// Reserves the memory to send a response in pieces. A body that is in memory needs none.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory is left for it.
     pub(super) fn admit_body(&mut self, served: &ServedResponse) -> Result<(), Failure> {
         let needs_more = !served.response.body().is_at_hand();
         let has_memory = match &mut self.account.room {
@@ -76,10 +77,10 @@ impl ClientExchange {
         if has_memory { Ok(()) } else { Err(Failure::Overloaded(Shortage::Memory)) }
     }
 
-    /// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
+    /// Counts an exchange, and attaches the ticket that completes the count when the response is dropped.
     ///
-    /// A health check is neither counted nor logged: balancers send them every second, and they say nothing about the
-    /// load. Nor is a request of another node for the log of purges.
+    /// Health checks are neither counted nor logged: load balancers send one per second, and they say nothing about the
+    /// load. Neither are requests of other nodes for the log of purges.
     pub(super) fn finish(&mut self, mut served: ServedResponse) -> Response<ResponseBody> {
         if !self.target.is_counted() {
             self.note_answered();
@@ -104,7 +105,7 @@ impl ClientExchange {
         served.response
     }
 
-    /// Counts a hit whose head is encoded already, as [`Self::finish`] does. There is no access log.
+    /// Counts a hit with an encoded head, as [`Self::finish`] counts other responses. It needs no access log.
     pub(super) fn deliver_encoded(&mut self, request: &Request<impl Sized>, hit: EncodedHit) -> EncodedResponse {
         self.trace.enter(Step::Deliver);
         self.client.count(Outcome::MemoryHit);
@@ -121,8 +122,8 @@ impl ClientExchange {
         response
     }
 
-    /// Returns the ticket that completes the exchange when it is dropped. `takes_time` says that the body arrives later
-    /// than the head.
+    /// Creates the ticket that completes the exchange when it is dropped. `takes_time` says that the body follows
+    /// later.
     pub(super) fn ticket(&mut self, served: &ServedResponse, takes_time: bool) -> Ticket {
         self.note_answered();
         let about = self.account.context(served.outcome, served.response.status(), takes_time);
@@ -131,7 +132,7 @@ impl ClientExchange {
         Ticket::new(Arc::clone(&self.client), line, Some(about)).holding(self.account.room.take())
     }
 
-    /// Returns the pacer for a response, if a delay rule applies to this client and origin.
+    /// Returns the rate limit of a response, if a delay rule applies to this client and origin.
     fn pacer(&self, request: &Request<impl Sized>) -> Option<Pacer> {
         let delays = &self.worker.shared.delays;
         if delays.is_empty() {
@@ -144,7 +145,7 @@ impl ClientExchange {
         delays.pacer(self.client.address_of(&self.target), host_of(authority))
     }
 
-    /// Copies the facts for the access log, or returns `None` if there is none.
+    /// Copies the facts for the access log from a request. `None` if the access log is disabled.
     fn log_line(&self, request: &Request<impl Sized>) -> Option<Box<LineStart>> {
         let Self { client, worker, target, account, .. } = self;
         worker.shared.access_log.as_ref()?;

@@ -40,13 +40,13 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Checks a request and parses its head, and decides whether the cache answers it.
+    /// Checks a request, parses its head, and decides which step answers it.
     ///
     /// # Errors
     /// The request is refused or cannot be forwarded.
     pub(super) async fn admit(&mut self) -> Result<Onward, Failure> {
         let mut request = self.take_request();
-        // Judged first, because fields that a client names in Connection are removed below.
+        // The credentials are checked first, because fields that a client names in Connection are removed below.
         self.judge_writer(&request);
         let mut asked = self.admit_head(&mut request).await?;
         self.catch_up(asked.key.as_deref()).await?;
@@ -59,7 +59,7 @@ impl ClientExchange {
             question::apply(RequestHead::unshared(&mut asked), &read);
             body = ClientBody::Read(read);
         }
-        // A question's body is part of its key, so that it is answered like a GET.
+        // The body of a git question is part of its key, so the question is answered like a GET.
         let has_no_body = asked.question.is_some() || (body.is_empty() && !asked.has_body());
         let step = step_after(&asked, has_no_body);
         if let Step::Change = step {
@@ -86,7 +86,7 @@ impl ClientExchange {
         }
         let sink = InterimSink::of(&self.client, request);
         if self.target.sibling().is_some() {
-            // The signs of life that another node waits for, however long the origin takes.
+            // Another node waits for these signs of life, however long the origin takes.
             sink.show_life();
         }
         let key = self.key.take();
@@ -99,7 +99,7 @@ impl ClientExchange {
         Ok(asked)
     }
 
-    /// Checks that a request's client may use this proxy now, and that its head is understood.
+    /// Checks that the client may use this proxy now, and that the request's head is supported.
     pub(super) fn check_head(&self, request: &mut Request<impl Sized>) -> Result<(), Failure> {
         self.check_client()?;
         if expects_unknown(request.headers()) {
@@ -108,30 +108,29 @@ impl ClientExchange {
         let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
         let length = check_request(request.headers(), request.version()).map_err(|_| ambiguous)?;
         if let BodyLength::Length(length) = length {
-            // Rewritten as a plain number: other servers may misread leading zeros.
+            // Content-Length is rewritten as a plain number, because some servers misread leading zeros.
             request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
         Ok(())
     }
 
-    /// Checks the credentials of an admitted request. Every client that may connect may use sites.
+    /// Checks the password of an admitted request, unless it is for a site, which every client may use.
     pub(super) async fn check_trust(&self, asked: &RequestHead) -> Result<(), Failure> {
         if asked.origin.trusted || asked.is_by_sibling { Ok(()) } else { self.check_password(&asked.fields).await }
     }
 
-    /// Returns whether the address of the request's client is outside the networks that are served, or the request is
-    /// no node's on a connection for nodes.
+    /// Returns whether the request is denied because of its client's address (see `Client::is_denied`).
     pub(super) fn is_denied(&self) -> bool {
         let shared = &self.worker.shared;
         self.client.is_denied(&shared.config, shared.siblings.as_deref(), &self.target)
     }
 
-    /// Checks that the client may use this proxy.
+    /// Checks that the client's address is in a network that this proxy serves.
     pub(super) fn check_client(&self) -> Result<(), Failure> {
         if self.is_denied() { Err(Failure::ClientDenied) } else { Ok(()) }
     }
 
-    /// Checks that a request carries valid user credentials, if the proxy requires them.
+    /// Checks the user's password in a request's fields, if the proxy requires one.
     pub(super) async fn check_password(&self, fields: &HeaderMap) -> Result<(), Failure> {
         let may_forward = match &self.worker.shared.passwords {
             Some(passwords) if !self.client.is_admitted() => passwords.admit(fields).await,
@@ -140,10 +139,9 @@ impl ClientExchange {
         if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
     }
 
-    /// Parses the head of a request for `target`. `known_key` is its key, if that is known.
+    /// Moves the head of a request for `target` into a [`RequestHead`]. `known_key` is its cache key, if known already.
     ///
-    /// The head is in its last place at once. On its way through futures and results it would be copied again and
-    /// again.
+    /// The result is shared from the beginning, because moving it through futures and results would copy it each time.
     ///
     /// # Errors
     /// The request cannot be forwarded, because it is malformed or loops.
@@ -190,7 +188,7 @@ impl ClientExchange {
         let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
         let peer = client.peer.ip();
         let client = client.address_of(target);
-        // A client of HTTP/1.0 cannot wait for a 100.
+        // An HTTP/1.0 client cannot wait for a 100 (Continue).
         let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
         let named = host.to_str().unwrap_or_default();
         let is_anybodys = target.mirror().is_some_and(MirrorRequest::is_anybodys);
@@ -200,7 +198,7 @@ impl ClientExchange {
         let expectation = expects.then(Arc::default);
         Ok(Arc::new(RequestHead {
             method,
-            // Read once, after the rules have removed what they ignore.
+            // The directives are read after the rules have removed the fields that they ignore.
             directives: RequestDirectives::from_fields(&fields),
             names: NameLengths::of(&fields),
             fields,
@@ -228,7 +226,7 @@ impl ClientExchange {
     }
 }
 
-/// Returns the step of an admitted request. `has_no_body` says that no body is part of it.
+/// Returns the step that answers an admitted request. `has_no_body` says that no body must be forwarded.
 pub(super) fn step_after(asked: &RequestHead, has_no_body: bool) -> Step {
     let is_cached = has_no_body && matches!(asked.method, Method::GET | Method::HEAD);
     match (is_cached, &asked.key) {
@@ -239,7 +237,7 @@ pub(super) fn step_after(asked: &RequestHead, has_no_body: bool) -> Step {
     }
 }
 
-/// Returns the Host field that names `authority`: the client's own where it is the same.
+/// Returns a Host field for `authority`. Reuses the client's own field if it has the same value.
 fn host_field(fields: &HeaderMap, authority: &str) -> Result<HeaderValue, Failure> {
     let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
     match same {
@@ -248,15 +246,15 @@ fn host_field(fields: &HeaderMap, authority: &str) -> Result<HeaderValue, Failur
     }
 }
 
-/// Returns the overrides of the first matching rule that apply before there is a response. Removes ignored fields from
-/// the request.
+/// Finds the first rule for a request, removes the fields that it ignores, and returns the overrides that apply before
+/// there is a response.
 fn before(
     rules: [Option<&Rules>; 2],
     (method, scheme, authority, path): (&Method, &str, &str, &str),
     fields: &mut HeaderMap,
 ) -> RequestRules {
     let may_be_git = git::may_be_question(method, path, fields);
-    // A git question is answered like a GET, so the rules for GET apply.
+    // A git question is answered like a GET, so the rules for GET apply to it.
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, fields };
     let may_never_change = rules.into_iter().flatten().any(|rules| rules.may_never_change(&request));
@@ -267,7 +265,7 @@ fn before(
         RequestDirectives::drop_no_store(fields);
     }
     let digest = if ruling.checks_digest || ruling.immutable { NamedDigest::of_path(path) } else { None };
-    // Permission for clients with credentials is not requested for a POST.
+    // For a POST, the origin is not asked whether a client with credentials may have the stored response.
     let is_for_all = (!fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization)
         && (!fields.contains_key(header::COOKIE) || ruling.ignored.cookie);
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
@@ -276,21 +274,21 @@ fn before(
     RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git, is_never_stored }
 }
 
-/// Returns the overrides of the first rule for a request that apply before there is a response.
+/// Returns the first rule for a request that overrides something before there is a response.
 pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRequest<'_>) -> Option<&'a Ruling> {
     rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
 }
 
-/// Returns the request target for an origin whose paths begin with `prefix`.
+/// Returns the request target for an origin that has a path prefix.
 ///
-/// `rest` is the part of the client's path that is appended to it.
+/// `rest` is the part of the client's path and query that follows `prefix`.
 fn target_at_origin(prefix: &str, path: &PathAndQuery, rest: &str) -> Option<Uri> {
     let is_whole = prefix.is_empty() && rest.len() == path.as_str().len();
-    // A request about the server concerns none of its folders (RFC 9112 3.2.4).
+    // `OPTIONS *` is about the whole server, so it gets no prefix (RFC 9112 3.2.4).
     if path == "*" || is_whole && rest.starts_with('/') {
         return Some(Uri::from(path.clone()));
     }
-    // A target of only an authority and a query lacks a path.
+    // A URL such as `http://host?query` has no path, so a slash is added.
     let slash = if rest.starts_with('/') { "" } else { "/" };
     format!("{prefix}{slash}{rest}").parse().ok()
 }

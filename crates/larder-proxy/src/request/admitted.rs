@@ -10,13 +10,13 @@ use crate::{asked::RequestHead, fetcher::OriginFetcher, worker::Worker};
 
 /// A request that may be forwarded: it has one origin and one Host, and is not looping.
 pub(crate) struct AdmittedRequest {
-    /// The worker of the request's site.
+    /// The worker, with the policy of the request's site.
     pub(crate) worker: Arc<Worker>,
     pub(crate) asked: Arc<RequestHead>,
 }
 
 impl AdmittedRequest {
-    /// Returns the request as the cache answers it.
+    /// Returns the request in the form in which the cache answers it.
     pub(crate) fn query(&self) -> CacheQuery<'_, OriginFetcher> {
         CacheQuery { http: &self.worker.http, asked: &self.asked }
     }

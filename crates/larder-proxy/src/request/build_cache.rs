@@ -46,7 +46,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Determines whether the client may write, if the request is for a build cache.
+    /// Decides whether the client may write, if the request is for a build cache.
     pub(super) fn judge_writer(&mut self, request: &Request<impl Sized>) {
         let near = self.client.near;
         let TargetKind::BuildCache(cache) = &mut self.target.kind else { return };
@@ -59,7 +59,7 @@ impl ClientExchange {
         });
     }
 
-    /// Keeps an admitted request to a build cache, and returns its next step.
+    /// Stores an admitted request to a build cache in the exchange, and returns its next step.
     pub(super) fn admit_to_build_cache(
         &mut self,
         mut asked: Arc<RequestHead>,
@@ -71,9 +71,9 @@ impl ClientExchange {
         step
     }
 
-    /// Removes the credentials from an admitted request to a build cache, and returns its step.
+    /// Removes the credentials from an admitted request to a build cache, and returns its next step.
     pub(super) fn step_in_build_cache(&self, asked: &mut RequestHead) -> Step {
-        // The origin must not learn the token. Entries are the same for all clients.
+        // The token must not reach the origin. Entries are the same for all clients, so credentials select nothing.
         asked.fields.remove(AUTHORIZATION);
         asked.fields.remove(COOKIE);
         let is_read = matches!(asked.method, Method::GET | Method::HEAD);
@@ -82,8 +82,9 @@ impl ClientExchange {
         if is_read && is_for_entry { Step::Cache } else { Step::Own }
     }
 
-    /// Returns the answer to a request for an entry of a build cache that is not stored, and that its origin does not
-    /// supply. `None` for other requests.
+    /// Returns the 404 for a build cache's entry that neither the store nor the origin has.
+    ///
+    /// `None` if the request or the failure is of another kind.
     pub(super) fn absence(&self, failure: &Failure) -> Option<ServedResponse> {
         let is_for_entry = self.target.is_build_cache() && self.trace.has(Step::Cache);
         match failure {
@@ -95,10 +96,10 @@ impl ClientExchange {
         }
     }
 
-    /// Answers a request to a build cache that is not for reading an entry.
+    /// Answers a request to a build cache other than one that reads an entry.
     ///
     /// # Errors
-    /// Its body does not arrive.
+    /// The request's body does not arrive.
     pub(super) async fn answer_for_build_cache(
         &mut self,
         cache: &BuildCacheRequest,
@@ -112,7 +113,7 @@ impl ClientExchange {
             ("GET" | "HEAD", _) if rest == TURBO_STATUS => json(r#"{"status":"enabled"}"#),
             ("GET" | "HEAD", _) => absent("it is not in this build cache\n"),
             ("PROPFIND", _) => admitted.properties().await,
-            // Turborepo reports its own hits and misses.
+            // Turborepo reports its own hits and misses with this request. They are not needed.
             ("POST", _) if rest == TURBO_EVENTS => json("{}"),
             ("OPTIONS", _) => options(),
             ("PUT", WriteAccess::Granted) => admitted.put(&mut body, cache).await?,
@@ -128,16 +129,16 @@ impl ClientExchange {
         let is_http2 = self.client.is_http2();
         let is_too_long = served.response.status() == StatusCode::PAYLOAD_TOO_LARGE;
         if is_too_long && !body.is_over() {
-            // The response does not wait for a body that may have gigabytes.
+            // A body of gigabytes may follow. The response is not held back until it has arrived.
             if !is_http2 {
                 served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                // A client that sends before it reads would never see a response on a closed connection.
+                // A client that reads only after sending everything would never see a response on a closed connection.
                 tokio::spawn(async move { body.skip().await });
             }
             return Ok(served);
         }
         let is_expected = asked.expectation().is_some();
-        // Here, too, a client may read only after it has sent its whole body.
+        // Also here, a client may read only after it has sent its whole body.
         if !body.is_over() && (is_expected || !body.skip().await) && !is_http2 {
             served.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -146,7 +147,7 @@ impl ClientExchange {
 }
 
 impl AdmittedRequest {
-    /// Stores what a client sends.
+    /// Stores the body of a PUT as an entry.
     async fn put(&self, body: &mut UploadBody, cache: &BuildCacheRequest) -> Result<ServedResponse, Failure> {
         let Self { asked, .. } = self;
         if asked.path().ends_with('/') {
@@ -185,14 +186,14 @@ impl AdmittedRequest {
         }
     }
 
-    /// Removes an entry.
+    /// Removes the entry that a DELETE names.
     async fn delete(&self) -> ServedResponse {
         let Self { worker, asked } = self;
         let Some(primary) = asked.key.as_ref() else { return absent("it is not in this build cache\n") };
         if self.find().await.is_none() {
             return absent("it is not in this build cache\n");
         }
-        // An upload of the entry that began earlier must not bring it back.
+        // An upload of the entry that began before the DELETE must not bring it back.
         let subject = InvalidationSubject::Resource(primary);
         let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
         match invalidation::invalidate(worker, invalidation).await {
@@ -204,7 +205,7 @@ impl AdmittedRequest {
         }
     }
 
-    /// Returns the stored entry for a request.
+    /// Returns the stored entry that a request names.
     async fn find(&self) -> Option<FoundResponse> {
         let Self { worker, asked } = self;
         match lookup::find(&worker.cache, asked.key.as_ref()?, &asked.fields).await {
@@ -213,7 +214,7 @@ impl AdmittedRequest {
         }
     }
 
-    /// Answers PROPFIND (RFC 4918 9.1) about one path, whatever its depth.
+    /// Answers PROPFIND (RFC 4918 9.1) for one path. The Depth field is ignored.
     async fn properties(&self) -> ServedResponse {
         let Self { asked, .. } = self;
         let path = asked.path().split('?').next().unwrap_or_default();
@@ -246,7 +247,7 @@ fn options() -> ServedResponse {
     served
 }
 
-/// Refuses a write.
+/// Returns the response that refuses a write, with the reason.
 fn refusal(access: WriteAccess) -> ServedResponse {
     let (status, text) = match access {
         WriteAccess::WrongToken => {
@@ -279,14 +280,14 @@ fn refused_upload(refusal: &UploadRefusal) -> ServedResponse {
     served
 }
 
-/// Answers that there is no entry.
+/// Returns a 404: the entry does not exist.
 fn absent(text: &'static str) -> ServedResponse {
     let why = MissReason::of(CacheStatus::forwarded(Forward::UriMiss));
     let response = text_response(StatusCode::NOT_FOUND, text.into());
     ServedResponse { response, outcome: Outcome::Miss, origin: None, why }
 }
 
-/// Answers a request that changed something, or needed no change.
+/// Returns the response to a request that changed something, or that needed no change.
 fn written(status: StatusCode, text: &'static str) -> ServedResponse {
     let why = MissReason::of(CacheStatus::forwarded(Forward::Method));
     ServedResponse { response: text_response(status, text.into()), outcome: Outcome::Miss, origin: None, why }
@@ -304,6 +305,6 @@ fn json(text: &'static str) -> ServedResponse {
 }
 
 const METHODS: &str = "GET, HEAD, PUT, DELETE, OPTIONS, PROPFIND, MKCOL";
-/// The paths at which Turborepo asks whether the cache is in use, and reports its hits and misses.
+/// Path at which Turborepo asks whether the cache is enabled.
 const TURBO_STATUS: &str = "/v8/artifacts/status";
 const TURBO_EVENTS: &str = "/v8/artifacts/events";

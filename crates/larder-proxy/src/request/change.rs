@@ -40,7 +40,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Forwards a request that may change something, and updates the store accordingly.
+    /// Forwards a request that may change something at the origin, and invalidates or stores responses accordingly.
     ///
     /// # Errors
     /// The origin is unreachable, or breaks off a response that was to be stored.
@@ -51,7 +51,7 @@ impl ClientExchange {
 }
 
 impl AdmittedRequest {
-    /// Forwards a request that may change something, and updates the store accordingly.
+    /// Does the work of [`ClientExchange::change`] for an admitted request with this body.
     ///
     /// # Errors
     /// The origin is unreachable, or breaks off a response that was to be stored.
@@ -94,15 +94,16 @@ impl AdmittedRequest {
     }
 }
 
-/// Invalidates what a request has changed. An error is ignored, because a removal takes effect even if the store cannot
-/// write it.
+/// Invalidates the stored responses that a request has changed.
+///
+/// Errors are ignored, because an invalidation takes effect in memory even if the store cannot write it.
 async fn forget(worker: &Worker, subject: InvalidationSubject<'_>) {
     let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Request };
     drop(invalidation::invalidate(worker, invalidation).await);
 }
 
 impl AdmittedRequest {
-    /// Returns the Vary rule of a response to POST, if the response is to be stored for GETs of its target.
+    /// Returns the Vary rule of a response to POST, if the response may be stored for later GETs of its target.
     fn rule_if_kept(&self, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
         let Self { worker, asked } = self;
         if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
@@ -123,23 +124,23 @@ impl AdmittedRequest {
     }
 }
 
-/// A response to POST that is to be stored.
+/// A response to POST that is to be stored for later GETs.
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
-    /// The request, if the resource has a key.
+    /// The registration of this request as work on the resource. `None` if the resource has no key.
     work: Option<ResourceWork>,
 }
 
 impl AdmittedRequest {
-    /// Stores a response to POST under its target's key, and returns whether it did.
+    /// Stores a response to POST for later GETs of its target. Returns whether that succeeded.
     async fn keep(&self, kept: KeptPost<'_>, body: CommittedBody) -> bool {
         let Self { worker, asked } = self;
         let KeptPost { rule, received, work } = kept;
         let settings = &worker.cache.http;
         let Some((primary, work)) = asked.key.as_ref().zip(work) else { return false };
-        // The invalidation by this request itself must not count against its response, but purges during the request
-        // must.
+        // This request invalidated the resource itself, which must not count against its own response. Later purges
+        // must count.
         let work = work.after_own_change();
         let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
         let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };

@@ -9,7 +9,7 @@ use larder_http::coding::{self, CodingWish, Compression};
 
 use crate::{client::response_body::ResponseBody, encoder::Encoder};
 
-/// Returns a response, encoded if the client's request accepts a coding.
+/// Returns the response, compressed if the client accepts a content coding and the response is worth it.
 pub(crate) fn encoded(
     compression: &Compression,
     wish: &CodingWish,
@@ -30,7 +30,7 @@ pub(crate) fn encoded(
     let body = if wish.method == Method::HEAD {
         body
     } else {
-        // Above the limit on encoders, responses are sent unencoded.
+        // The number of encoders is limited. Beyond it, responses are sent uncompressed.
         let Some(encoder) = Encoder::new(coding, len) else { return Response::from_parts(head, body) };
         match body.encoded(encoder) {
             Ok(body) => body,

@@ -1,7 +1,7 @@
-//! A request with all that is known of it, until its client has the response.
+//! The state of one client's request, from its head until its response is sent.
 //!
-//! Owns: the request's state between its steps, which `steps` lists, and the end of the exchange if its client leaves.
-//! Invariant: every response carries a ticket, so every exchange is counted and logged once.
+//! Owns: the facts that the steps of a request share (`steps` lists them), and the end of the exchange if its client
+//! leaves. Invariant: every response carries a ticket, so every exchange is counted and logged once.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -33,41 +33,41 @@ use crate::{
     worker::Worker,
 };
 
-/// A request with all that is known of it.
+/// The state of one client's request, from its head until it has a response.
 ///
-/// Over HTTP/2, its client may abandon it while the connection's other requests continue.
+/// Over HTTP/2, the client may abandon the request while the connection's other requests continue.
 pub(super) struct ClientExchange {
     pub(super) client: Arc<Client>,
-    /// The worker of the request's site. Determined once, so that a request sees one configuration.
+    /// The worker, with the policy of the request's site. Chosen once, so that the request sees one configuration.
     pub(super) worker: Arc<Worker>,
     pub(super) target: Target,
     pub(super) trace: Trace,
     pub(super) account: Account,
-    /// The resource's key, if it was looked up in memory.
+    /// The cache key of the resource. `None` until the step `Memory` has looked it up.
     pub(super) key: Option<Vec<u8>>,
-    /// The form in which a failure is reported.
+    /// The form in which a failure is reported to the client.
     form: RefusalForm,
     /// Whether the method is GET or HEAD.
     is_read: bool,
     is_answered: bool,
-    /// The request, from the first wait until a step consumes it.
+    /// The request, from when it first has to wait until a step consumes it.
     request: Option<Box<Request<IncomingBody>>>,
-    /// The request once it is admitted.
+    /// The admitted request. `None` before the step `Admit`.
     pub(super) admitted: Option<AdmittedRequest>,
-    /// The body of an admitted request that changes something.
+    /// The body of an admitted request that is not answered by the cache.
     pub(super) body: Option<Box<ClientBody>>,
-    /// The way to the origin of a request that has a key.
+    /// The cache's plan for contacting the origin, for a request that has a key.
     pub(super) plan: Option<Box<FetchPlan<OriginFetcher>>>,
     waiting: Option<WaitingCount>,
-    /// The count of open changes, so that a proxy that hands over waits for the invalidation.
+    /// Counts the request as an open change. A proxy that is being replaced waits until there is none.
     counting: Option<CountGuard>,
 }
 
-/// Counts a request while it has no response.
+/// Counts a request as waiting until it has a response.
 struct WaitingCount(Arc<BoundedCounts>);
 
 impl ClientExchange {
-    /// Begins the exchange of a request whose head has arrived.
+    /// Begins an exchange. Call it when the request's head has arrived.
     pub(super) fn begin(client: &Arc<Client>, request: &mut Request<impl Sized>) -> Self {
         if client.is_http2() {
             http2::join_cookies(request.headers_mut());
@@ -93,13 +93,14 @@ impl ClientExchange {
         }
     }
 
-    /// Reserves what a request needs that waits.
+    /// Reserves the memory and the place that a waiting request needs.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// Too many requests wait, or no memory is left.
     pub(super) fn make_room(&mut self, request: &Request<IncomingBody>) -> Result<(), Shortage> {
         if self.target.is_log() {
-            // One for each node of the fleet, which waits for purges, not for an origin.
+            // Each node of the fleet may send one such request. It waits for purges, not for an origin, so it is not
+            // limited.
             return Ok(());
         }
         let shared = &self.worker.shared;
@@ -120,7 +121,7 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Keeps a request that waits for its response.
+    /// Stores a request that has to wait for its response.
     pub(super) fn note_waiting(&mut self, mut request: Request<IncomingBody>) {
         if self.client.is_http2() {
             http2::detach(&mut request);
@@ -134,7 +135,7 @@ impl ClientExchange {
         self.request = Some(Box::new(request));
     }
 
-    /// Copies the facts that are needed after the request is consumed.
+    /// Copies the facts that are needed after the request was consumed.
     pub(super) fn note_request(&mut self, request: &Request<IncomingBody>) {
         self.is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if self.trace.step() != Step::Memory {
@@ -143,19 +144,19 @@ impl ClientExchange {
         self.account_for(request);
     }
 
-    /// Takes the request that waits.
+    /// Takes the stored request.
     pub(super) fn take_request(&mut self) -> Box<Request<IncomingBody>> {
         self.request.take().expect("a step that consumes the request is the first that waits")
     }
 
-    /// Returns the request that was admitted.
+    /// Returns the admitted request. Must not be called before the step `Admit`.
     pub(super) fn admitted(&self) -> &AdmittedRequest {
         self.admitted.as_ref().expect("this step follows only an admission")
     }
 
-    /// Accounts for the answer, and makes it the client's response.
+    /// Turns the result of the last step into the client's response, and counts the exchange.
     pub(super) fn deliver(&mut self, answered: Result<ServedResponse, Failure>) -> Response<ResponseBody> {
-        // The response is moved as seldom as possible: each time costs a copy of some 400 bytes.
+        // Each move of the response copies some 400 bytes, so it is moved as seldom as possible.
         let admitted = answered.as_ref().map_or(Ok(()), |served| self.admit_body(served));
         let mut served = match (answered, admitted) {
             (Ok(mut served), Ok(())) => {
@@ -171,7 +172,7 @@ impl ClientExchange {
         response
     }
 
-    /// Leaves the end of the exchange to its response, whose ticket accounts for it.
+    /// Marks the exchange as answered. From now on, the ticket of its response ends it.
     pub(super) fn note_answered(&mut self) {
         self.is_answered = true;
     }
@@ -179,7 +180,7 @@ impl ClientExchange {
     /// Creates the response to a request that failed, and records the failure.
     fn failed(&mut self, failure: Failure) -> ServedResponse {
         self.trace.note_failure();
-        // If the client's body broke off, the client is at fault for the origin's reaction.
+        // If the client's body broke off, the origin's reaction to it is the client's fault.
         let failure = self.client.fatal_fault().map_or(failure, Failure::BadRequest);
         if let Some(session) = &self.client.session {
             session.note_failure(&failure);
@@ -190,7 +191,7 @@ impl ClientExchange {
         if let Some(served) = self.absence(&failure) {
             return served;
         }
-        // A refusal needs little, and clients that do not take it must not keep memory from others.
+        // A refusal is short. A client that does not read it must not keep memory from others.
         self.account.room = None;
         if let Failure::Overloaded(shortage) = failure {
             self.client.worker.metrics.refused[shortage as usize].add(1);
@@ -200,7 +201,7 @@ impl ClientExchange {
         ServedResponse { response, outcome, origin: None, why: None }
     }
 
-    /// Records a request that could not be answered without its origin.
+    /// Adds a request that could not be answered without its origin to the list for `larder missing`.
     fn note_missing(&self) {
         let admitted = self.admitted.as_ref().filter(|_| !self.target.is_build_cache());
         let Some(AdmittedRequest { asked, .. }) = admitted else { return };
@@ -215,8 +216,8 @@ impl ClientExchange {
         }
     }
 
-    /// Prepares a response for the client: one of a build cache for browsers, one of a mirror so that it leads back,
-    /// and in the coding that the client prefers.
+    /// Changes a response for its client: secures build cache responses against browsers, rewrites links of mirrors,
+    /// and compresses.
     fn prepare(&self, served: &mut ServedResponse) {
         if self.target.is_build_cache() {
             build_caches::disarm(self.is_read, served.response.headers_mut());

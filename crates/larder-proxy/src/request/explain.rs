@@ -41,7 +41,7 @@ use crate::{
     worker::Worker,
 };
 
-/// A request without a body that is explained.
+/// A request that is to be explained. It has no body.
 #[derive(Clone, Copy)]
 pub(crate) struct ExplainedRequest<'a> {
     pub(crate) method: &'a Method,
@@ -49,7 +49,7 @@ pub(crate) struct ExplainedRequest<'a> {
     pub(crate) fields: &'a HeaderMap,
 }
 
-/// The stored response that a request would find, and the available share of its body.
+/// The stored response that a request would find, and how much of its body is available.
 struct ForeseenResponse {
     located: LocatedResponse,
     extent: AvailableExtent,
@@ -65,7 +65,7 @@ impl ForeseenResponse {
         Self { located, extent }
     }
 
-    /// Returns the state on which the route depends.
+    /// Returns what is stored for a request, in the form that decides its route.
     fn stored(&self, cache: &Cache, asking: RequestTerms<'_>) -> StoredState<&FoundResponse> {
         let LocatedResponse { found, variants } = &self.located;
         if let Some(found) = found {
@@ -78,9 +78,9 @@ impl ForeseenResponse {
     }
 }
 
-/// Explains how a request would be answered. Returns `None` if its URI has no key.
+/// Explains how a request would be answered. Returns `None` if its URI has no cache key.
 ///
-/// The explanation of a method other than GET and HEAD has no stored response.
+/// Stored responses are considered only for GET and HEAD.
 pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) -> Option<String> {
     let &ExplainedRequest { method, uri, fields } = asked;
     let mut text = String::new();
@@ -114,19 +114,19 @@ pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) 
     if let Some(refusal) = &outlook.refusal {
         line(&mut text, "outcome", refusal);
     }
-    // After all lookups, because these put in memory what they find.
+    // The steps come after all lookups, because the lookups put what they find in memory.
     if let Some(trace) = worker.foretell(asked).await {
         line(&mut text, "steps", trace);
     }
     Some(text)
 }
 
-/// Returns the index of the site of a URI that is requested through a listener without a site.
+/// Returns the index of a URI's site, for a request that arrives through a listener without a site of its own.
 pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
-/// Describes how an origin is reached: the lists of hosts, and its parent.
+/// Describes how an origin is reached: whether a list blocks its host, and through which parent.
 fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
     match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
@@ -170,7 +170,7 @@ async fn tell_key(
     }
     tell_marks(text, cache, primary, found.is_none()).await;
     match (other, stored) {
-        // Said once, after all keys.
+        // A refusal is printed once, after all keys.
         _ if outlook.refusal.is_some() => {}
         (Some(answer), _) => line(text, "outcome", answer),
         (None, StoredState::Response(judged)) => tell_route(text, &judged, route),
@@ -181,7 +181,7 @@ async fn tell_key(
     }
 }
 
-/// Returns the answer of a request that the cache does not decide, on this route.
+/// Returns the answer to a request on this route if something else than the cache decides it, such as a block list.
 fn other_answer<'a>(route: &Route<&FoundResponse>, outlook: &'a RequestOutlook) -> Option<&'a str> {
     let is_stored = matches!(route, Route::Stored { .. } | Route::Meanwhile { .. });
     let is_for_origin = matches!(
@@ -193,7 +193,7 @@ fn other_answer<'a>(route: &Route<&FoundResponse>, outlook: &'a RequestOutlook) 
     refusal.or(outlook.tunnel.as_deref().filter(|_| !is_stored)).or(at_origin)
 }
 
-/// Says whether the response of a key was purged or is pinned.
+/// Prints whether the response of a key was purged or is pinned.
 async fn tell_marks(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, is_missing: bool) {
     if is_missing && lookup::is_purged(cache, primary).await {
         line(text, "purged", "the stored response was purged and is not served");
@@ -208,7 +208,7 @@ async fn tell_marks(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, 
     }
 }
 
-/// Says that a request without a stored response is refused, if it is.
+/// Prints the refusal of a request that has no stored response and may not contact its origin.
 fn tell_refusal(text: &mut String, route: Route<&FoundResponse>) {
     match route {
         Route::Unstored(UnstoredRoute::Refuse) => {
@@ -221,7 +221,7 @@ fn tell_refusal(text: &mut String, route: Route<&FoundResponse>) {
     }
 }
 
-/// Describes the route of a request with a stored response, and the reason for it.
+/// Prints the route of a request with a stored response, and the reason for it.
 fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route: Route<&FoundResponse>) {
     let decision = judged.decision;
     let extent = judged.extent;
@@ -248,7 +248,7 @@ fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route:
     }
 }
 
-/// Describes the route of a request that its stored response does not answer.
+/// Describes how a request is answered whose stored response is not sufficient.
 fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&FoundResponse>) -> &'static str {
     let is_usable = !matches!(judged.decision, Reuse::NotUsable { .. });
     match (route, judged.extent) {
@@ -337,7 +337,7 @@ fn tell_rules(text: &mut String, marker: &ResourceMarker) {
     }
 }
 
-/// Appends a line to the explanation: what it is about, and the facts.
+/// Appends a line to the explanation: its label and the facts.
 pub(super) fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
     writeln!(text, "{what:<9}{told}").expect("writing to a string cannot fail");
 }

@@ -7,13 +7,13 @@ use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::errors::Failure;
 
-/// Returns whether the client prefers a page to a line of text. A browser says so when it navigates.
+/// Returns whether the client prefers an HTML page to a line of text, as browsers do when they navigate.
 pub(crate) fn is_wanted(method: &Method, request_fields: &HeaderMap) -> bool {
     let accepts = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
     *method != Method::CONNECT && request_fields.get_all(header::ACCEPT).iter().any(accepts)
 }
 
-/// Returns the page for a failure, and adds the fields that the page needs.
+/// Returns the HTML page for a failure, and adds the response fields that it needs.
 pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     fields.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
@@ -37,7 +37,7 @@ pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     )
 }
 
-/// Returns a short title for a failure, and advice.
+/// Returns a short title for a failure, and advice for the user.
 fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
     match failure {
         Failure::Offline { .. } | Failure::OnlyIfCached => (
@@ -66,7 +66,7 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// Formats a message as a sentence.
+/// Turns a message into a sentence, with a capital letter and a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let mut sentence: String = letters.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();

@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// Answers a request whose final recipient is this proxy: the received request for TRACE, the proxy's own methods for
-/// OPTIONS.
+/// Answers a request that must not be forwarded further: TRACE with the received request, OPTIONS with the proxy's
+/// methods.
 pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     if asked.method == Method::TRACE {
         respond((header::CONTENT_TYPE, "message/http"), received(asked))
@@ -26,8 +26,9 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
 }
 
 impl ClientExchange {
-    /// Returns whether a request is an `OPTIONS *` for which no origin is the server: its host has sites by path only,
-    /// or mirrors, or Larder is only a forward proxy.
+    /// Returns whether this proxy answers an `OPTIONS *` itself, because no single origin serves the whole host.
+    ///
+    /// That is so if the host has sites by path only, or mirrors, or if Larder is only a forward proxy.
     pub(super) fn is_for_server(&self, request: &Request<impl Sized>) -> bool {
         if *request.method() != Method::OPTIONS || !self.target.is_about_server || self.client.inside.is_some() {
             return false;
@@ -42,7 +43,7 @@ impl ClientExchange {
     }
 }
 
-/// Responds with the proxy's own methods.
+/// Responds with the methods of this proxy.
 pub(super) fn own_methods() -> ServedResponse {
     respond((header::ALLOW, METHODS), Bytes::new())
 }
@@ -55,7 +56,7 @@ fn respond((name, value): (header::HeaderName, &'static str), body: Bytes) -> Se
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
-/// Returns the request as received, without fields that are secret (RFC 9110 9.3.8).
+/// Returns the received request as text, without secret fields (RFC 9110 9.3.8).
 fn received(asked: &RequestHead) -> Bytes {
     let mut text = format!("{} {} HTTP/1.1\r\n", asked.method, asked.path()).into_bytes();
     for (name, value) in asked.fields.iter().filter(|(name, _)| !SECRET.contains(name)) {
@@ -69,5 +70,5 @@ fn received(asked: &RequestHead) -> Bytes {
 }
 
 static SECRET: [header::HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
-/// Methods that the proxy knows. It forwards other methods, too.
+/// Methods that the proxy announces. It forwards others too.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE";

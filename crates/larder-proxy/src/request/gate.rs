@@ -25,17 +25,18 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Checks a request and normalizes its form for all later code. `fault` is the fault in its octets, if any.
+    /// Checks a request and normalizes its form for all later code. If the parser refused its head, `fault` is the
+    /// reason.
     ///
     /// # Errors
-    /// The request does not name exactly one host and a valid target, or it is on a connection for another host, or
-    /// another node of the fleet sent it, whose clock or rules differ.
+    /// The request does not name exactly one host and a valid target, or its connection is for another host. For a
+    /// request of another node of the fleet: its clock or rules differ.
     pub(super) fn pass_gate(
         &mut self,
         fault: Option<WireFault>,
         request: &mut Request<impl Sized>,
     ) -> Result<Onward, Failure> {
-        // Recognized first, because a node may send fields that others may not, and the form is changed below.
+        // Nodes are recognized first, because they may send fields that others may not, and the form is changed below.
         if let Some(peer) = self.request_of_sibling(request)? {
             self.target.kind = TargetKind::Sibling(peer);
         } else if self.is_health_check(request) {
@@ -68,8 +69,8 @@ impl ClientExchange {
         Ok(Onward::To(Step::Resolve))
     }
 
-    /// Returns whether a request to this proxy itself arrived on a connection whose certificate does not cover its
-    /// host (RFC 9110 7.4).
+    /// Returns whether a request came over a connection whose certificate does not cover the request's host (RFC 9110
+    /// 7.4).
     fn is_misdirected(&self, request: &Request<impl Sized>) -> bool {
         let client = &self.client;
         if !client.shows_certificate() {
@@ -85,8 +86,9 @@ impl ClientExchange {
     }
 }
 
-/// Checks the form of a target of any method but CONNECT (RFC 9112 3.2, RFC 9113 8.3.1). Returns whether it is the
-/// server as a whole.
+/// Checks the form of a target, unless the method is CONNECT (RFC 9112 3.2, RFC 9113 8.3.1).
+///
+/// Returns whether the target is `*`, the server as a whole.
 fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
     let uri = request.uri();
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
@@ -98,7 +100,7 @@ fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
         "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
         "*" if is_whole => put_path_for_server(request).map(|()| true),
         "*" => Ok(true),
-        // h2 takes any path that `http` parses. One without a slash would become part of the host's name.
+        // h2 accepts a path without a slash, which would become part of the host's name when the URL is put together.
         path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
             Err(Failure::BadRequest("its path does not begin with a slash"))
         }
@@ -106,8 +108,9 @@ fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
     }
 }
 
-/// Gives a request the target that a client of a proxy sends (RFC 9112 3.2.2), from its Host. A request about the
-/// server as a whole stays one to this proxy.
+/// Rewrites a request's target to absolute form, as clients of a proxy send it (RFC 9112 3.2.2), by its Host field.
+///
+/// A request about the server as a whole (`*`) keeps its form, because this proxy answers it.
 fn put_in_absolute_form<B>(scheme: &str, request: &mut Request<B>) -> Result<(), Failure> {
     let uri = request.uri();
     let host = accepted_authority(uri, request.headers());
@@ -117,7 +120,7 @@ fn put_in_absolute_form<B>(scheme: &str, request: &mut Request<B>) -> Result<(),
     Ok(())
 }
 
-/// Replaces the target of a request about the server as a whole by one that fits in a URI.
+/// Replaces the target `*` by `/`, because a URI with an authority cannot have the path `*`.
 fn put_path_for_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static("/"));

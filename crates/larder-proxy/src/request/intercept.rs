@@ -44,15 +44,15 @@ use crate::{
     worker::{ConnectionPresence, Worker},
 };
 
-/// Whether tunnels to an origin are intercepted.
+/// Whether a client's tunnel to an origin is intercepted.
 pub(crate) enum Interception<'a> {
     Intercepted(&'a Arc<Interceptor>),
-    /// The origin's host is listed, but its tunnels are passed on.
+    /// The origin's host is listed for interception, but its tunnel is passed on without decryption for this reason.
     Bypassed(BypassReason),
     Unlisted,
 }
 
-/// Returns whether tunnels of a client with this address to `origin` are intercepted.
+/// Decides whether a tunnel to `origin` is intercepted, for a client with this address.
 pub(super) fn interception<'a>(
     origins: &OriginsShared,
     interceptor: Option<&'a Arc<Interceptor>>,
@@ -69,8 +69,9 @@ pub(super) fn interception<'a>(
 }
 
 impl ClientExchange {
-    /// Returns the interceptor for the client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if
-    /// its host is listed but it is not intercepted.
+    /// Returns the interceptor for the client's tunnel to `origin`, or `None` if the tunnel is passed on.
+    ///
+    /// Counts a tunnel to a listed host that is passed on.
     pub(super) fn interceptor(&self, origin: &Origin) -> Option<&Arc<Interceptor>> {
         let Self { client, worker, .. } = self;
         let of_session = client.session.as_ref().map(|session| &session.interceptor);
@@ -83,7 +84,7 @@ impl ClientExchange {
         None
     }
 
-    /// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
+    /// Starts to serve a tunnel whose 200 is being sent. `ticket` counts and logs it at the end.
     pub(super) fn intercept(&self, opening: TunnelOpening, ticket: Ticket) {
         let client = Arc::clone(&self.client);
         let worker = Arc::clone(&self.worker);
@@ -91,7 +92,7 @@ impl ClientExchange {
     }
 }
 
-/// Logs and counts a tunnel that bypasses the cache although its host is listed.
+/// Logs and counts a tunnel to a listed host that is passed on without decryption.
 fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to an intercepted host is not decrypted");
@@ -101,24 +102,24 @@ fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: 
     }
 }
 
-/// The outcome of a tunnel.
+/// The result of a client's first bytes in a tunnel.
 enum TunnelOutcome {
     Http(Box<TlsStream<TunnelStream>>),
     Other(TunnelStream, BypassReason),
     Nothing,
 }
 
-/// An intercepted tunnel.
+/// A tunnel to be intercepted, before the client's first byte in it.
 pub(crate) struct TunnelOpening {
     pub(crate) client_side: PendingOpaque,
-    /// The origin that the client addresses.
+    /// The origin that the client opened the tunnel to.
     pub(crate) origin: Origin,
-    /// The client's address.
+    /// The address of the client.
     pub(crate) peer: SocketAddr,
     pub(crate) interceptor: Arc<Interceptor>,
 }
 
-/// An intercepted tunnel after its client has been told that it is open.
+/// A tunnel to be intercepted, with all that its task needs.
 struct InterceptedTunnel {
     client: Arc<Client>,
     worker: Arc<Worker>,
@@ -173,7 +174,7 @@ impl InterceptedTunnel {
     }
 }
 
-/// Reads the first bytes, and performs the handshake if they begin one.
+/// Reads the client's first bytes in the tunnel, and does the TLS handshake if they begin one.
 async fn open(
     peer: SocketAddr,
     client_side: PendingOpaque,
@@ -193,7 +194,7 @@ async fn open(
     if let Some(name) = name.filter(|name| *name != host) {
         tracing::warn!(host, name, %peer, "closing a tunnel: the client's TLS handshake names another host (`name`) \
                                            than its CONNECT request (`host`)");
-        // The handshake is meant to fail, because that informs the client.
+        // This handshake fails on purpose, so that the client receives an alert.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);
     }
@@ -209,7 +210,7 @@ async fn open(
     }
 }
 
-/// Returns the client's reason for rejecting the certificate, if that is why its handshake failed.
+/// Returns why the client rejected the certificate, or `None` if the handshake failed for another reason.
 fn refusal(error: &std::io::Error) -> Option<String> {
     use rustls::AlertDescription as Alert;
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
@@ -226,8 +227,9 @@ fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// Rewrites the target of a request inside a tunnel to `origin`, whose Host is already checked, to that of a request to
-/// a proxy.
+/// Rewrites the target of a request inside a tunnel to `origin` to absolute form, as clients of a proxy send it.
+///
+/// The request's Host field must have been checked.
 ///
 /// # Errors
 /// The request is for another origin (RFC 9110 7.4).
@@ -245,7 +247,7 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
     }
     if uri.scheme().is_none() {
         let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is not a path"))?;
-        // A URI with an authority has no path `*`.
+        // A URI with an authority cannot have the path `*`.
         let path = if path == "*" { PathAndQuery::from_static("/") } else { path };
         let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
         *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is not a path"))?;

@@ -15,50 +15,50 @@ use crate::{
     worker::Worker,
 };
 
-/// A change that makes stored responses invalid.
+/// A change after which some stored responses must not be used any more.
 pub(crate) struct Invalidation<'a> {
     pub(crate) subject: InvalidationSubject<'a>,
     pub(crate) effect: PurgeMode,
     pub(crate) by: InvalidatedBy,
 }
 
-/// The responses that an invalidation concerns, each with its variants and the fetches in progress.
+/// The responses to invalidate, with all their variants and the fetches of them that are in progress.
 pub(crate) enum InvalidationSubject<'a> {
-    /// Those of the resource with this key.
+    /// The responses of the resource with this key.
     Resource(&'a [u8]),
-    /// Those for a URL, whichever origin sent them.
+    /// The responses for a URL, from every origin that serves it.
     Url(&'a Uri),
-    /// Those for the URLs that begin like this one. A star at its end is no part of it.
+    /// The responses for all URLs that begin with this one. A `*` at its end is ignored.
     Prefix(&'a Uri),
-    /// Those for all that is below these URLs.
+    /// The responses for all URLs below any of these.
     Below(Vec<&'a Uri>),
-    /// Those of the URL's host.
+    /// The responses for all URLs with this URL's host.
     Site(&'a Uri),
     Tags(Vec<Box<str>>),
     All,
 }
 
-/// The party whose act makes the responses invalid. It decides which other nodes learn of the act.
+/// The party that invalidates responses. It decides which other nodes of the fleet learn of it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidatedBy {
-    /// An operator. All nodes of the fleet learn of it before it is acknowledged.
+    /// An operator. All nodes of the fleet learn of the purge before it is acknowledged.
     Operator,
-    /// A client's request, such as a PUT (RFC 9111 4.4). The owner of the resource learns of it with the next request
-    /// to it.
+    /// A client's request, such as a PUT (RFC 9111 4.4). The node that owns the resource learns of it with the next
+    /// request.
     Request,
-    /// Another node, which told this one.
+    /// Another node of the fleet, which told this node of the change.
     Node,
 }
 
 /// Invalidates stored responses.
 ///
 /// # Errors
-/// The subject has no stored responses, or the invalidation is in effect but not for good, see [`NotInvalid`].
+/// The subject cannot have stored responses, or the invalidation is in effect but may be lost in a crash, see
+/// [`NotInvalid`].
 pub(crate) async fn invalidate(worker: &Worker, invalidation: Invalidation<'_>) -> Result<PurgeResult, NotInvalid> {
     let Invalidation { subject, effect, by } = invalidation;
     let cache = &worker.cache;
-    // Other nodes read the log of purges only, so every purge must be in it. Requests to parents are limited by the
-    // purges in it, too.
+    // Other nodes read only the log of purges, so every purge must be in it. Requests to parents are limited by it too.
     let is_log_read =
         by == InvalidatedBy::Operator && (worker.shared.fleet.is_some() || worker.shared.config.has_parents());
     let is_removal = effect == PurgeMode::Hard && !is_log_read;
@@ -79,7 +79,7 @@ pub(crate) async fn invalidate(worker: &Worker, invalidation: Invalidation<'_>) 
     let scopes = scopes(worker, subject).ok_or(NotInvalid::NoUrl)?;
     let result = invalidation::record(cache, scopes, effect, clock::now()).await?;
     if is_all && effect == PurgeMode::Hard {
-        // Nothing stored is served again, so its room is given back.
+        // No stored response can be served again, so the space is released.
         Box::pin(invalidation::empty(cache)).await;
     }
     if let Some(link) = worker.shared.fleet.as_ref().filter(|_| by == InvalidatedBy::Operator) {
@@ -88,7 +88,7 @@ pub(crate) async fn invalidate(worker: &Worker, invalidation: Invalidation<'_>) 
     Ok(result)
 }
 
-/// Returns the scopes of the record for a subject, or `None` if no response of it can be stored.
+/// Returns the scopes to record in the log of purges for a subject, or `None` if no response of it can be stored.
 fn scopes(worker: &Worker, subject: InvalidationSubject<'_>) -> Option<Vec<PurgeScope>> {
     let cache = &worker.cache;
     Some(match subject {

@@ -44,28 +44,28 @@ use crate::{
     },
 };
 
-/// The result of a look into memory for a request.
+/// The result of looking for a response in memory.
 enum MemoryState {
     Answer(MemoryAnswer),
-    /// No response in memory answers the request. Holds the key that was looked up.
+    /// Memory has no response for the request. The key is the one that was looked up.
     Missing(Vec<u8>),
-    /// Memory alone cannot answer a request of this form.
+    /// A request of this form needs more than a lookup in memory.
     Unsuited,
 }
 
-/// A response from memory.
+/// A response that was found in memory.
 pub(super) enum MemoryAnswer {
-    /// Boxed, because it is rare and large, and the other one would be moved at its size.
+    /// A response with a map of fields. Boxed, because it is rare, and large compared with the other variant.
     Served(Box<ServedResponse>),
-    /// A hit whose head is encoded already.
+    /// A hit with an encoded head.
     Encoded(EncodedHit),
 }
 
 impl ClientExchange {
-    /// Answers from memory if the whole response is in memory and fresh, and the request is simple.
+    /// Answers a simple request if the whole response is in memory and fresh.
     ///
     /// # Errors
-    /// It is not. The error is the next step.
+    /// Returns the next step, if memory alone cannot answer the request.
     pub(super) fn look_in_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
         self.choose_worker(request);
         self.client.permit_stall(self.worker.policy.limits.stall);
@@ -78,14 +78,17 @@ impl ClientExchange {
         self.leave_memory(request, found)
     }
 
-    /// Does the same without counting the request, if `key`'s response was looked up before.
+    /// Does the same as [`Self::look_in_memory`] for a request that was counted already.
     pub(super) fn peek_into_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
         let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
         let found = self.find_in_memory(request, name, |_, _, _| {});
         self.leave_memory(request, found)
     }
 
-    /// Ends the step with what memory has for a request.
+    /// Ends the step `Memory` with the result of the lookup.
+    ///
+    /// # Errors
+    /// Returns the next step, if memory did not answer the request.
     fn leave_memory(&mut self, request: &Request<impl Body>, found: MemoryState) -> Result<MemoryAnswer, Step> {
         match found {
             MemoryState::Unsuited => self.trace.note(Verdict::Unsuited),
@@ -101,7 +104,7 @@ impl ClientExchange {
         Err(self.after_memory(request))
     }
 
-    /// Returns the step of a request that memory does not answer.
+    /// Returns the step after `Memory` for a request that memory did not answer.
     fn after_memory(&mut self, request: &Request<impl Body>) -> Step {
         if request.method() == Method::CONNECT {
             return Step::Tunnel;
@@ -117,7 +120,7 @@ impl ClientExchange {
         if self.target.is_own() { Step::Own } else { Step::Admit }
     }
 
-    /// Sets the worker configured for the site of a request.
+    /// Sets the exchange's worker to one with the policy of the request's site.
     pub(super) fn choose_worker(&mut self, request: &Request<impl Sized>) {
         if self.worker.has_policies() {
             let named = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
@@ -127,7 +130,7 @@ impl ClientExchange {
         }
     }
 
-    /// Returns the subject under which a request is counted as popular.
+    /// Returns the site or resource whose popularity a request adds to.
     fn subject(
         &self,
         request: &Request<impl Sized>,
@@ -143,7 +146,7 @@ impl ClientExchange {
         }
     }
 
-    /// Finds the answer to a request in memory.
+    /// Looks for the response to a request in memory.
     fn find_in_memory(
         &self,
         request: &Request<impl Body>,
@@ -175,7 +178,7 @@ impl ClientExchange {
         let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
             matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
         })?;
-        // The uplink's state is not known yet, and does not matter to a response that is fresh anyway.
+        // The state of the uplink does not matter to a fresh response.
         let terms = RequestTerms {
             session_rules: self.client.session.as_ref().map(|session| &*session.rules),
             ..RequestTerms::new(ruled, UplinkState::Up)
@@ -200,8 +203,9 @@ impl ClientExchange {
         Some(MemoryAnswer::Served(Box::new(ServedResponse { response, outcome, origin: None, why: None })))
     }
 
-    /// Returns whether nothing but a mirror adds to the fields of a stored response, or logs them, and the client
-    /// speaks HTTP/1.1.
+    /// Returns whether a hit may be sent with an encoded head.
+    ///
+    /// That needs a client of HTTP/1.1, and nothing that logs the response's fields or adds to them, except a mirror.
     pub(super) fn may_encode(&self, request: &Request<impl Sized>) -> bool {
         request.version() == Version::HTTP_11
             && self.worker.shared.access_log.is_none()
@@ -211,7 +215,7 @@ impl ClientExchange {
             && !self.client.says_goodbye()
     }
 
-    /// Returns whether nothing but the response in memory decides about a request.
+    /// Returns whether a request can be answered by a response in memory without further checks.
     fn is_simple(&self, request: &Request<impl Body>, authority: &str) -> bool {
         let Self { client, worker, target, .. } = self;
         let shared = &worker.shared;
@@ -220,7 +224,7 @@ impl ClientExchange {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
         let passwords = shared.passwords.as_ref().filter(|_| !client.is_admitted() && !is_by_node);
         let lists = shared.origins.lists.as_ref().filter(|_| mirrored.is_none());
-        // Only a trusted proxy or another node can name a user. The lookup in memory does not compare users.
+        // A user can be named only by a trusted proxy or another node. The lookup in memory does not distinguish users.
         let may_name_user = is_by_node || !shared.config.fleet.trusted_proxies.is_empty();
         is_read
             && !(may_name_user && telling::has_identity(request.headers()))
@@ -233,8 +237,9 @@ impl ClientExchange {
     }
 }
 
-/// Answers a plain GET over HTTP/1.1 from a response in memory, with the stored lines. Returns `None` if the response
-/// has another form.
+/// Answers a plain GET over HTTP/1.1 with the encoded lines of a response in memory.
+///
+/// Returns `None` if the request or the response needs another form.
 fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry) -> Option<EncodedHit> {
     let EntryBody::Whole(body) = &entry.body else { return None };
     if !hit::is_plain(wanted, &entry.head, body.len()) {

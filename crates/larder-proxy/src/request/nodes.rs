@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Returns whether a request is a health check: for the path of these, and addressed to this proxy itself.
+    /// Returns whether a request is a health check: addressed to this proxy itself, for the configured path.
     pub(super) fn is_health_check(&self, request: &Request<impl Sized>) -> bool {
         let path = self.worker.shared.config.fleet.ready_path.as_deref();
         let uri = request.uri();
@@ -33,16 +33,17 @@ impl ClientExchange {
             && self.client.session.is_none()
     }
 
-    /// Returns whether the client gets an answer to a health check: balancers do, even if they may not use this proxy.
+    /// Returns whether the client may make health checks. Trusted load balancers may, even if they may not use this
+    /// proxy.
     pub(super) fn may_check_health(&self) -> bool {
         let balancers = &self.worker.shared.config.fleet.trusted_proxies;
         self.client.is_node || !self.is_denied() || is_within(balancers, self.client.peer.ip())
     }
 
-    /// Returns the other node's request if another node of the fleet sent this one.
+    /// Returns the facts that another node of the fleet sent with its request, or `None` if a client sent the request.
     ///
     /// # Errors
-    /// It did, and its clock or rules differ.
+    /// Another node sent it, but its clock or rules differ from this node's.
     pub(super) fn request_of_sibling(
         &self,
         request: &Request<impl Sized>,
@@ -63,13 +64,15 @@ impl ClientExchange {
         }
     }
 
-    /// Returns whether nothing stored here is outdated as far as the node knows that sent the request, if one did.
+    /// Returns whether this node has applied all purges that the node that sent the request knows of.
+    ///
+    /// Always true for requests of clients.
     pub(super) fn is_up_to_date(&self) -> bool {
         let Some((peer, siblings)) = self.sibling() else { return true };
         !peer.is_changed && peer.knows_its_purges(siblings, &self.worker.shared.cache.purges)
     }
 
-    /// Adds to a response for another node of the fleet the proof that this node gave it.
+    /// Adds the proof that this node gave the response, if another node of the fleet sent the request.
     pub(super) fn prove(&self, served: &mut ServedResponse) {
         if let Some((peer, siblings)) = self.sibling() {
             let status = served.response.status();
@@ -77,15 +80,16 @@ impl ClientExchange {
         }
     }
 
-    /// Drops what another node that sent the request knows to be outdated, if one did. For its purges, waits for a
-    /// moment.
+    /// Applies what another node's request says is outdated, and waits briefly for the purges of that node.
+    ///
+    /// Does nothing for requests of clients.
     ///
     /// # Errors
-    /// They are not applied here by then.
+    /// The purges did not arrive in time.
     pub(super) async fn catch_up(&self, key: Option<&[u8]>) -> Result<(), Failure> {
         let Some((peer, siblings)) = self.sibling() else { return Ok(()) };
         if let Some(key) = key.filter(|_| peer.is_changed) {
-            // An error is ignored, because a removal takes effect even if the store cannot write it.
+            // Errors are ignored, because a removal takes effect in memory even if the store cannot write it.
             let subject = InvalidationSubject::Resource(key);
             let invalidation = Invalidation { subject, effect: PurgeMode::Hard, by: InvalidatedBy::Node };
             drop(Box::pin(invalidation::invalidate(&self.worker, invalidation)).await);
@@ -94,7 +98,7 @@ impl ClientExchange {
         if is_known { Ok(()) } else { Err(Failure::PurgesUnknown) }
     }
 
-    /// Returns the request of another node of the fleet, if it is one, and what this node knows of the others.
+    /// Returns the other node's facts, and what this node knows of the fleet. `None` if a client sent the request.
     fn sibling(&self) -> Option<(&PeerRequest, &Arc<Siblings>)> {
         self.target.sibling().zip(self.worker.shared.siblings.as_ref())
     }

@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Answers at once, if nothing is to be waited for. That takes no memory, so that balancers get their answer
-    /// however many requests wait.
+    /// Answers requests to this proxy itself that need not wait for anything, such as health checks.
+    ///
+    /// Such a response takes no memory, so load balancers get it however many requests wait.
     pub(super) fn answer_at_once(&self) -> Option<ServedResponse> {
         let shared = &self.worker.shared;
         match &self.target.kind {
@@ -33,7 +34,7 @@ impl ClientExchange {
         }
     }
 
-    /// Answers what [`Self::answer_at_once`] does not.
+    /// Answers the requests to this proxy itself that [`Self::answer_at_once`] does not.
     pub(super) async fn answer_itself(&mut self) -> Result<Onward, Failure> {
         let served = match &self.target.kind {
             TargetKind::PurgeLog(link) => {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Returns the address for the script, if a request is for that.
+    /// Returns the proxy's address to put in the script, or `None` if the request is not for the script.
     pub(super) fn script_address(&self, request: &Request<impl Sized>) -> Option<Box<str>> {
         let shared = &self.worker.shared;
         let uri = request.uri();
@@ -38,7 +38,7 @@ impl ClientExchange {
     }
 }
 
-/// Answers with the script, in which the proxy has this address.
+/// Answers with the script, in which `address` is the proxy's address.
 pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
     let text = script(&hosts_of(config), address);
     let mut response = Response::new(ResponseBody::full(text.into()));
@@ -48,15 +48,16 @@ pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
-/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise all. Hosts that are not intercepted
-/// go through the proxy too, because block lists and rate limits apply to them.
+/// Returns the hosts whose requests browsers send to the proxy: those of `[pac]`, or all if it lists none.
+///
+/// Hosts that are not intercepted are included, because block lists and rate limits apply to them too.
 fn hosts_of(config: &ProxyConfig) -> HostRules {
     let HostRules { hosts, except } = &config.pac;
     let hosts = if hosts.is_empty() { vec![HostPattern::All] } else { hosts.clone() };
     HostRules { hosts, except: except.clone() }
 }
 
-/// Returns the proxy's address for the script, which is the one that the client used.
+/// Returns the proxy's address as the client used it, in the syntax of the script. `None` if it is not a plain host.
 fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
     let (word, usual_port) = if scheme == "https" { ("HTTPS", 443) } else { ("PROXY", 80) };
     let host = authority.host();
@@ -90,7 +91,7 @@ fn script(hosts: &HostRules, proxy: &str) -> String {
     )
 }
 
-/// Formats patterns for the script. Their characters were checked when they were parsed.
+/// Formats host patterns as a list of JavaScript strings. Parsing has excluded characters that need escaping.
 fn names(patterns: &[HostPattern]) -> String {
     let quoted: Vec<String> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
     quoted.join(", ")

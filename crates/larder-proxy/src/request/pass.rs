@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// An origin's response that is being forwarded to a client.
+/// A response of an origin, while it is forwarded to a client without being stored.
 pub(crate) struct PassedResponse {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
@@ -34,10 +34,10 @@ pub(crate) struct PassedResponse {
 }
 
 impl ClientExchange {
-    /// Forwards the request, as planned if it has a key.
+    /// Forwards a request without storing its response. A request with a key follows the cache's plan.
     ///
     /// # Errors
-    /// The origin may not be contacted, is unreachable, or its response is malformed.
+    /// The origin must not be contacted, is unreachable, or sends a malformed response.
     pub(super) async fn pass(&mut self) -> Result<Onward, Failure> {
         let plan = self.plan.take();
         let admitted = self.admitted();
@@ -50,19 +50,19 @@ impl ClientExchange {
 }
 
 impl AdmittedRequest {
-    /// Forwards a request that has no key.
+    /// Forwards a request that has no cache key.
     ///
     /// # Errors
-    /// The origin may not be contacted, is unreachable, or its response is malformed.
+    /// The origin must not be contacted, is unreachable, or sends a malformed response.
     async fn pass_unplanned(&self) -> Result<ServedResponse, Failure> {
         self.query().check_may_ask()?;
-        // Boxed, because it is large and rarely needed, and would enlarge every future that may need it.
+        // The future is large and rarely needed. Boxed, it does not enlarge the futures that contain it.
         let (head, body) = pinned(|| self.ask(None)).await?;
         let status = with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
         Ok(self.respond(PassedResponse { status: head.status, fields: head.headers, body }, status))
     }
 
-    /// Sends the request to the origin, and checks the framing of the response.
+    /// Sends the request to the origin, and returns the response's head and body.
     ///
     /// # Errors
     /// The origin is unreachable, or its response is malformed.
@@ -95,7 +95,7 @@ impl AdmittedRequest {
         Ok((head, body))
     }
 
-    /// Creates a response with an origin's status, fields and body.
+    /// Creates the client's response from the status, fields and body that an origin sent.
     pub(crate) fn respond(&self, passed: PassedResponse, cache_status: CacheStatus) -> ServedResponse {
         let Self { worker, asked } = self;
         let PassedResponse { status, fields, body } = passed;

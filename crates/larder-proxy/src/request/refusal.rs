@@ -13,7 +13,7 @@ use crate::{
     siblings::PEER_FIELD,
 };
 
-/// Returns the response to an exchange that failed. `node` is the proxy's name, in the syntax of the status fields.
+/// Returns the response to an exchange that failed. `node` is the name of this proxy in the status fields.
 pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Response<ResponseBody> {
     let mut response = text_response(failure.status(), Bytes::new());
     let fields = response.headers_mut();
@@ -42,8 +42,7 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
         }
         _ => {}
     }
-    // After a malformed request, or one whose body may not arrive, the following bytes cannot be trusted (RFC 9112
-    // 9.6).
+    // After such a request, the octets that follow on the connection cannot be trusted (RFC 9112 9.6).
     if matches!(
         failure,
         Failure::BadRequest(_)
@@ -62,16 +61,16 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
     response
 }
 
-/// The form in which a failure is reported.
+/// The form in which a failure is reported to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalForm {
     Text,
-    /// A page for a browser.
+    /// An HTML page for a browser.
     Page,
 }
 
 impl RefusalForm {
-    /// Returns the form that suits a request.
+    /// Returns the form that suits the client of a request.
     pub(crate) fn for_request<B>(request: &Request<B>) -> Self {
         if failure_page::is_wanted(request.method(), request.headers()) { Self::Page } else { Self::Text }
     }

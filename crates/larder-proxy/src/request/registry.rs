@@ -41,10 +41,10 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Answers a request that the mirror handles itself.
+    /// Answers a request that the mirror handles itself, without the cache.
     ///
     /// # Errors
-    /// Neither the registry nor its token server is reachable.
+    /// The registry or its token server is unreachable.
     pub(super) async fn answer_for_registry(
         &self,
         mirrored: &MirrorRequest,
@@ -62,8 +62,7 @@ impl ClientExchange {
     }
 }
 
-/// Answers the API version check. The answer says where to get tokens, because each registry behind the mirror may
-/// require one.
+/// Answers the API version check. Without a token, the answer is a 401 that names this proxy as the token server.
 fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     let mut served = if fields.contains_key(AUTHORIZATION) {
         local(StatusCode::OK, "{}")
@@ -81,7 +80,7 @@ fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
 }
 
 impl ClientExchange {
-    /// Fetches the token for a client from the server that its registry names.
+    /// Fetches a token for a client, from the token server that the client's registry names.
     async fn token(&self, asking: &MirrorRequest, uri: &Uri, fields: &HeaderMap) -> Result<ServedResponse, Failure> {
         let arguments = arguments_of(uri.query().unwrap_or_default());
         let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
@@ -102,7 +101,8 @@ impl ClientExchange {
         }
         let credentials = fields.get(AUTHORIZATION).cloned();
         let challenge = match self.challenge_of(&registry).await {
-            // Public content can be served from the cache, even if the registry is unreachable.
+            // Public content can be served from the cache even if the registry is unreachable, so the client gets a
+            // token anyway.
             Err(failure) if failure.is_origin_failure() && credentials.is_none() => RegistryChallenge::None,
             challenge => challenge?,
         };
@@ -130,7 +130,7 @@ impl ClientExchange {
         }
     }
 
-    /// Returns a registry's authentication challenge, from memory or from the registry itself.
+    /// Returns a registry's authentication challenge: a remembered one, or the one that the registry sends now.
     async fn challenge_of(&self, mirrored: &MirrorRequest) -> Result<RegistryChallenge, Failure> {
         let registry = mirrored.registry().ok_or(Failure::NoSite)?;
         if let Some(challenge) = registry.challenge(false) {
@@ -158,7 +158,7 @@ impl ClientExchange {
         Ok(challenge)
     }
 
-    /// Creates a request for the root of a registry's API, without credentials.
+    /// Creates a request without credentials for the root of a registry's API.
     fn api_request(&self, mirrored: &MirrorRequest) -> Result<AdmittedRequest, Failure> {
         let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
         let mut request = Request::new(());
@@ -170,7 +170,7 @@ impl ClientExchange {
 }
 
 impl AdmittedRequest {
-    /// Fetches a token from `url`. Its host receives the client's credentials.
+    /// Fetches a token from `url`. Only the host of `url` receives the client's credentials.
     async fn fetch_token(
         &self,
         url: &Uri,
@@ -211,7 +211,7 @@ impl AdmittedRequest {
     }
 }
 
-/// Records a token that was issued without credentials.
+/// Remembers a token that was issued without credentials, so that its responses may be shared between clients.
 fn note_open(mirrors: &MirrorTable, body: &[u8]) {
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else { return };
     let secs = answer.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(TOKEN_SECS_USUAL);
@@ -222,7 +222,7 @@ fn note_open(mirrors: &MirrorTable, body: &[u8]) {
     }
 }
 
-/// Returns the URL of a token for these scopes.
+/// Returns the URL at which a token server issues a token for these scopes.
 fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(String, String)]) -> Option<Uri> {
     let mut text = realm.to_owned();
     let mut add = |name: &str, value: &str| {
@@ -242,15 +242,16 @@ fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(St
     text.parse().ok()
 }
 
-/// Returns the arguments of a query.
+/// Returns the names and values in a URL's query, decoded.
 fn arguments_of(query: &str) -> Vec<(String, String)> {
     let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     let pairs = query.split('&').filter_map(|argument| argument.split_once('='));
     pairs.map(|(name, value)| (plain(name), plain(value))).collect()
 }
 
-/// Returns a client's user and password in the form of a token, for a registry that expects Basic credentials. They are
-/// converted back in requests to that registry.
+/// Returns a client's Basic credentials as if they were a token, for a registry that does not use tokens.
+///
+/// Requests to that registry convert the token back to credentials.
 fn basic_token(credentials: &HeaderValue) -> ServedResponse {
     let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
     match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
@@ -288,12 +289,12 @@ fn broken(asked: &RequestHead, why: &str) -> Failure {
     Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() }
 }
 
-/// Characters escaped in an argument. The punctuation of scopes need not be escaped (RFC 3986 3.4).
+/// Characters that are escaped in a query's value. The punctuation in scopes need not be (RFC 3986 3.4).
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b':').remove(b',');
-/// Longest response with a token, in bytes.
+/// Maximum length of a token server's response, in bytes.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
-/// Lifetime of a token that states none, in seconds.
+/// Assumed lifetime of a token whose response states none, in seconds.
 const TOKEN_SECS_USUAL: u64 = 60;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Completes the target of a request.
+    /// Determines what a request is for, and returns its next step.
     ///
     /// # Errors
     /// The path leads out of the build cache or the mirror.
@@ -38,7 +38,7 @@ impl ClientExchange {
             return Ok(Onward::To(Step::Own));
         }
         if self.target.sibling().is_none() {
-            // Read first, because a mirror changes the coding that the request accepts.
+            // The client's preferred coding is read first, because a mirror changes the request's Accept-Encoding.
             self.target.wish = if shared.compresses { CodingWish::of(request) } else { None };
             if !(shared.mirrors.is_empty() && shared.build_caches.is_empty()) {
                 self.divert(request)?;
@@ -48,8 +48,10 @@ impl ClientExchange {
         Ok(Onward::To(Step::Memory))
     }
 
-    /// Finds the build cache or the mirror that a request is for. Rewrites one to a mirror to one for its server. A
-    /// site's own paths are left unchanged.
+    /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror to the server it stands
+    /// for.
+    ///
+    /// The paths of sites are left unchanged.
     ///
     /// # Errors
     /// The path leads out of the build cache or the mirror.
@@ -77,7 +79,7 @@ impl ClientExchange {
     }
 }
 
-/// Returns the verdict of the step that made a target of this kind.
+/// Returns the verdict of the step `Resolve` for a target of this kind.
 fn verdict(kind: &TargetKind) -> Verdict {
     match kind {
         TargetKind::Mirror(_) => Verdict::Mirror,

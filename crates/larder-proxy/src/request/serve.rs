@@ -15,10 +15,10 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Answers with the stored response, or plans the way to the origin.
+    /// Answers with the stored response, or plans how to contact the origin.
     ///
     /// # Errors
-    /// No stored response may be used, and the origin may not be contacted.
+    /// No stored response may be used, and the origin must not be contacted.
     pub(super) async fn look_in_cache(&mut self) -> Result<Onward, Failure> {
         let LookResult { verdict, answer } = self.admitted().query().look().await;
         self.trace.note(Verdict::from(verdict));
@@ -33,7 +33,7 @@ impl ClientExchange {
         Ok(Onward::To(step))
     }
 
-    /// Answers by a flight.
+    /// Answers by a flight: joins the fetch of the resource, or begins one.
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.

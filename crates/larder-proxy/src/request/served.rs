@@ -19,14 +19,14 @@ use crate::{
 pub(crate) struct ServedResponse {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) outcome: Outcome,
-    /// The origin that was contacted for it, if any.
+    /// The origin that sent the response or confirmed it. `None` if no origin was contacted.
     pub(crate) origin: Option<Arc<str>>,
-    /// Why the response did not come from the cache. `None` if it did, or could not have.
+    /// Why the response did not come from the cache. `None` if it did, or if the cache was not involved.
     pub(crate) why: Option<MissReason>,
 }
 
 impl ServedResponse {
-    /// Returns the cache's answer to a request.
+    /// Converts the cache's answer to a request.
     pub(crate) fn of(answer: Answer<OriginFetcher>, by: &AdmittedRequest) -> Self {
         let Answer { response, kind, status, is_from_origin } = answer;
         let origin = is_from_origin.then(|| Arc::clone(&by.asked.origin.host));
@@ -38,7 +38,7 @@ impl ServedResponse {
     }
 }
 
-/// Returns a plain response whose body carries the lines of its head.
+/// Creates a response whose head is encoded as lines in its body, without a map of fields.
 fn in_lines(marks: &ResponseMarkers, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
     let mut lines = scratch();
     marks.push_head_lines(plain.head(), &mut lines);
@@ -50,7 +50,7 @@ fn in_lines(marks: &ResponseMarkers, plain: PlainResponse, status: CacheStatus) 
     response
 }
 
-/// Creates a response from these parts.
+/// Creates a response with this status, fields and body.
 pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;

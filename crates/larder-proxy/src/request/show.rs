@@ -20,7 +20,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Describes the stored response that a GET of `uri` with these fields finds. Returns `None` if the URI has no key.
+/// Describes the stored response that a GET of `uri` with these fields would find. `None` if the URI has no cache key.
 pub(crate) async fn show(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) -> Option<String> {
     let &ExplainedRequest { uri, fields, .. } = asked;
     let mut text = explain::explain(worker, asked).await?;
@@ -63,13 +63,13 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
         line(text, "chunks", format_args!("{there} of {count} stored, 1 MiB each"));
     }
     tell_places(text, cache, found).await;
-    // The ruling is no field of the response.
+    // The ruling is stored among the fields, but is not one of the origin's.
     for (name, value) in head.fields().iter().filter(|(name, _)| **name != ruling::FIELD) {
         line(text, "field", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
     }
 }
 
-/// Describes the place of the stored response, and when it may be evicted.
+/// Prints where the stored response is, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.get(&found.key).is_some() {
         let hits = found.entry.hits().get();

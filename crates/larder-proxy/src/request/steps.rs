@@ -27,38 +27,38 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
-    /// Checks the form of the request (`gate`).
+    /// Checks the form of the request (module `gate`).
     Gate,
-    /// Determines what the request is for (`resolve`).
+    /// Determines what the request is for (module `resolve`).
     Resolve,
-    /// Looks for a fresh response in memory (`memory`).
+    /// Looks for a fresh response in memory (module `memory`).
     Memory,
-    /// Answers without a resource: this proxy itself is asked (`own`).
+    /// Answers a request that is for this proxy itself (module `own`).
     Own,
-    /// Opens a tunnel (`tunnel`).
+    /// Opens a tunnel (module `tunnel`).
     Tunnel,
-    /// Asks the origin to switch to another protocol (`upgrade`).
+    /// Asks the origin to switch to another protocol (module `upgrade`).
     Switch,
-    /// Checks that the request may be forwarded, and parses its head (`admission`).
+    /// Checks that the request may be forwarded, and parses its head (module `admission`).
     Admit,
-    /// Looks up the stored response, and decides whether it answers (`serve`, by `route`).
+    /// Looks up the stored response, and decides whether it may be served (module `serve`).
     Cache,
-    /// Joins a fetch, or begins one (`share`).
+    /// Joins a fetch of the resource, or begins one (module `serve`).
     Fetch,
-    /// Forwards the request without storing the response (`pass`).
+    /// Forwards the request without storing the response (module `pass`).
     Pass,
-    /// Forwards a request that may change something (`change`).
+    /// Forwards a request that may change something at the origin (module `change`).
     Change,
-    /// Accounts for the answer, and makes it the client's response (`exchange`).
+    /// Completes the response, and counts the exchange (module `exchange`).
     Deliver,
-    /// The client has its response, or the tunnel has the connection.
+    /// The client has its response, or the connection carries a tunnel. Always the final step.
     Done,
 }
 
 /// A step, its name in the log, and the steps that may follow it.
 struct StepRow(Step, &'static str, &'static [Step]);
 
-/// The steps, in the order of their numbers.
+/// All steps, in the order of their discriminants.
 const ROWS: [StepRow; 13] = {
     use Step::{Admit, Cache, Change, Deliver, Done, Fetch, Gate, Memory, Own, Pass, Resolve, Switch, Tunnel};
     [
@@ -78,35 +78,35 @@ const ROWS: [StepRow; 13] = {
     ]
 };
 
-/// The result of a step, where its successor alone does not say it.
+/// The result of a step, as far as the next step does not show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing else is to be said.
+    /// The step succeeded, and the next step shows its result.
     Passed,
     /// The request is refused, or cannot be answered.
     Failed,
     /// The request is for a mirror.
     Mirror,
-    /// The request is for a mirror's registry, and the mirror answers it.
+    /// The request is for a mirror's registry, and the mirror itself answers it.
     Registry,
     BuildCache,
     /// Another node of the fleet sent the request.
     Node,
-    /// A stored response answers.
+    /// A stored response is served.
     Hit,
-    /// Nothing is stored that could answer.
+    /// No stored response can be served.
     Miss,
-    /// The request has a form that memory alone cannot answer.
+    /// The request has a form that needs more than a lookup in memory.
     Unsuited,
-    /// A stale response answers, and is validated meanwhile.
+    /// A stale response is served, and is validated meanwhile.
     Stale,
-    /// The stored response is to be validated first.
+    /// The stored response must be validated before it is served.
     Validate,
-    /// The request or a rule demands the origin's own answer.
+    /// The request or a rule demands a response from the origin.
     Bypass,
-    /// Only a stored response may answer, and none can.
+    /// The request accepts only a stored response, and none can be served.
     OnlyIfCached,
-    /// The origin cannot be contacted, and no stored response answers.
+    /// The origin cannot be contacted, and no stored response can be served.
     Offline,
 }
 
@@ -117,18 +117,18 @@ pub(crate) struct Trace {
     last: u8,
 }
 
-/// Most steps of one request before [`Step::Done`].
+/// Maximum steps of one request before [`Step::Done`].
 const STEP_COUNT_MAX: usize = 8;
 
-/// The way on from a step.
+/// The way on for a request after a step.
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
-    /// The connection carries other bytes from now on. Their task accounts for the exchange.
+    /// The connection carries other bytes than HTTP after this response. Their task ends the exchange.
     Switched(Response<ResponseBody>),
 }
 
-/// Answers a request, from memory at once if possible. `fault` is the fault in its octets, if any.
+/// Answers a request, from memory at once if possible. If the parser refused its head, `fault` is the reason.
 pub(crate) fn answer(
     client: &Arc<Client>,
     mut request: Request<IncomingBody>,
@@ -168,10 +168,10 @@ pub(crate) fn answer(
     ClientAnswer::ready(exchange.deliver(answered))
 }
 
-/// Answers a request that memory alone cannot answer.
+/// Answers a request that has to wait.
 ///
-/// Its state stays in memory while the request waits for an origin. So the steps hand on no large values, of which each
-/// future would keep a copy, and the larger futures that end soon are boxed.
+/// The state of the request stays in memory while it waits for an origin. So steps return no large values, of which
+/// each future would keep a copy, and the large futures that end soon are boxed.
 async fn drive(mut exchange: Box<ClientExchange>) -> Response<ResponseBody> {
     let answered = loop {
         let onward = match exchange.trace.step() {
@@ -206,7 +206,7 @@ impl Step {
         &ROWS[self as usize]
     }
 
-    /// Returns whether `next` may follow.
+    /// Returns whether the step `next` may follow this one.
     fn leads_to(self, next: Self) -> bool {
         const SUCCESSORS: [u16; ROWS.len()] = {
             let mut masks = [0; ROWS.len()];
@@ -227,7 +227,7 @@ impl Step {
 }
 
 impl Verdict {
-    /// Returns the verdict's word in the log, and none if the step alone says it.
+    /// Returns the word for the verdict in the log, or `None` if the step's name suffices.
     fn token(self) -> Option<&'static str> {
         Some(match self {
             Self::Passed => return None,
@@ -249,7 +249,7 @@ impl Verdict {
 }
 
 impl Trace {
-    /// Returns the trace of a request whose head has arrived.
+    /// Creates the trace of a request whose head has arrived.
     pub(super) fn new() -> Self {
         Self { taken: [(Step::Gate, Verdict::Passed); STEP_COUNT_MAX], last: 0 }
     }
@@ -264,7 +264,7 @@ impl Trace {
         self.taken[usize::from(self.last)].1 = verdict;
     }
 
-    /// Ends the current step with a failure, unless it has said already what fails.
+    /// Ends the current step as failed, unless it already has a verdict that says more.
     pub(super) fn note_failure(&mut self) {
         let verdict = &mut self.taken[usize::from(self.last)].1;
         if *verdict == Verdict::Passed {
@@ -275,7 +275,7 @@ impl Trace {
     /// Begins the next step.
     ///
     /// # Panics
-    /// It may not follow the current one.
+    /// If `next` may not follow the current step.
     pub(super) fn enter(&mut self, next: Step) {
         let step = self.step();
         assert!(step.leads_to(next), "{next:?} may not follow {step:?}");
@@ -283,7 +283,7 @@ impl Trace {
         self.taken[usize::from(self.last)] = (next, Verdict::Passed);
     }
 
-    /// Returns whether the request has come to `step`.
+    /// Returns whether the request has reached `step`.
     pub(super) fn has(&self, step: Step) -> bool {
         self.taken().iter().any(|(taken, _)| *taken == step)
     }
@@ -295,7 +295,7 @@ impl Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The end is the same for all.
+        // The final step is the same for all requests, so it is not printed.
         let taken = self.taken().iter().filter(|(step, _)| *step != Step::Done);
         for (position, (step, verdict)) in taken.enumerate() {
             let comma = if position == 0 { "" } else { "," };

@@ -1,8 +1,8 @@
 //! What a request is for: a resource, or something that this proxy answers itself.
 //!
-//! Owns: all that is found out about a request at the door and is not in its head. `resolve` makes it, once. Invariant:
-//! a request has one kind of target. Its extensions carry no fact of ours, which nobody would see in a signature. Cost:
-//! no allocation, except for a request of another node.
+//! Owns: the facts about a request that are found before the cache looks it up and are not in its head. `resolve`
+//! completes them, once. Invariant: a request has one kind of target. No such fact is in the request's extensions,
+//! where no signature would show it. Cost: no allocation, except for a request of another node.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -21,43 +21,43 @@ use crate::{
     siblings::PeerRequest,
 };
 
-/// The purpose of a request, and the facts about it that its head does not have.
+/// The purpose of a request, and the facts about it that are not in its head.
 #[derive(Default)]
 pub(crate) struct Target {
     pub(crate) kind: TargetKind,
-    /// The client's address, if a trusted proxy named it.
+    /// The client's address, if a trusted proxy named it in a field.
     pub(crate) named_client: Option<IpAddr>,
-    /// Whether the request is about the server as a whole (RFC 9112 3.2.4). The path of its URI may then be `/`, which
-    /// stands for `*`.
+    /// Whether the request is about the whole server, so its target was `*` (RFC 9112 3.2.4). Its URI then has the path
+    /// `/`.
     pub(crate) is_about_server: bool,
-    /// The codings that the client prefers.
+    /// The content codings that the client prefers.
     pub(crate) wish: Option<CodingWish>,
 }
 
-/// The kinds of targets. A request has one.
+/// The things that a request can be for.
 #[derive(Default)]
 pub(crate) enum TargetKind {
-    /// The resource that its URL names: of a site, of the default origin, or of any server.
+    /// The resource that its URL names: of a site, of the default origin, or of any other server.
     #[default]
     Resource,
     /// A resource of the server that a mirror stands for.
     Mirror(MirrorRequest),
-    /// A question that a mirror answers in place of its registry.
+    /// A request to a mirror that the mirror answers in place of its registry.
     Registry(MirrorRequest, RegistryAsk),
     BuildCache(BuildCacheRequest),
-    /// A resource for another node of the fleet.
+    /// A resource that another node of the fleet requests.
     Sibling(Box<PeerRequest>),
     HealthCheck,
-    /// The script for browsers, with this address of the proxy.
+    /// The proxy auto-configuration script for browsers. The text is the proxy's address in it.
     ProxyPac(Box<str>),
-    /// The methods of this proxy, as a whole.
+    /// This proxy's own methods, for `OPTIONS *`.
     WholeServer,
-    /// This node's log of purges, for another node of the fleet.
+    /// This node's log of purges, which another node of the fleet requests.
     PurgeLog(Arc<FleetLink>),
 }
 
 impl Target {
-    /// Returns whether this proxy itself is asked, not for a resource.
+    /// Returns whether the request is for this proxy itself and not for a resource.
     pub(super) fn is_own(&self) -> bool {
         match self.kind {
             TargetKind::Resource | TargetKind::Mirror(_) | TargetKind::BuildCache(_) | TargetKind::Sibling(_) => false,
@@ -74,12 +74,12 @@ impl Target {
         !matches!(self.kind, TargetKind::HealthCheck | TargetKind::PurgeLog(_))
     }
 
-    /// Returns whether the request is another node's for the log of purges.
+    /// Returns whether another node requests this node's log of purges.
     pub(super) fn is_log(&self) -> bool {
         matches!(self.kind, TargetKind::PurgeLog(_))
     }
 
-    /// Returns the request of another node of the fleet, if it is one.
+    /// Returns the facts that another node of the fleet sent with its request, or `None` if a client sent it.
     pub(crate) fn sibling(&self) -> Option<&PeerRequest> {
         match &self.kind {
             TargetKind::Sibling(peer) => Some(peer),
@@ -87,7 +87,7 @@ impl Target {
         }
     }
 
-    /// Returns the mirror that the request came through, if any.
+    /// Returns the mirror that the request is for. `None` if it is for no mirror.
     pub(crate) fn mirror(&self) -> Option<&MirrorRequest> {
         match &self.kind {
             TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Some(mirrored),
@@ -100,7 +100,8 @@ impl Target {
         matches!(self.kind, TargetKind::BuildCache(_))
     }
 
-    /// Returns the scheme, authority and origin mark of the resource. `None` if they need a full parse of `request`.
+    /// Returns the scheme, authority and origin mark of the resource, or `None` if they need a full parse of the
+    /// request.
     pub(crate) fn name<'a>(
         &'a self,
         routes: &'a SiteRoutes,
@@ -119,10 +120,10 @@ impl Target {
         }
     }
 
-    /// Returns the destination of the request, whose fields are `fields`.
+    /// Returns where the request is to be forwarded. `fields` are those of the request.
     ///
     /// # Errors
-    /// None is configured, or another origin answers for the resource than at the node that asks.
+    /// No origin is configured, or another node sent the request and has another origin for the resource.
     pub(super) fn destination<'a>(
         &'a self,
         shared: &'a ProxyState,
@@ -145,7 +146,7 @@ impl Target {
         }
     }
 
-    /// Returns the part of a path and query that is appended to the prefix of the origin.
+    /// Returns the part of a path and query that follows the prefix of the origin.
     pub(super) fn rest<'a>(&self, path: &'a str) -> &'a str {
         match &self.kind {
             TargetKind::BuildCache(build_cache) => build_cache.rest(path),
@@ -153,8 +154,9 @@ impl Target {
         }
     }
 
-    /// Returns the state of the uplink, which is `line` at its origin. A build cache without an origin is always
-    /// disconnected, and its entries never become stale.
+    /// Returns whether the origin can be contacted. `line` returns that for origins in general.
+    ///
+    /// A build cache without an origin is always disconnected, so its entries never become stale.
     pub(super) fn line(&self, line: impl FnOnce() -> UplinkState) -> UplinkState {
         match &self.kind {
             TargetKind::BuildCache(build_cache) if !build_cache.has_origin() => {
@@ -164,13 +166,13 @@ impl Target {
         }
     }
 
-    /// Returns the digest that a build cache requires of the body.
+    /// Returns the digest that the body must have, if the request is for a build cache and `path` names one.
     pub(super) fn digest(&self, path: &str) -> Result<Option<NamedDigest>, Failure> {
         if self.is_build_cache() { build_caches::digest_of(path) } else { Ok(None) }
     }
 }
 
-/// Returns the destination of a request of another node, which has the same sites and mirrors.
+/// Returns where a request of another node is forwarded. All nodes have the same sites and mirrors.
 fn destination_of_sibling<'a>(
     peer: &'a PeerRequest,
     shared: &'a ProxyState,
@@ -180,7 +182,7 @@ fn destination_of_sibling<'a>(
     if let Some(mirrored) = shared.mirrors.destination_of(scheme, authority, mark.as_deref()) {
         return Ok(mirrored);
     }
-    // A configured origin is found as if the client had asked the server itself.
+    // A site's origin is found as if the client had sent the request to this proxy as a server.
     let target = if mark.is_some() { path } else { uri };
     let found = shared.routes.locate(scheme, target, Version::HTTP_11, Some(authority))?;
     if found.mark.name() == mark.as_deref() { Ok(found) } else { Err(Failure::NoSite) }

@@ -1,7 +1,7 @@
 //! CONNECT: copies bytes both ways between a client and a target that the rules allow (RFC 9110 9.3.6).
 //!
-//! Owns: a tunnel's task. The bytes are not inspected. Invariant: the address connected to is the one that was checked.
-//! Cost: two buffers of the runtime's copy per tunnel.
+//! Owns: a tunnel's task. The bytes are not inspected. Invariant: connections go only to the address that was checked.
+//! Cost: the runtime's two copy buffers per tunnel.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,19 +29,19 @@ use crate::{
     worker::ConnectionPresence,
 };
 
-/// A connection to the target of a tunnel.
+/// The target's side of a tunnel.
 pub(crate) struct TunnelTarget<T> {
     pub(crate) stream: T,
-    /// The deadline of `stream`, which every byte extends.
+    /// The deadline of `stream`. Every byte extends it.
     pub(crate) watched: Arc<WatchedConnection>,
-    /// The pacer of the bytes to the client.
+    /// Limits the rate of the bytes to the client.
     pub(crate) pacer: Option<Pacer>,
-    /// Longest time without progress.
+    /// Maximum time without a byte in either direction.
     pub(crate) patience: Duration,
 }
 
 impl ClientExchange {
-    /// Opens the tunnel that a CONNECT asks for.
+    /// Opens the tunnel that a CONNECT requests.
     ///
     /// # Errors
     /// The client or the target is refused, or the target is unreachable.
@@ -74,7 +74,7 @@ impl ClientExchange {
                 self.carry(client_side, target, &served);
             }
             (None, Some(interceptor)) => {
-                // The requests inside are counted instead.
+                // The requests inside the tunnel are counted instead.
                 self.account.set_subject(None);
                 let ticket = self.ticket(&served, false);
                 let peer = self.client.named_peer(&self.target);
@@ -85,8 +85,7 @@ impl ClientExchange {
         Ok(Onward::Switched(served.response))
     }
 
-    /// Copies bytes both ways once the client has been told that the connection is open. Their task accounts for the
-    /// exchange.
+    /// Starts the task that copies bytes both ways after the response was sent. The task ends the exchange.
     pub(super) fn carry(
         &mut self,
         client_side: PendingOpaque,
@@ -108,7 +107,7 @@ pub(crate) fn target(config: &ProxyConfig, request: &Request<impl Sized>) -> Res
         return Err(Failure::NoSite);
     }
     let malformed = Failure::BadRequest("CONNECT needs a host and a port");
-    // Only the authority is allowed here (RFC 9112 3.2.3).
+    // A CONNECT names only an authority (RFC 9112 3.2.3).
     if request.uri().scheme().is_some() || request.uri().path_and_query().is_some() {
         return Err(malformed);
     }
@@ -127,7 +126,7 @@ pub(crate) fn target(config: &ProxyConfig, request: &Request<impl Sized>) -> Res
     Ok(Origin::of_client(host, port))
 }
 
-/// Connects to the target.
+/// Connects to the target, directly or through a parent.
 ///
 /// # Errors
 /// The rules refuse the target, or the target does not accept the connection.
@@ -137,7 +136,7 @@ pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result
     opened
 }
 
-/// Copies bytes both ways once the client has been told that the tunnel is open. `ticket` accounts for it at the end.
+/// Starts the task that copies bytes both ways after the response was sent. `ticket` counts and logs the tunnel.
 fn carry(
     presence: ConnectionPresence,
     metrics: Arc<WorkerMetrics>,
@@ -155,7 +154,7 @@ fn carry(
     });
 }
 
-/// Copies bytes both ways until one side ends or neither makes progress.
+/// Copies bytes both ways until one side closes or neither makes progress for `target.patience`.
 pub(crate) async fn copy(
     metrics: &Arc<WorkerMetrics>,
     client: impl AsyncRead + AsyncWrite + Unpin,
@@ -174,7 +173,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// Wraps a connection to a target with a deadline.
+/// Gives a connection to a target a deadline.
 pub(crate) fn watched(
     watches: &Arc<WorkerDeadlines>,
     target: TcpStream,

@@ -1,9 +1,9 @@
 //! Forwards requests that ask to switch to another protocol, such as WebSocket (RFC 9110 7.8).
 //!
-//! Owns: the differences between such a request or its 101 and an ordinary exchange. `tunnel` copies the bytes that
-//! follow. Invariant: the client learns of the switch only after the origin has switched. A client of HTTP/2 asks by an
-//! extended CONNECT (RFC 8441), whose success is a 200; `origin::other_protocol` asks origins of HTTP/2 by one. Cost:
-//! one connection to the origin per upgrade, or a stream of one of HTTP/2.
+//! Owns: the differences between such an exchange and an ordinary one. `tunnel` copies the bytes that follow.
+//! Invariant: the client learns of the switch only after the origin has switched. Over HTTP/2, clients and origins use
+//! an extended CONNECT (RFC 8441), whose success is a 200; `origin::other_protocol` sends it to origins. Cost: one
+//! connection to the origin per upgrade, or one stream of an HTTP/2 connection.
 
 use std::sync::Arc;
 
@@ -43,11 +43,11 @@ use crate::{
 enum UpgradeReply {
     /// The origin switched protocols.
     Switched(Box<SwitchedConnection>),
-    /// The origin answered over HTTP.
+    /// The origin sent an ordinary response.
     Declined(ServedResponse),
 }
 
-/// Both sides of a connection that has switched protocols.
+/// Both sides of an upgrade: the client, and an origin that has switched protocols.
 struct SwitchedConnection {
     response: Response<ResponseBody>,
     client_side: PendingOpaque,
@@ -57,16 +57,16 @@ struct SwitchedConnection {
 }
 
 impl ClientExchange {
-    /// Returns whether a request asks to switch to a protocol that the proxy forwards.
+    /// Returns whether a request asks to switch to a protocol whose upgrades Larder forwards.
     pub(super) fn asks_to_switch(request: &Request<impl Body>) -> bool {
-        // Over HTTP/2, only an extended CONNECT has an Upgrade (see `client::http2`).
+        // Over HTTP/2, only an extended CONNECT has an Upgrade field, which `client::http2` adds.
         request.version() >= Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
     }
 
-    /// Asks the origin to switch to another protocol, and leaves the connection to that if it does.
+    /// Forwards an upgrade request. If the origin switches protocols, starts the task that copies the bytes.
     ///
     /// # Errors
-    /// The request is refused, or the origin is unreachable or its response is malformed.
+    /// The request is refused, the origin is unreachable, or its response is malformed.
     pub(super) async fn switch(&mut self) -> Result<Onward, Failure> {
         let mut request = self.take_request();
         let asked = self.admit_head(&mut request).await?;
@@ -87,19 +87,19 @@ impl ClientExchange {
     }
 }
 
-/// Returns whether a request asks for WebSocket.
+/// Returns whether a request asks to switch to WebSocket.
 fn asks_websocket(asked: &RequestHead) -> bool {
     let mut offered = asked.fields.get_all(UPGRADE).iter();
     offered.any(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Returns whether a request asks for a version of WebSocket other than 13, the only one (RFC 6455 4.2.2, 4.4).
+/// Returns whether a request asks for a WebSocket version other than 13, the only one (RFC 6455 4.2.2, 4.4).
 fn asks_unknown_version(asked: &RequestHead) -> bool {
     let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);
     asks_websocket(asked) && versions.iter().any(|version| version.as_bytes().trim_ascii() != b"13")
 }
 
-/// The key that shows whether an origin understands WebSocket (RFC 6455 4.1). Over HTTP/2 a client sends none.
+/// The Sec-WebSocket-Key by which an origin proves that it supports WebSocket (RFC 6455 4.1). HTTP/2 clients send none.
 struct WebSocketKey(String);
 
 impl WebSocketKey {
@@ -109,7 +109,7 @@ impl WebSocketKey {
         Self(STANDARD.encode(octets))
     }
 
-    /// Returns whether an origin accepts the key (RFC 6455 4.2.2).
+    /// Returns whether an origin's response proves that it received the key (RFC 6455 4.2.2).
     fn is_accepted(&self, fields: &HeaderMap) -> bool {
         let accepted = other_protocol::accepted(&self.0);
         fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value.as_bytes() == accepted.as_bytes())
@@ -117,7 +117,7 @@ impl WebSocketKey {
 }
 
 impl AdmittedRequest {
-    /// Sends the request to the origin.
+    /// Sends the upgrade request to the origin.
     ///
     /// # Errors
     /// The origin is unreachable, its response is malformed, or the request is for an unknown version of WebSocket.
@@ -140,7 +140,7 @@ impl AdmittedRequest {
         let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
         let switched = match worker.origins.ask_upgrade(&asked.origin, asked.asking_client(), request).await? {
             UpgradeAnswer::Switched(switched) => switched,
-            // To an extended CONNECT, a success would mean that the origin has switched.
+            // A 2xx to an extended CONNECT means that the origin has switched, so one with a body is malformed.
             UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {
                 return Err(broken("it does not switch protocols"));
             }

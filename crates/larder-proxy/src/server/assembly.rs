@@ -40,14 +40,14 @@ use crate::{
     siblings::{Siblings, rules_of},
 };
 
-/// The state built from a configuration.
+/// The state that workers share, built from a configuration.
 pub(super) struct Assembly {
     pub(super) shared: Arc<ProxyState>,
-    /// The watchers of the configuration's files.
+    /// Watch the files of the configuration, as long as they are not dropped.
     pub(super) file_watchers: Vec<FileWatcher>,
 }
 
-/// The content of the files that a configuration names.
+/// The content of the files that a configuration names, which are read before anything is changed.
 pub(super) struct ConfigFiles {
     pseudonym: Option<Pseudonym>,
     passwords: Option<Arc<PasswordList>>,
@@ -62,7 +62,7 @@ pub(super) struct ConfigFiles {
 }
 
 impl ConfigFiles {
-    /// Reads the files.
+    /// Reads the files that a configuration names.
     ///
     /// # Errors
     /// `InvalidInput` with the file and its error.
@@ -97,11 +97,12 @@ impl ConfigFiles {
 }
 
 impl Assembly {
-    /// Builds the shared state for `config`, with listeners at these addresses. On a reload, the surviving state is
-    /// adapted to it, and `before` is the state that is replaced.
+    /// Builds the shared state for `config`, with listeners at `own_addresses`.
+    ///
+    /// On a reload, `before` is the state that is replaced, and the survivors are adapted to the new configuration.
     ///
     /// # Errors
-    /// The access log cannot be opened. Nothing is changed in that case.
+    /// The access log cannot be opened. Nothing was changed in that case.
     pub(super) fn new(
         config: ProxyConfig,
         files: ConfigFiles,
@@ -167,8 +168,8 @@ impl Assembly {
     }
 }
 
-/// Opens the access log, if there is one. The log of the configuration before goes on if it is the same one; its file
-/// is opened again.
+/// Opens the access log, if one is configured. If it is the same as before the reload, its writer continues with a
+/// reopened file.
 fn open_access_log(config: &ProxyConfig, before: Option<&ProxyState>) -> io::Result<Option<Arc<AccessLog>>> {
     let same = before.filter(|before| before.config.access_log == config.access_log);
     if let Some(log) = same.and_then(|before| before.access_log.as_ref()) {
@@ -178,7 +179,7 @@ fn open_access_log(config: &ProxyConfig, before: Option<&ProxyState>) -> io::Res
     Ok(config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new))
 }
 
-/// Returns the other nodes of the fleet, for their purges and for their entries.
+/// Creates this node's view of the other nodes: for reading their purges, and for sharing entries.
 fn fleet_of(
     config: &ProxyConfig,
     keys: Option<FleetKeys>,
@@ -195,7 +196,7 @@ fn fleet_of(
     (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, tls, shared })), siblings)
 }
 
-/// Refuses a file of CAs that is unusable. Otherwise only the first TLS connection to an origin would show the error.
+/// Checks the file with additional CAs. Otherwise the first TLS connection to an origin would show its error.
 pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
@@ -215,7 +216,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         response: ResponseMarks {
             via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
             add_cache_status: config.add_cache_status,
-            // A random name would mean nothing to readers of the field.
+            // A random name would mean nothing to readers of Cache-Status.
             cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
         },
         pseudonym,
@@ -224,7 +225,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
     }
 }
 
-/// Reads the certificates for TLS listeners, if there are any, and starts the watcher of their files.
+/// Reads the certificates of TLS listeners, if there are any, and starts to watch their files.
 fn open_certificates(
     config: &ProxyConfig,
     file_watchers: &mut Vec<FileWatcher>,
@@ -240,7 +241,7 @@ fn open_certificates(
     Ok(Some(certificates))
 }
 
-/// Reads the lists of hosts, if there are any, and starts the watcher of their files.
+/// Reads the lists of hosts, if there are any, and starts to watch their files.
 fn open_lists(config: &ProxyConfig, file_watchers: &mut Vec<FileWatcher>) -> io::Result<Option<Arc<ActiveLists>>> {
     if config.lists.is_empty() {
         return Ok(None);

@@ -27,45 +27,45 @@ use tokio::{
 use super::memory_yield::{ProcessMemory, YieldingLimit};
 use crate::{exchange_budget::CACHE_BYTES_MIN, exposition, machine_memory::MachineMemory, shared::ProxyState};
 
-/// The state between two checks.
+/// The state of the governor between two checks.
 #[derive(Debug, Default)]
 struct Governor {
-    /// The limit at the last check.
+    /// The memory limit at the last check, in bytes.
     limit: u64,
-    /// The time by which freed memory has returned to the system.
+    /// When memory that was freed will have returned to the system. Until then nothing shrinks further.
     settled_at: Option<Instant>,
 }
 
-/// The memory of the parts that shrink, in bytes.
+/// The sizes of the parts that shrink when memory is short, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShrinkingParts {
-    /// The memory cache.
+    /// Size of the memory cache.
     cache: u64,
-    /// Bodies in transfer.
+    /// Memory of bodies in transfer.
     bodies: u64,
 }
 
-/// The figures of one check, in bytes.
+/// The measurements of one check, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct MemoryLook {
     now: Instant,
     resident: u64,
-    /// The memory limit of the process.
+    /// The current memory limit of the process.
     limit: u64,
-    /// The bytes in the memory cache.
+    /// Size of the entries in the memory cache.
     cached: u64,
-    /// The current limits.
+    /// The current limits of the parts.
     present: ShrinkingParts,
-    /// The highest limits.
+    /// The configured limits of the parts, which they never exceed.
     most: ShrinkingParts,
 }
 
-/// Adjusts the memory of the parts that shrink, regularly and when memory is short, if the process has a memory limit.
+/// Keeps the process within its memory limit, if it has one: checks at intervals, and at once when memory is short.
 pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let Some(limit_max) = shared.config.memory_bytes else { return };
     let source = shared.config.memory_yields.as_ref();
     let alarm = Arc::new(Notify::new());
-    // Aborted with this task.
+    // Aborted when this task ends.
     let _alarms = source.map(|source| watch_alarms(source, &alarm));
     let mut governor = Governor::default();
     let mut yielding = YieldingLimit::new(limit_max);
@@ -100,13 +100,13 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     }
 }
 
-/// Publishes the limit, and sets the share of exchanges.
+/// Puts a memory limit into force, and adjusts the memory of exchanges to it.
 fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     let before = shared.counts.memory_bytes.swap(limit, Relaxed);
     if limit == before {
         return;
     }
-    // A lower limit may also come from the configuration.
+    // If `limit` equals `limit_max`, a reload has lowered it, which is not a yield.
     if limit < before && limit < limit_max {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
         tracing::info!(bytes = limit, before, "memory is short: lowering the memory limit of this process");
@@ -114,14 +114,15 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     shared.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }
 
-/// Returns the share of a part that has `bytes` under the highest limit.
+/// Returns what is left of a part's `bytes` when the limit falls from `limit_max` to `limit`.
 fn share_of(bytes: u64, limit: u64, limit_max: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(limit) / u128::from(limit_max.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, one check per second
-/// suffices.
+/// Starts to notify `alarm` whenever the kernel reports that memory is short.
+///
+/// Not every system makes such reports. The regular checks suffice there.
 fn watch_alarms(source: &MachineMemory, alarm: &Arc<Notify>) -> JoinSet<()> {
     let mut watching = JoinSet::new();
     for file in source.open_alarms() {
@@ -141,7 +142,7 @@ async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
     loop {
         let Ok(mut ready) = file.ready(Interest::PRIORITY).await else { return };
         ready.clear_ready();
-        // A file of events sends no further alarm until it is read. The check reads its figures.
+        // A file gives no further alarm until it is read. The check reads the figures themselves.
         if file.get_ref().read_at(&mut [0; 256], 0).is_err() {
             return;
         }
@@ -151,8 +152,9 @@ async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
 }
 
 impl Governor {
-    /// Returns the memory of the parts until the next check. The memory cache shrinks before the bodies in transfer,
-    /// because they are what the program works on.
+    /// Returns the sizes of the parts until the next check.
+    ///
+    /// The memory cache shrinks before the bodies in transfer, because the program is working on those.
     fn next_parts(&mut self, look: &MemoryLook) -> ShrinkingParts {
         let MemoryLook { now, resident, limit, cached, present, most } = *look;
         let has_fallen = limit < self.limit;
@@ -177,15 +179,15 @@ impl Governor {
     }
 }
 
-/// The interval between checks. Memory grows by megabytes within it when many clients arrive at once.
+/// Interval between checks. Within it, memory can grow by megabytes when many clients arrive at once.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Shortest time between two alarms of one file.
+/// Minimum time between two alarms of one file.
 const ALARM_PAUSE: Duration = Duration::from_millis(100);
-/// The time until freed memory has returned to the system.
+/// Time until freed memory has returned to the system.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Divisor of the free memory that gives the growth of each part per check.
+/// In each check, a part that may grow again grows by the free memory divided by this number.
 const GROWTH_SHARE: u64 = 8;
-/// Smallest room for bodies in transfer, in bytes.
+/// Minimum memory for bodies in transfer, in bytes.
 const BODIES_BYTES_MIN: u64 = 2 << 20;
 
 #[cfg(test)]

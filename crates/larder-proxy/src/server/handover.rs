@@ -8,9 +8,10 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Serves a connection that another process handed over. Closes it if no listener has its address any more.
+    /// Serves a connection that the previous process handed over. Closes it if no listener has its address any more.
     pub fn adopt(&self, connection: ClientConnection) {
-        // Descriptor numbers spread connections evenly over workers. A worker that has stopped closes the connection.
+        // Descriptor numbers distribute connections evenly over the workers. If the worker has stopped, the connection
+        // closes.
         let number = usize::try_from(connection.socket.as_raw_fd()).unwrap_or(0);
         let _ = self.openings[number % self.openings.len()].send(WorkerMessage::Connection(connection));
     }

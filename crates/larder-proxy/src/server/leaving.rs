@@ -21,20 +21,20 @@ use crate::{
     server::{ProxyHandle, RunningProxy, StopOrder, opening::WorkerMessage},
 };
 
-/// A socket that already listens.
+/// A socket that listens already, and its configured address.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// The address in the configuration, possibly with port 0.
+    /// The address in the configuration. Its port may be 0.
     pub address: SocketAddr,
     /// The socket.
     pub socket: TcpListener,
 }
 
 impl ListeningSocket {
-    /// Creates a socket whose configured address is its current one.
+    /// Creates a listening socket whose configured address is its actual one.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system does not return the socket's address.
     pub fn new(socket: TcpListener) -> io::Result<Self> {
         Ok(Self { address: socket.local_addr()?, socket })
     }
@@ -42,39 +42,39 @@ impl ListeningSocket {
     /// Returns a second handle of the same socket.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system has no descriptor left.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { address: self.address, socket: self.socket.try_clone()? })
     }
 
-    /// Returns whether this socket serves a listener configured for `address`.
+    /// Returns whether the listener that is configured for `address` uses this socket.
     pub fn is_for(&self, address: SocketAddr) -> bool {
         self.address == address || self.socket.local_addr().is_ok_and(|local| local == address)
     }
 }
 
-/// A proxy that no longer accepts connections, and releases its store.
+/// A proxy that has stopped accepting connections and still finishes its exchanges.
 pub struct Handover {
     proxy: RunningProxy,
     begun: Instant,
 }
 
-/// The work that continues after the store is released.
+/// The work that remains after the store was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingWork {
-    /// No work.
+    /// All exchanges have ended.
     Nothing,
-    /// This many connections, none of which needs the store.
+    /// This many connections are open, none of which needs the store.
     Connections(u64),
 }
 
 impl ProxyHandle {
     /// Starts or stops sending `Connection: close` in HTTP/1 responses.
     ///
-    /// Called before a handover, so that clients reconnect to the new process. No connection is closed while a request
-    /// is in flight.
+    /// Call it before a handover, so that clients reconnect to the new process. No connection closes while a request is
+    /// in progress.
     pub fn say_goodbye(&self, says: bool) {
-        // An error is ignored, because a worker that has stopped has already announced it.
+        // Sending fails only for a worker that has stopped, which has no connections left.
         self.openings.iter().for_each(|worker| drop(worker.send(WorkerMessage::Goodbye(says))));
     }
 }
@@ -99,16 +99,16 @@ impl RunningProxy {
         Ok(sockets)
     }
 
-    /// Stops accepting connections; exchanges continue.
+    /// Stops accepting connections. Exchanges in progress continue.
     ///
-    /// The successor accepts on the sockets. It also continues the connections that the receiver yields: those without
-    /// TLS, each after its last exchange. All other connections close. Those that were accepted recently may send one
-    /// request first.
+    /// The successor accepts connections on the sockets. It also continues the connections that the receiver yields:
+    /// those without TLS, each after its current exchange. All other connections close, but those that were accepted
+    /// recently may send one request first.
     pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
         let (successor, connections) = mpsc::channel();
         for worker in &self.handle.openings {
-            // An error is ignored, because a worker that has stopped has no connections.
+            // Sending fails only for a worker that has stopped, which has no connections.
             let _ = worker.send(WorkerMessage::HandOver(successor.clone()));
         }
         self.handle.stop.send_replace(Some(StopOrder { grace: LEAVING_MAX, respite: RESPITE }));
@@ -117,9 +117,9 @@ impl RunningProxy {
 }
 
 impl Handover {
-    /// Waits until all work that needs the store has ended, and writes the files next to the store.
+    /// Waits until no exchange needs the store any more, and writes the files next to the store. Blocks.
     ///
-    /// After `drain`, running requests with side effects at origins are cut off. Blocks.
+    /// If that takes longer than `drain`, all remaining exchanges are cut off.
     pub fn free_store(&self, drain: Duration) -> RemainingWork {
         let sum =
             |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
@@ -136,7 +136,8 @@ impl Handover {
                 return if connections == 0 { RemainingWork::Nothing } else { RemainingWork::Connections(connections) };
             }
             if passed >= drain.max(PATIENCE) {
-                // After the handover, their side effects could not invalidate stored responses.
+                // After the handover, the effects of such a request could not invalidate stored responses, so it must
+                // end now.
                 self.end_within(Duration::ZERO);
                 self.save();
                 return RemainingWork::Nothing;
@@ -145,7 +146,7 @@ impl Handover {
         }
     }
 
-    /// Waits until the last exchange has ended, and cuts off those that exceed the time. Blocks.
+    /// Waits until all exchanges have ended, and cuts off those that take longer than `patience`. Blocks.
     pub fn end_within(&self, patience: Duration) {
         let begun = Instant::now();
         let is_over = || self.proxy.threads.iter().all(JoinHandle::is_finished);
@@ -157,12 +158,12 @@ impl Handover {
         }
     }
 
-    /// Waits until the last exchange has ended, for an hour at most. Blocks.
+    /// Waits until all exchanges have ended, at most an hour. Blocks.
     pub fn finish(mut self) {
         self.proxy.join();
     }
 
-    /// Returns a handle with which the remaining exchanges can be cut off.
+    /// Returns a handle by which the remaining exchanges can be cut off.
     pub fn handle(&self) -> ProxyHandle {
         self.proxy.handle()
     }
@@ -171,7 +172,7 @@ impl Handover {
         if let Some(shared) = self.proxy.handle.in_force.get() {
             let missing = Arc::clone(&shared.missing);
             let history = Arc::clone(&shared.history);
-            // The successor reads the record at its start, so nothing may be added to it from here on.
+            // The successor reads the record of purges when it starts, so nothing may be added from here on.
             shared.cache.purges.hand_over();
             if let Some(tier) = &shared.cache.tier {
                 tier.stop(TIER_PATIENCE);
@@ -183,17 +184,18 @@ impl Handover {
     }
 }
 
-/// Longest time that a worker may take to respond.
+/// Maximum time that a worker may take to respond.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time that a newly accepted connection may take to send a request.
+/// Maximum time in which a connection that was just accepted may send a request.
 const RESPITE: Duration = Duration::from_secs(1);
-/// Time to wait for exchanges that do not need the store, once no new request can begin.
+/// Time to wait for exchanges that do not need the store, if no new request can begin.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// The same time if requests can still begin on unmovable connections. It exceeds the time in which they may begin, so
-/// that requests with side effects are counted.
+/// Time to wait for exchanges that do not need the store, if requests can still begin on connections that cannot move.
+///
+/// It exceeds [`RESPITE`], so that requests that may change something are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
-/// Longest time for the exchanges that continue.
+/// Maximum time for exchanges that continue after the handover.
 const LEAVING_MAX: Duration = Duration::from_hours(1);
-/// Longest time to store the last pack of the second tier.
+/// Maximum time to store the last pack of the second tier.
 pub(super) const TIER_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -3,8 +3,8 @@
 //!
 //! Owns: the decision, from figures that are passed in. `machine_memory` reads them, and `governor` shrinks the memory
 //! cache. Design: like the window of a TCP sender, the limit falls by a large part at once and rises in small steps, so
-//! that several such programs converge. Stalls alone do not lower it. A group at its own limit stalls threads of the
-//! machine although the machine has memory left, and yielding would not help that group.
+//! that several such programs converge. Stalls alone do not lower it: a group at its own limit stalls threads although
+//! the machine has memory left, and yielding would not help that group.
 //!
 //! Invariant: the limit never falls below the memory of all other parts, so only the memory cache shrinks.
 
@@ -14,34 +14,34 @@ use tokio::time::Instant;
 
 use crate::machine_memory::MemoryLevel;
 
-/// The present limit, and the facts for the next decision.
+/// The current memory limit, and what the next decision depends on.
 #[derive(Debug)]
 pub(super) struct YieldingLimit {
     limit: u64,
     limit_max: u64,
-    /// The figures of the last check.
+    /// The memory of the machine and its groups at the last check.
     levels: Vec<MemoryLevel>,
-    /// The time of the last shortage.
+    /// The time of the last check that found memory short.
     short_at: Option<Instant>,
     /// The time when the limit last changed.
     changed_at: Option<Instant>,
 }
 
-/// The memory of the process, in bytes.
+/// Memory that this process uses, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessMemory {
     pub(super) resident: u64,
-    /// The part of `resident` that the memory cache holds.
+    /// The part of `resident` that the memory cache uses.
     pub(super) cached: u64,
 }
 
 impl YieldingLimit {
-    /// Creates a limit of `limit_max`, which is also the most that it can become.
+    /// Creates a limit of `limit_max` bytes, which it never exceeds.
     pub(super) fn new(limit_max: u64) -> Self {
         Self { limit: limit_max, limit_max, levels: Vec::new(), short_at: None, changed_at: None }
     }
 
-    /// Returns the limit until the next check.
+    /// Returns the memory limit until the next check, in bytes. `levels` and `process` are what this check measured.
     pub(super) fn next_limit(&mut self, levels: Vec<MemoryLevel>, process: ProcessMemory, now: Instant) -> u64 {
         let wanted = levels.iter().filter_map(|level| shortage(level, self.before(level))).max();
         let has_room = levels.iter().all(|level| level.available_bytes > ROOM_RESERVES * reserve_bytes(level));
@@ -49,7 +49,7 @@ impl YieldingLimit {
         let changed_since = |limit: &Self, time| limit.changed_at.is_some_and(|at| now.duration_since(at) < time);
         if let Some(wanted) = wanted {
             self.short_at = Some(now);
-            // Memory that the cache has freed may not have reached the system yet, so it is not subtracted twice.
+            // Memory that the cache has just freed may not have reached the system yet. It must not be demanded twice.
             if !changed_since(self, SETTLING) {
                 self.yield_bytes(wanted, process);
                 self.changed_at = Some(now);
@@ -66,7 +66,7 @@ impl YieldingLimit {
         self.limit
     }
 
-    /// Lowers the limit by `wanted` bytes or half of the memory cache, whichever is more.
+    /// Lowers the limit by `wanted` bytes or by half of the memory cache, whichever is more.
     fn yield_bytes(&mut self, wanted: u64, process: ProcessMemory) {
         let ProcessMemory { resident, cached } = process;
         let limit = self.limit.min(resident).saturating_sub(wanted.max(cached / 2));
@@ -77,19 +77,21 @@ impl YieldingLimit {
         self.short_at.is_some_and(|at| now.duration_since(at) < CALM)
     }
 
-    /// Returns the figures of `level` from the last check, or its present ones if it is new.
+    /// Returns the measurement of `level` at the last check. If there is none, returns `level` itself.
     fn before<'a>(&'a self, level: &'a MemoryLevel) -> &'a MemoryLevel {
         self.levels.iter().find(|before| before.name == level.name).unwrap_or(level)
     }
 }
 
-/// Returns the bytes that are missing in `level`, if memory is short there or will be before the next check.
+/// Returns how many bytes are missing if memory is short in `level`, or will be before the next check. `None` if it is
+/// not.
 fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     let reserve = reserve_bytes(level);
     let available = level.available_bytes;
     let stalled_us = level.stalled_us.saturating_sub(before.stalled_us);
     let is_strained = stalled_us >= STALL_US_MIN || level.reached_count > before.reached_count;
-    // Without swap, a group that reaches its limit has no time left, so a fast fall counts before that.
+    // Without swap, a group that reaches its limit stalls at once. So a fast fall of the available memory counts before
+    // that.
     let is_scarce = available < level.total_bytes / SCARCE_SHARE;
     let fall = if is_scarce { before.available_bytes.saturating_sub(available) } else { 0 };
     let expected = available.saturating_sub(LOOKS_AHEAD * fall);
@@ -97,28 +99,27 @@ fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     is_short.then(|| (2 * reserve).saturating_sub(expected))
 }
 
-/// Returns the memory that should stay free.
+/// Returns how much memory should stay available, in bytes.
 fn reserve_bytes(level: &MemoryLevel) -> u64 {
     (level.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
 }
 
-/// The divisor of all memory that gives the memory that should stay free, and the most of such memory.
+/// The memory that should stay available is all memory divided by this number, at most [`RESERVE_BYTES_MAX`].
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
-/// The limit rises while this many reserves are free.
+/// Multiple of the reserve that must be available before the limit rises.
 const ROOM_RESERVES: u64 = 3;
-/// A fall of the available memory counts while less than this share (1/n) of the memory is available.
+/// A fall of the available memory counts only while less than the whole memory divided by this number is available.
 const SCARCE_SHARE: u64 = 2;
-/// Waiting for memory counts as a shortage while less than this share (1/n) of the memory is available.
+/// Waiting for memory counts as a shortage only while less than the whole memory divided by this number is available.
 const STRAINED_SHARE: u64 = 4;
-/// Least time that threads must have waited since the last check.
+/// Minimum time that threads must have waited for memory since the last check, in microseconds.
 const STALL_US_MIN: u64 = 15_000;
-/// Number of checks for which a fall is assumed to continue: those of a second, in which the cache can free memory.
+/// Number of checks for which a fall is assumed to continue: those of one second, in which the cache can free memory.
 const LOOKS_AHEAD: u64 = 4;
-/// Time until freed memory has reached the system.
+/// Time until freed memory has returned to the system.
 const SETTLING: Duration = Duration::from_secs(1);
-/// The time without a shortage after which the limit rises, the step as a share (1/n) of the highest limit, and the
-/// time between steps.
+/// Time without a shortage after which the limit rises.
 const CALM: Duration = Duration::from_secs(10);
 const STEP_SHARE: u64 = 64;
 const STEP_EACH: Duration = Duration::from_millis(900);

@@ -15,37 +15,37 @@ use crate::{
     shared::ProxyState,
 };
 
-/// A message to a worker's thread.
+/// An order or question to a worker's thread.
 pub(crate) enum WorkerMessage {
-    /// Adopt another configuration.
+    /// Put another configuration into force.
     Configuration(Box<NewConfiguration>),
     /// Serve a listener in addition to the configured ones.
     Listener(NewListener),
-    /// Serve a connection that carries the operator's commands.
+    /// Serve a connection through the control socket, which carries an operator's commands.
     Operator(UnixStream),
-    /// Confirm that the worker responds. Answered after all earlier messages.
+    /// Confirm that the worker responds. All earlier messages are processed first.
     Ping(Sender<()>),
-    /// Start or stop sending `Connection: close`.
+    /// Start or stop sending `Connection: close` in HTTP/1 responses.
     Goodbye(bool),
-    /// Stop accepting, and send connections without a request to this queue.
+    /// Stop accepting connections, and send those without a request to the successor's queue.
     HandOver(Sender<ClientConnection>),
-    /// Serve a connection that another proxy handed over.
+    /// Serve a connection that the previous process handed over.
     Connection(ClientConnection),
-    /// Return the sockets of the worker's configured listeners.
+    /// Return second handles of the sockets of the worker's configured listeners.
     Sockets(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
-/// A configuration to adopt.
+/// A configuration for a worker to put into force.
 pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<ProxyState>,
-    /// The sockets of each listener. Empty if its address was already open.
+    /// The new sockets of each listener. Empty for a listener whose address was open already.
     pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
 
-/// A listener that is opened while the proxy runs.
+/// A listener that is opened while the proxy runs, such as a session's.
 pub(crate) struct NewListener {
     pub(crate) socket: TcpListener,
     pub(crate) door: Arc<ListenerAccess>,
-    /// Closed when the listener must close.
+    /// Closed by its sender when the listener must close.
     pub(crate) open: watch::Receiver<()>,
 }

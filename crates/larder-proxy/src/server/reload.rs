@@ -19,47 +19,47 @@ use crate::{
     shared::ProxyState,
 };
 
-/// The addresses a proxy listens on, and the watchers of its configured files.
+/// The addresses on which a proxy listens, and the watchers of its configured files.
 pub(crate) struct ServedConfig {
     listeners: Vec<BoundAddress>,
     admin_addr: Option<SocketAddr>,
     _file_watchers: Vec<FileWatcher>,
 }
 
-/// An address on which the proxy listens.
+/// An address on which the proxy listens, as configured and as bound.
 #[derive(Clone, Copy)]
 struct BoundAddress {
-    /// The address as configured.
+    /// The configured address. Its port may be 0.
     address: SocketAddr,
-    /// The actual address, with the port that was chosen.
+    /// The bound address, with the port that the system chose.
     local_addr: SocketAddr,
 }
 
-/// The outcome of a reload.
+/// The result of a reload that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReloadOutcome {
-    /// The listeners' addresses in the order of the configuration, with the ports that were chosen.
+    /// The bound addresses of all listeners, in the order of the configuration.
     pub local_addrs: Vec<SocketAddr>,
-    /// Changed settings that keep their old values until a restart.
+    /// Changed settings that stay as they were until a restart.
     pub unchanged: Vec<NeedsRestart>,
 }
 
 /// A setting that a running proxy cannot change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedsRestart {
-    /// The number of workers.
+    /// The number of worker threads.
     WorkerCount,
-    /// The address of the admin listener.
+    /// The admin listener: its address, TLS or tokens.
     Admin,
-    /// The memory cache, if there was none before.
+    /// The size of the memory cache, if it was disabled before.
     HotBytes,
-    /// The second tier.
+    /// The second tier's settings.
     Tier,
 }
 
 impl ServedConfig {
-    /// Creates the list at start.
+    /// Creates the list when the proxy starts.
     pub(super) fn new(
         shared: &ProxyState,
         local_addrs: &[SocketAddr],
@@ -69,7 +69,7 @@ impl ServedConfig {
         Self { listeners: bound(&shared.config, local_addrs), admin_addr, _file_watchers: file_watchers }
     }
 
-    /// Returns the actual address of a listener that is configured for `address` and open already.
+    /// Returns the bound address of the listener that is configured for `address`, or `None` if it is not open.
     fn local_addr(&self, address: SocketAddr) -> Option<SocketAddr> {
         self.listeners.iter().find(|bound| bound.address == address).map(|bound| bound.local_addr)
     }
@@ -82,19 +82,19 @@ fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<BoundAddress> 
 }
 
 impl ProxyHandle {
-    /// Replaces the configuration, and returns when every worker uses the new one.
+    /// Replaces the configuration, and returns when all workers use the new one.
     ///
-    /// Connections stay open and use it from their next request on; tunnels continue unchanged. The cache and the state
-    /// of origins and clients are kept. Blocks to read the files that the configuration names. Must not be called from
-    /// a thread of the proxy.
+    /// Connections stay open, and use the new configuration from their next request on; tunnels continue unchanged. The
+    /// cache and the state of origins and clients are kept. Blocks to read the files that the configuration names. Must
+    /// not be called from a thread of the proxy.
     ///
     /// # Errors
-    /// `InvalidInput` for an unusable configuration, `NotConnected` if the proxy has stopped, otherwise the system's
-    /// error for a socket or the access log. The old configuration then stays in force.
+    /// `InvalidInput` for an invalid configuration, `NotConnected` if the proxy has stopped, otherwise the system's
+    /// error for a socket or the access log. After an error, the old configuration stays in force.
     pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
-        // The lock makes reloads run one after the other.
+        // Holding this lock makes reloads run one after the other.
         let mut served = self.served.lock().ignore_poison();
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
@@ -126,7 +126,7 @@ impl ProxyHandle {
         }
         self.in_force.set(&shared);
         *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, file_watchers);
-        // A worker that is blocked adopts it later.
+        // A worker that is blocked for longer puts the configuration into force later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
         if !shared.config.query_log {
             shared.history.workers().iter().for_each(|worker| worker.queries.clear());
@@ -135,7 +135,7 @@ impl ProxyHandle {
     }
 }
 
-/// Returns the configuration with the settings that can change, and a list of the others that differ.
+/// Returns the configuration as far as a running proxy can adopt it, and the settings that need a restart.
 fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
     let mut unchanged = Vec::new();
     if config.worker_count != before.worker_count {
@@ -143,7 +143,7 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
         unchanged.push(NeedsRestart::WorkerCount);
     }
     if config.admin != before.admin {
-        // The admin listener keeps its protection settings, too.
+        // The admin listener stays as it is, so its protection must stay too.
         (config.admin, config.admin_tls) = (before.admin, before.admin_tls);
         config.admin_tokens.clone_from(&before.admin_tokens);
         unchanged.push(NeedsRestart::Admin);
@@ -160,5 +160,5 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
     (config, unchanged)
 }
 
-/// Longest time that the workers may take to adopt a configuration.
+/// Maximum time for all workers to put a configuration into force.
 const TAKEN_PATIENCE: Duration = Duration::from_secs(10);

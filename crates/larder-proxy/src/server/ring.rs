@@ -1,4 +1,4 @@
-//! Polls the store's ring of a worker's thread.
+//! Polls the io_uring ring by which a worker's thread reads from the store.
 
 use std::{
     io,
@@ -9,22 +9,22 @@ use std::{
 use larder_device::ThreadDriver;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Watches the ring of a thread in its runtime.
+/// Registers the ring of a thread with the thread's runtime.
 ///
 /// # Errors
-/// The runtime cannot watch the descriptor.
+/// The runtime cannot watch the ring's descriptor.
 #[expect(deprecated, reason = "its successor is unsafe to call; the descriptor lives as long as the driver it is in")]
 pub(super) fn watch(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>> {
     AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
 }
 
-/// Drives this thread's ring of the store: submits queued operations and delivers completed ones.
+/// Submits queued operations of this thread's ring, and delivers completed ones, as long as the worker runs.
 pub(super) async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     std::future::poll_fn(|context| {
         loop {
             descriptor.get_mut().0.turn(context.waker());
             match descriptor.poll_read_ready(context) {
-                // The descriptor is edge-triggered, so only the edge is consumed and the counter is never read.
+                // The descriptor is edge-triggered: only the edge is consumed, and the counter is never read.
                 Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
                 Poll::Ready(Err(error)) => {
                     tracing::error!(%error, "the store's ring cannot be polled any more");
@@ -37,7 +37,7 @@ pub(super) async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     .await;
 }
 
-/// The ring's event descriptor, in the form that the runtime needs.
+/// The ring's event descriptor, as the runtime needs it.
 pub(super) struct RingDescriptor(ThreadDriver);
 
 impl AsRawFd for RingDescriptor {

@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Opens a session: a listener on a free port of this machine, whose clients have their own rules and trust the
-    /// session's own CA.
+    /// Opens a session: a listener on a free loopback port, whose clients have their own rules and trust the session's
+    /// own CA.
     ///
     /// # Errors
     /// `InvalidInput` if this is not a forward proxy; otherwise the system's error for a socket or random numbers.
@@ -50,7 +50,7 @@ impl ProxyHandle {
         Ok(Session { state, address, _open: open })
     }
 
-    /// Serves a connection like the admin listener does. The caller must have verified that the peer is the operator.
+    /// Serves a connection as the admin listener does. The caller must have verified that the peer is the operator.
     ///
     /// # Errors
     /// `NotConnected` if the proxy has stopped.
@@ -61,5 +61,5 @@ impl ProxyHandle {
     }
 }
 
-/// Validity of a session's CA, which is longer than any command runs.
+/// Lifetime of a session's CA, longer than any command runs.
 const AUTHORITY_LIFETIME: Duration = Duration::from_hours(30 * 24);

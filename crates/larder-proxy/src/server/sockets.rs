@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{config::Listener, server::leaving::ListeningSocket};
 
-/// The sockets of one worker: one for each listener, or several if they were inherited.
+/// The sockets of one worker, by listener. A listener has several if they were inherited.
 pub(super) type WorkerSockets = Vec<Vec<TcpListener>>;
 
-/// Returns each worker's sockets for the addresses of all listeners: inherited sockets, or new ones.
+/// Returns each worker's sockets for the addresses of all listeners: the inherited ones, or new ones.
 ///
 /// # Errors
 /// `InvalidInput` for an inherited socket that belongs to no listener; otherwise the system's error.
@@ -33,13 +33,13 @@ pub(super) fn bind_all(
         }
         let mut address = address;
         if address.port() != 0 {
-            // Sockets that share a port would also share it with another proxy of this user. A first bind without
-            // sharing makes an address in use an error.
+            // The workers' sockets share their port, which a second proxy of the same user could share too. A first
+            // bind without sharing detects that the address is in use.
             drop(bind(address, false)?);
         }
         for sockets in &mut workers {
             let socket = bind(address, worker_count > 1)?;
-            // The system chooses a port that nobody has, once for all workers.
+            // For port 0, the system chooses a free port with the first socket. The other workers use the same port.
             address = socket.local_addr()?;
             sockets.push(vec![socket]);
         }
@@ -53,7 +53,8 @@ pub(super) fn bind_all(
     }
 }
 
-/// Gives every worker some sockets, and every socket to at least one worker, so that waiting connections are accepted.
+/// Gives every worker at least one of the sockets, and every socket to at least one worker, so that no waiting
+/// connection is forgotten.
 fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerSockets> {
     let of_worker = |worker: usize| match sockets.len() > worker {
         true => sockets.iter().skip(worker).step_by(worker_count).map(|shared| shared.socket.try_clone()).collect(),
@@ -62,7 +63,7 @@ fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerS
     (0..worker_count).map(of_worker).collect()
 }
 
-/// Opens a listening socket, which may share its address with other sockets of this process.
+/// Opens a listening socket. With `share_port`, other sockets of this process may have the same address.
 ///
 /// # Errors
 /// The system's error.
@@ -78,5 +79,5 @@ pub(super) fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListe
     open().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot listen: {error}: {address}")))
 }
 
-/// Connections that may wait to be accepted, per listener. The system may lower it.
+/// Maximum number of connections that wait to be accepted, per listener. The system may lower it.
 const BACKLOG: i32 = 4096;

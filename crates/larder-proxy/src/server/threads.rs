@@ -50,23 +50,23 @@ use crate::{
     worker::{ConnectionPresence, Worker, WorkerThread},
 };
 
-/// The initial state of a worker's thread.
+/// Everything that a worker's thread needs to start.
 pub(crate) struct WorkerStart {
     pub(crate) index: usize,
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// The sockets of each of the configuration's listeners.
+    /// The sockets of each configured listener.
     pub(crate) sockets: WorkerSockets,
-    /// Messages to the running worker.
+    /// Messages to the worker while it runs.
     pub(crate) openings: UnboundedReceiver<WorkerMessage>,
-    /// The admin listener, if this worker serves it.
+    /// The admin listener's socket. `None` unless this worker serves it.
     pub(crate) admin: Option<StdListener>,
     pub(crate) pages: admin::AdminPages,
-    /// The order to stop, which says how to drain.
+    /// Receives the order to stop.
     pub(crate) stop: watch::Receiver<Option<StopOrder>>,
 }
 
-/// Runs a worker until it is ordered to stop. This is the main function of its thread.
+/// Runs a worker until it is ordered to stop: the main function of the worker's thread.
 pub(crate) fn run(start: WorkerStart) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_inside(start))
@@ -81,7 +81,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
         accepting.spawn(Arc::clone(&shared.history).keep());
     }
     let mut doors = OpenListeners::open(&thread, index == 0, shared, sockets)?;
-    // A separate task, because waking the root future costs a system call, but waking a task does not.
+    // Spawned as a task, because waking a task costs no system call, but waking the root future does.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(ring::drive(ring::watch(driver)?));
@@ -93,12 +93,12 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     let ticking = tokio::spawn(tick(Arc::clone(&thread)));
     let told = loop {
         tokio::select! {
-            // An error means that the proxy was dropped without a shutdown: stop without draining.
+            // An error means that the proxy was dropped without a shutdown, so exchanges are cut off.
             told = stop.wait_for(Option::is_some) => break told.map_or(StopOrder::AT_ONCE, |told| told.unwrap_or(StopOrder::AT_ONCE)),
             Some(opening) = openings.recv() => match opening {
                 WorkerMessage::Configuration(changed) => doors.change(*changed),
                 WorkerMessage::Listener(listener) => open_listener(&mut accepting, &thread, listener),
-                // An error is ignored, because the requester may have timed out.
+                // Sending fails if the requester has stopped waiting.
                 WorkerMessage::Ping(answer) => drop(answer.send(())),
                 WorkerMessage::Sockets(answer) => drop(answer.send(doors.sockets())),
                 WorkerMessage::Goodbye(says) => thread.watches.say_goodbye(says),
@@ -124,20 +124,20 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     Ok(())
 }
 
-/// This thread's listeners under the current configuration, and the tasks that it runs.
+/// The listeners of this thread under the current configuration, and the tasks that the thread runs.
 struct OpenListeners {
     thread: Arc<WorkerThread>,
-    /// Whether this thread maintains the origins for all workers.
+    /// Whether this is the one thread that maintains what all workers share, such as the state of origins.
     is_first: bool,
     worker: Arc<Worker>,
     open: Vec<OpenDoor>,
     looking_after: JoinSet<()>,
 }
 
-/// A listener of the configuration.
+/// A configured listener that is open on this thread.
 struct OpenDoor {
     listener: Listener,
-    /// Second handles of the sockets, for a configuration that changes this address's settings, or for another proxy.
+    /// Second handles of the listener's sockets, for a reload that changes its settings, or for a successor.
     sockets: Vec<StdListener>,
     accepting: Vec<JoinHandle<()>>,
 }
@@ -166,7 +166,7 @@ impl OpenListeners {
         Ok(doors)
     }
 
-    /// Adopts another configuration. Connections stay open and use it from their next request on.
+    /// Puts another configuration into force. Connections stay open, and use it from their next request on.
     fn change(&mut self, changed: NewConfiguration) {
         let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
@@ -198,14 +198,14 @@ impl OpenListeners {
         Ok(OpenDoor { listener, accepting: accepting.collect(), sockets })
     }
 
-    /// Serves a connection that another proxy handed over.
+    /// Serves a connection that the previous process handed over.
     fn adopt(&self, connection: ClientConnection) {
         let ClientConnection { listener, client, socket } = connection;
         let Some(open) = self.open.iter().find(|door| door.listener.address == listener) else {
             return tracing::debug!(%listener, "a connection arrived for a listener that no longer exists");
         };
         if open.listener.tls && client.is_some() {
-            // The listener has had TLS added since the connection was accepted.
+            // A reload has added TLS to the listener since the connection was accepted.
             return tracing::debug!(%listener, "a connection without TLS was handed over for a TLS listener");
         }
         let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
@@ -222,13 +222,13 @@ impl OpenListeners {
         }
     }
 
-    /// Returns the sockets of all listeners.
+    /// Returns second handles of the sockets of all listeners.
     fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
         let all = self.open.iter().flat_map(|door| door.sockets.iter().map(|socket| (door.listener.address, socket)));
         all.map(|(address, socket)| Ok(ListeningSocket { address, socket: socket.try_clone()? })).collect()
     }
 
-    /// Maintains the origins of all workers. Only one worker does this.
+    /// Starts the tasks that maintain what all workers share. Only one thread does this.
     fn look_after_origins(&mut self) {
         self.looking_after.abort_all();
         if !self.is_first {
@@ -257,7 +257,7 @@ impl OpenListeners {
         for door in self.open {
             door.stop_accepting();
             for accepting in door.accepting {
-                // An error is expected, because the task was aborted.
+                // The task was aborted, so an error is expected.
                 let _ = accepting.await;
             }
         }
@@ -271,7 +271,7 @@ fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Accepts connections on a listener that was opened while the worker runs, until it is closed.
+/// Accepts connections on a listener that was opened while the worker runs, until the listener must close.
 fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened: NewListener) {
     let NewListener { socket, door, mut open } = opened;
     let thread = Arc::clone(thread);
@@ -279,7 +279,7 @@ fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened
         Ok(listener) => drop(accepting.spawn(async move {
             tokio::select! {
                 () = accept(thread, listener, door) => {}
-                // No value is ever sent. The channel completes when the other end is dropped.
+                // No value is ever sent. The channel ends when the session is dropped.
                 _ = open.changed() => {}
             }
         })),
@@ -287,7 +287,7 @@ fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened
     }
 }
 
-/// Serves a connection that carries the operator's commands.
+/// Serves a connection through the control socket.
 fn open_operator(
     accepting: &mut JoinSet<()>,
     thread: &Arc<WorkerThread>,
@@ -301,7 +301,7 @@ fn open_operator(
     }
 }
 
-/// Serves connections inside tunnels.
+/// Serves the connections inside intercepted tunnels, as they arrive.
 async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<TunneledConnection>) {
     while let Some(inside) = arriving.recv().await {
         let Some(worker) = thread.latest() else { return };
@@ -309,7 +309,7 @@ async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver
     }
 }
 
-/// Accepts connections on a listener.
+/// Accepts connections on a listener and serves them, until aborted.
 async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<ListenerAccess>) {
     loop {
         let accepted = listener.accept().await;
@@ -327,13 +327,13 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
                         }
                         continue;
                     }
-                    // The other one closes before the next is accepted.
+                    // Gives the connection that was closed in favour of this one a chance to end first.
                     tokio::task::yield_now().await;
                 }
                 serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }
             Err(error) => {
-                // The process is out of descriptors or memory. A retry at once would fail, too.
+                // The process has no descriptors or memory left, so trying again at once would fail too.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -341,20 +341,20 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
     }
 }
 
-/// Returns whether connections from `peer` are those of several clients: it is a proxy or another node.
+/// Returns whether connections from `peer` may carry the requests of several clients, because it is a proxy or a node.
 fn brings_others(listener: &Listener, config: &ProxyConfig, peer: IpAddr) -> bool {
     let is_among = |networks: &[IpNet]| is_within(networks, peer.to_canonical());
     listener.for_nodes || is_among(&listener.proxied_by) || is_among(&config.fleet.trusted_proxies)
 }
 
-/// Serves a connection in its own task.
+/// Starts a task that serves a connection.
 fn serve(
     worker: &Arc<Worker>,
     presence: ConnectionPresence,
     (socket, peer): (TcpStream, PeerAddress),
     door: Arc<ListenerAccess>,
 ) {
-    // Responses should be sent at once. A socket that refuses the option still works.
+    // Sends responses without delay. A socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
     worker.metrics.connections.add(1);
     let serving = connection::serve(Arc::clone(worker), socket, peer, door);
@@ -382,19 +382,19 @@ async fn tick(thread: Arc<WorkerThread>) {
     }
 }
 
-/// Saves the list of missing resources from time to time.
+/// Saves the list of missing resources at intervals.
 async fn keep_missing(missing: Arc<MissingList>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         let missing = Arc::clone(&missing);
-        // An error is ignored here, because the task itself logs it.
+        // `save` logs its own errors. Here, only a panic could be reported.
         let _ = tokio::task::spawn_blocking(move || missing.save()).await;
     }
 }
 
-/// Retries to record purges that could not be recorded.
+/// Tries again at intervals to record purges whose recording failed.
 async fn keep_purges(purges: Arc<Purges>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -409,11 +409,11 @@ async fn keep_purges(purges: Arc<Purges>) {
     }
 }
 
-/// Makes the record of pins durable from time to time. Rewrites it at start and when it has grown.
+/// Makes the record of pins durable at intervals. Rewrites it at the start and when it has grown.
 async fn keep_pins(cache: Arc<Cache>) {
     let Some(store) = cache.shared.store.clone() else { return };
     store.ready().await;
-    // Dropped when this task is aborted, which stops the thread, too.
+    // Dropped when this task is aborted, which makes the blocking work stop too.
     let alive = Arc::new(());
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     let mut is_tidy = false;
@@ -432,19 +432,20 @@ async fn keep_pins(cache: Arc<Cache>) {
                 owner.shared.pins.tidy(&store, &owner.http.targets, &alive);
             }
         };
-        // An error is ignored here, because the task itself logs it.
+        // The work logs its own errors. Here, only a panic could be reported.
         is_tidy = tokio::task::spawn_blocking(keep).await.is_ok();
     }
 }
 
-/// Lets connections finish their exchanges, and waits for commits that outlast them. Ends after the time in `told`, or
-/// when `stop` says that there is no time left.
+/// Lets connections finish their exchanges, and waits for responses that are still being stored.
+///
+/// Ends after the time limits in `told`, or when `stop` orders to cut everything off.
 async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver<Option<StopOrder>>) {
     let cut_short = stop.wait_for(|told| told.is_none_or(|told| told.grace.is_zero()));
     let draining = async {
         if !told.respite.is_zero() {
             thread.watches.give_all(WatchOrder::Leave);
-            // Set after the tasks woken by the order have run, so that each has seen it.
+            // Set by a task that runs after those that the order woke, so that each of them has seen the order.
             let metrics = Arc::clone(&thread.metrics);
             let noted = tokio::spawn(async move { metrics.has_left.add(1) });
             let _ = noted.await;
@@ -463,14 +464,14 @@ async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver
     }
 }
 
-/// Waits until there are no connections and no late commits.
+/// Waits until no connection is open and no response is still being stored.
 async fn emptied(thread: &WorkerThread) {
     thread.unfinished.all_ended(|| thread.metrics.connections_open.value() > 0).await;
 }
 
-/// Interval of checks whether anything must be saved.
+/// Interval at which state is saved, if it has changed.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-/// Seconds after which the counts of the most requested names start a new period.
+/// Length of one period of the popularity counts, in seconds. The current period and the one before it count.
 const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

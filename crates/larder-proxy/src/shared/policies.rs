@@ -10,22 +10,22 @@ use crate::{
     config::{ProxyConfig, SitePolicy},
 };
 
-/// The general policy, and those of sites.
+/// The general policy and the policies of sites under one configuration.
 pub(crate) struct PolicyTable {
     pub(crate) general: PolicyInForce,
-    /// By index of the site. Empty if no site has a policy of its own.
+    /// The policy of each site that has its own, by the site's index. Empty if no site has one.
     pub(crate) of_sites: Vec<Option<PolicyInForce>>,
 }
 
-/// A policy, and what the cache needs of it.
+/// A policy, and the part of it that the cache needs.
 pub(crate) struct PolicyInForce {
     pub(crate) policy: Arc<SitePolicy>,
     pub(crate) cache: CachePolicy,
 }
 
 impl PolicyTable {
-    /// Creates the table for `config`. After a reload, page groups continue if their time window is as it was in
-    /// `before`.
+    /// Creates the table for `config`. On a reload, `before` is the previous table, whose page groups continue if
+    /// possible.
     pub(crate) fn new(config: &ProxyConfig, before: Option<&Self>) -> Self {
         let general = &config.policy;
         let window = general.cache.group_window;

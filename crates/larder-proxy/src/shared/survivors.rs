@@ -27,28 +27,28 @@ use crate::{
     origin::survivors::OriginSurvivors,
 };
 
-/// The state that survives a reload.
+/// The state of a proxy that survives a reload.
 pub(crate) struct Survivors {
     pub(crate) cache: Arc<CacheSurvivors>,
-    /// The memory for connections and exchanges.
+    /// The memory reserved for connections and exchanges.
     pub(crate) places: Arc<ExchangeBudget>,
     pub(crate) origins: Arc<OriginSurvivors>,
     pub(crate) flights: Arc<FlightTable<OriginFetcher>>,
-    /// The long and arriving bodies in use.
+    /// The long and arriving bodies in use, which requests share.
     pub(crate) bodies: Arc<BodyTable>,
-    /// Resources that were requested while their origin could not be contacted.
+    /// Resources that were requested while offline and were not cached.
     pub(crate) missing: Arc<MissingList>,
     /// Totals of served requests over time.
     pub(crate) history: Arc<History>,
-    /// The state of the fleet's other nodes.
+    /// The state of the fleet's other nodes, as far as this node knows it.
     pub(crate) fleet_peers: Arc<FleetPeers>,
     pub(crate) counts: Arc<BoundedCounts>,
-    /// The name of this proxy if none is configured.
+    /// The name that this proxy uses if none is configured.
     pub(crate) random_name: Pseudonym,
 }
 
 impl Survivors {
-    /// Creates the state at start.
+    /// Creates the state when the proxy starts.
     ///
     /// # Errors
     /// The journal of the second tier cannot be opened.
@@ -58,8 +58,8 @@ impl Survivors {
         workers: &[Arc<WorkerMetrics>],
     ) -> io::Result<Arc<Self>> {
         let (cache, places) = opening::open(config, store)?;
-        // The store puts neighbors into the memory cache. They are decoded with one list of targeted fields for all
-        // sites.
+        // The store puts neighbors of a requested entry into the memory cache. All are decoded by one list of targeted
+        // fields.
         let has_one_list =
             config.policies().all(|policy| policy.cache.http.targets == config.policy.cache.http.targets);
         if let Some(store) = store.filter(|_| has_one_list) {
@@ -81,7 +81,7 @@ impl Survivors {
         }))
     }
 
-    /// Adapts the state to another configuration.
+    /// Adapts the state to a new configuration.
     pub(crate) fn adapt(&self, before: &ProxyConfig, after: &ProxyConfig) {
         opening::adapt(&self.cache, &self.places, before, after);
         self.origins.adapt(before, after);
@@ -89,9 +89,9 @@ impl Survivors {
     }
 }
 
-/// Returns a name that no other proxy has, so that a chain of proxies is not mistaken for a loop.
+/// Returns a name that no other proxy is likely to have, so that a chain of proxies is not mistaken for a loop.
 fn random_name() -> Pseudonym {
-    // A random number from the standard library's hash keys.
+    // The standard library's hash keys are a source of random numbers.
     let drawn = RandomState::new().build_hasher().finish();
     Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::cache::key_slots::{EMPTY, KeySlots, SPECIAL};
 
-/// The table.
+/// The table of changed resources, by a hash of their keys.
 pub(crate) struct ChangedResources {
     slots: KeySlots,
 }
 
 impl ChangedResources {
-    /// Notes that a resource was changed.
+    /// Records that a client changed a resource.
     pub(super) fn note(&self, key: &[u8]) {
         let of_key = self.slots.slot(key);
         let before = of_key.slot.compare_exchange(EMPTY, of_key.hash, Relaxed, Relaxed);
@@ -23,17 +23,17 @@ impl ChangedResources {
         }
     }
 
-    /// Returns whether a resource was changed.
+    /// Returns whether a resource may have been changed. Never false for one that was.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
         let of_key = self.slots.slot(key);
         let noted = of_key.slot.load(Relaxed);
         noted == of_key.hash || noted == SEVERAL
     }
 
-    /// Notes that the owner has dropped its stored responses of a resource.
+    /// Records that the owner of a resource has dropped its stored responses.
     pub(super) fn settle(&self, key: &[u8]) {
         let of_key = self.slots.slot(key);
-        // A slot with several resources stays as it is, because it does not contain their names.
+        // A slot with several resources stays as it is, because it does not say which they are.
         let _ = of_key.slot.compare_exchange(of_key.hash, EMPTY, Relaxed, Relaxed);
     }
 
@@ -49,7 +49,7 @@ impl Default for ChangedResources {
 }
 
 const SLOT_COUNT: usize = 1 << 16;
-/// The value of a slot with several resources.
+/// Value of a slot in which several changed resources collide.
 const SEVERAL: u64 = SPECIAL;
 
 #[cfg(test)]

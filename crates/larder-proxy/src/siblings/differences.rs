@@ -1,6 +1,6 @@
 //! The nodes whose clocks or rules differ from this node's.
 //!
-//! Owns: their counts, and that each is logged once until it agrees again.
+//! Owns: how many requests were refused for that reason, and that each node is logged once until it agrees again.
 
 use larder_device::IgnorePoison;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 use super::message::PeerDifference;
 
-/// The differences between this node and others.
+/// The differences in clock or rules between this node and others.
 #[derive(Default)]
 pub(crate) struct PeerDifferences {
     known: Mutex<HashSet<(Box<str>, PeerDifference)>>,
@@ -22,7 +22,7 @@ pub(crate) struct PeerDifferences {
 }
 
 impl PeerDifferences {
-    /// Counts a request that was refused because of a difference, here or by the other node. Logs the first one.
+    /// Counts a request that was refused because of a difference, by this node or the other. Logs a node's first one.
     pub(super) fn note(&self, node: &str, difference: PeerDifference) {
         self.counter(difference).fetch_add(1, Relaxed);
         let mut known = self.known.lock().ignore_poison();
@@ -39,7 +39,7 @@ impl PeerDifferences {
         }
     }
 
-    /// Notes that a node answered a request, and so agrees.
+    /// Records that a node answered a request, so there is no difference any more.
     pub(super) fn settle(&self, node: &str) {
         let mut known = self.known.lock().ignore_poison();
         if !known.is_empty() {
@@ -47,7 +47,7 @@ impl PeerDifferences {
         }
     }
 
-    /// Returns the number of requests that were refused because of a difference.
+    /// Returns the number of requests that were refused because of this kind of difference.
     pub(crate) fn count(&self, difference: PeerDifference) -> u64 {
         self.counter(difference).load(Relaxed)
     }
@@ -60,5 +60,5 @@ impl PeerDifferences {
     }
 }
 
-/// Most nodes that are remembered. Their names come from nodes that know the secret.
+/// Maximum number of nodes that are remembered as logged. Their names come from nodes that know the secret.
 const KNOWN_COUNT_MAX: usize = 1000;

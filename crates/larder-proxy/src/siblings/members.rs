@@ -31,23 +31,23 @@ use crate::{
     },
 };
 
-/// The nodes, and the owner of each slot.
+/// The nodes that divide the keys among them, and the owner of each key.
 pub(super) struct SiblingMembers {
     table: OwnerTable,
-    /// The nodes in the order of the table, including this one.
+    /// The nodes in the order of the owner table, including this one.
     nodes: Vec<Arc<SiblingNode>>,
-    /// This node's place, if it is in the list.
+    /// The index of this node in `nodes`. `None` if it is not among them.
     own_place: Option<usize>,
 }
 
-/// The nodes of a configuration or name.
+/// The nodes of a configuration, or the addresses of the fleet's name.
 pub(super) struct ListedNodes<'a> {
     pub(super) nodes: &'a [FleetNode],
-    /// Whether nodes connect with certificates.
+    /// Whether connections between nodes use TLS with certificates.
     pub(super) uses_tls: bool,
 }
 
-/// A node of the fleet.
+/// Another node of the fleet, or this one, with what is known of its health.
 pub(crate) struct SiblingNode {
     pub(crate) name: Box<str>,
     pub(crate) origin: Origin,
@@ -56,31 +56,31 @@ pub(crate) struct SiblingNode {
     times: Mutex<SiblingTimes>,
 }
 
-/// The moments that decide when a node is out of use.
+/// When a node was silent, and until when it is not used.
 #[derive(Debug, Default)]
 struct SiblingTimes {
-    /// The last request that the node did not answer in time.
+    /// The time of the last request that the node did not answer in time.
     silence: Option<Instant>,
-    /// The end of the time for which the node is not even probed.
+    /// The end of the time for which the node is neither used nor probed.
     rest_end: Option<Instant>,
 }
 
-/// The outcome of a request to a sibling.
+/// The outcome of a request to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiblingOutcome<'a> {
     Answered,
-    /// The node broke off, or could not answer, for this reason.
+    /// The node broke off its response, or sent an error of its own. The text says why.
     Failed(&'a str),
-    /// The node did not answer in time.
+    /// The node did not respond in time.
     Silent,
-    /// The node refuses requests of this one, because their clocks or rules differ.
+    /// The node refuses this node's requests, because their clocks or rules differ.
     Differs,
-    /// The node accepts no connection, for this reason.
+    /// The node accepts no connection. The text says why.
     Unreachable(&'a str),
 }
 
 impl SiblingMembers {
-    /// Creates the members. `is_own` recognizes this node. Nodes of `before` with the same name keep their state.
+    /// Creates the members. `is_own` recognizes this node. Nodes with the same name as in `before` keep their state.
     pub(super) fn new(
         listed: &ListedNodes<'_>,
         is_own: impl Fn(&FleetNode) -> bool,
@@ -95,25 +95,26 @@ impl SiblingMembers {
         Some(Self { table, nodes: nodes.iter().map(member).collect(), own_place })
     }
 
-    /// Returns the node to contact for a piece of the resource with this key, or `None` if it is this one.
+    /// Returns the node that owns a piece of the resource with this key, leaving out excluded nodes. `None` if this
+    /// node does.
     pub(super) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         let may = |place: usize| Some(place) == self.own_place || !self.nodes[place].is_out.load(Relaxed);
         let owner = self.table.owner_among(slot_of_piece(url_of(key), piece), may)?;
         (Some(owner) != self.own_place).then(|| Arc::clone(&self.nodes[owner]))
     }
 
-    /// Returns whether another node can own anything.
+    /// Returns whether any other node is in use.
     pub(super) fn has_others(&self) -> bool {
         self.others().any(|node| !node.is_out.load(Relaxed))
     }
 
-    /// Returns the node that owns a key while all nodes respond, or `None` if it is this one.
+    /// Returns the node that owns a key if no node is excluded. `None` if this node does.
     pub(super) fn home(&self, key: &[u8]) -> Option<&SiblingNode> {
         let home = self.table.owner(slot_of(url_of(key)));
         (Some(home) != self.own_place).then(|| &*self.nodes[home])
     }
 
-    /// Returns the nodes other than this one.
+    /// Returns all nodes except this one.
     pub(super) fn others(&self) -> impl Iterator<Item = &Arc<SiblingNode>> {
         self.nodes.iter().enumerate().filter(|(place, _)| Some(*place) != self.own_place).map(|(_, node)| node)
     }
@@ -132,8 +133,8 @@ impl SiblingNode {
         Self { name: node.name.as_str().into(), origin, failure_count, is_out, times: Mutex::default() }
     }
 
-    /// Notes the outcome of a request to the node. Excludes the node if it is unreachable or failed several times in a
-    /// row.
+    /// Records the outcome of a request to the node. Excludes a node that is unreachable or has failed several times in
+    /// a row.
     pub(crate) fn note(&self, outcome: SiblingOutcome<'_>) {
         let (is_lost, why) = match outcome {
             SiblingOutcome::Answered => {
@@ -143,7 +144,7 @@ impl SiblingNode {
             SiblingOutcome::Failed(why) => (self.failure_count.fetch_add(1, Relaxed) + 1 >= FAILURE_COUNT_MAX, why),
             SiblingOutcome::Silent => (self.note_silence(Instant::now()), "it did not respond to two requests in time"),
             SiblingOutcome::Differs => {
-                // Logged by the table of differences.
+                // The table of differences logs this.
                 self.rest(Instant::now() + DIFFERENCE_REST);
                 self.is_out.store(true, Relaxed);
                 return;
@@ -159,8 +160,10 @@ impl SiblingNode {
         }
     }
 
-    /// Notes a request that the node did not answer in time. Returns whether it was the second within a second. A node
-    /// that is frozen accepts connections, so a probe would hold it to be well sooner than requests do.
+    /// Records that the node did not respond in time. Returns whether this was the second time within a second.
+    ///
+    /// In that case, the node is not probed for a while: a frozen node still accepts connections, so a probe would find
+    /// it healthy too soon.
     fn note_silence(&self, now: Instant) -> bool {
         let mut times = self.times();
         let is_second = times.silence.is_some_and(|last| now.saturating_duration_since(last) <= SILENCE_INTERVAL);
@@ -175,7 +178,7 @@ impl SiblingNode {
         self.times().rest_end = Some(end);
     }
 
-    /// Returns whether the node is out of use, and may be probed now.
+    /// Returns whether the node is excluded, and may be probed now.
     pub(super) fn may_be_probed(&self) -> bool {
         self.is_out.load(Relaxed) && self.times().rest_end.is_none_or(|end| end <= Instant::now())
     }
@@ -184,7 +187,7 @@ impl SiblingNode {
         self.times.lock().ignore_poison()
     }
 
-    /// Notes that a probe of the node succeeded.
+    /// Records that a probe of the node succeeded, so it is used again.
     pub(super) fn readmit(&self) {
         self.failure_count.store(0, Relaxed);
         self.is_out.store(false, Relaxed);
@@ -192,7 +195,7 @@ impl SiblingNode {
     }
 }
 
-/// Resolves the name of the fleet again and again, for as long as the worker runs.
+/// Resolves the name of the fleet at intervals, as long as the worker runs.
 pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let Some(name) = &siblings.dns else { return };
     let mut was_resolved = true;
@@ -209,13 +212,13 @@ pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRout
 }
 
 impl Siblings {
-    /// Resolves the name of the fleet once.
+    /// Resolves the name of the fleet once, and updates the nodes.
     async fn resolve(&self, name: &FleetName, dns: &DnsResolver) -> Result<(), Failure> {
         self.take_addresses(dns.resolve_all(&name.host, name.port, NODE_COUNT_MAX).await?);
         Ok(())
     }
 
-    /// Replaces the nodes by those with these addresses, if any address is new or gone.
+    /// Replaces the nodes by those with these addresses, if the addresses have changed.
     fn take_addresses(&self, addresses: Vec<SocketAddr>) {
         let nodes = nodes_of(addresses);
         let before = self.members();
@@ -233,7 +236,7 @@ impl Siblings {
         self.set_members(members);
     }
 
-    /// Returns whether another node means this one by a name.
+    /// Returns whether `name` is the name by which other nodes know this one.
     pub(super) fn is_own_name(&self, name: &str) -> bool {
         match &self.dns {
             None => name == &*self.own_name,
@@ -242,8 +245,9 @@ impl Siblings {
     }
 }
 
-/// Returns the nodes with these addresses, which are also their names. If the fleet has both kinds of addresses, only
-/// those of IPv4 count, because each node would be there twice.
+/// Returns the nodes with these addresses, which are also their names.
+///
+/// If there are addresses of both families, only IPv4 counts, because each node probably has one of each.
 fn nodes_of(mut addresses: Vec<SocketAddr>) -> Vec<FleetNode> {
     if addresses.iter().any(SocketAddr::is_ipv4) {
         addresses.retain(SocketAddr::is_ipv4);
@@ -258,32 +262,33 @@ fn nodes_of(mut addresses: Vec<SocketAddr>) -> Vec<FleetNode> {
     addresses.into_iter().map(node).collect()
 }
 
-/// Returns whether this machine has an address, and this program listens there.
+/// Returns whether an address belongs to this machine and this proxy listens on it.
 fn is_own_address(address: SocketAddr, listeners: &[SocketAddr]) -> bool {
     let is_wildcard = |own: &SocketAddr| own.ip().is_unspecified() && own.port() == address.port();
     listeners.contains(&address) || (listeners.iter().any(is_wildcard) && is_of_this_machine(address.ip()))
 }
 
-/// Returns whether an address is one of this machine: only then can a socket have it.
+/// Returns whether an address belongs to this machine, which is so if a socket can be bound to it.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     TcpListener::bind((ip, 0)).is_ok()
 }
 
-/// Returns the URL in a key. No other program knows the rest of a key.
+/// Returns the URL in a key. The remainder of a key differs between programs, so owners are chosen by URL.
 fn url_of(key: &[u8]) -> &[u8] {
     KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes)
 }
 
-/// Consecutive failures after which a node is excluded.
+/// Number of consecutive failures after which a node is excluded.
 const FAILURE_COUNT_MAX: u32 = 3;
-/// Two requests that are not answered within this time take a node out of use, for [`SILENCE_REST`].
+/// A node that leaves two requests unanswered within this time is excluded for [`SILENCE_REST`].
 const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_REST: Duration = Duration::from_secs(10);
 /// Time after which a node whose clock or rules differ is tried again.
 const DIFFERENCE_REST: Duration = Duration::from_secs(60);
-/// Most nodes of a name.
+/// Maximum number of addresses of the fleet's name that are used.
 const NODE_COUNT_MAX: usize = 256;
-/// Interval at which the name of the fleet is resolved. Records with a longer lifetime are not requested again.
+/// Interval at which the name of the fleet is resolved. Records with a longer lifetime are taken from the resolver's
+/// cache.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

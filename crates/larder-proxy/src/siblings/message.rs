@@ -36,26 +36,26 @@ use crate::{
     fleet::secret,
 };
 
-/// The field.
+/// The field by which one node requests a resource from another.
 pub(crate) static PEER_FIELD: HeaderName = HeaderName::from_static("larder-peer");
 
-/// A request of another node.
+/// The facts that another node sent with its request.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerRequest {
     pub(crate) scheme: &'static str,
-    /// The host in the key.
+    /// The authority in the resource's key.
     pub(crate) authority: String,
-    /// The path and query, as the target of a request to a server.
+    /// The resource's path and query, as a request target in origin form.
     pub(crate) path: Uri,
-    /// The name of the origin in the key; `None` if it is the URL's own server.
+    /// The origin mark in the resource's key. `None` if the origin is the URL's own server.
     pub(crate) mark: Option<String>,
-    /// Whether a client changed the resource through the other node, so that what is stored here is outdated.
+    /// Whether a client changed the resource through the other node, so that responses stored here are outdated.
     pub(crate) is_changed: bool,
     nonce: String,
     purges: String,
 }
 
-/// The words of one request to another node.
+/// The words of the field in one request to another node.
 pub(crate) struct PeerWords {
     time: String,
     nonce: String,
@@ -63,28 +63,29 @@ pub(crate) struct PeerWords {
     is_changed: bool,
 }
 
-/// The result of checking a request that claims to be another node's.
+/// The result of checking the field of a request.
 #[derive(Debug)]
 pub(crate) enum PeerClaim {
-    /// The request is another node's.
+    /// Another node of the fleet sent the request.
     Proved(PeerRequest),
-    /// The request is another node's, which differs from this one, or somebody repeats it. The answer has this field.
+    /// Another node sent the request, but its clock or rules differ, or the request is a replay. The refusal carries
+    /// this value.
     Refused(HeaderValue),
 }
 
-/// A difference between two nodes, which then do without each other.
+/// A difference between two nodes because of which they do not use each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerDifference {
-    /// Different clocks.
+    /// The nodes' clocks differ.
     Clock,
-    /// Different lists of nodes, or different rules for keys.
+    /// The nodes' lists of nodes or key rules differ.
     Rules,
 }
 
 impl PeerDifference {
     const ALL: [Self; 2] = [Self::Clock, Self::Rules];
 
-    /// Returns the word in the field.
+    /// Returns the word for the difference in the field.
     fn word(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -93,19 +94,20 @@ impl PeerDifference {
     }
 }
 
-/// The result of checking the field of a response.
+/// The result of checking the field of another node's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerProof {
-    /// The response is the node's.
+    /// The node made the response for this request.
     Given,
-    /// The other node refuses requests of this node.
+    /// The node refuses requests of this node.
     Refused(PeerDifference),
     Missing,
 }
 
 impl PeerWords {
-    /// Returns the words of a request for the resource with this key. `None` if other nodes cannot know all purges made
-    /// here yet, or if the system has no random numbers.
+    /// Creates the words of a request for the resource with this key.
+    ///
+    /// `None` if other nodes cannot know all purges of this node yet, or if the system provides no random numbers.
     pub(crate) fn new(siblings: &Siblings, key: &[u8], purges: &Purges) -> Option<Self> {
         let positions = positions(siblings, purges)?;
         let is_changed = siblings.changed.contains(key);
@@ -113,21 +115,20 @@ impl PeerWords {
         secret::nonce().map(|nonce| Self { time, nonce, positions, is_changed })
     }
 
-    /// Returns the words of a greeting, which shows only whether two nodes agree. `None` if the system has no random
-    /// numbers.
+    /// Creates the words of a greeting, by which two nodes find out whether they agree. `None` without random numbers.
     pub(super) fn of_greeting() -> Option<Self> {
         let time = secs_of(clock::now()).to_string();
         secret::nonce().map(|nonce| Self { time, nonce, positions: "-".to_owned(), is_changed: false })
     }
 
-    /// Notes that a node responded, and has therefore dropped any outdated response.
+    /// Records that a node has answered a request, so it has dropped its outdated response for the key.
     pub(crate) fn settle(&self, siblings: &Siblings, key: &[u8], node: &str) {
         if self.is_changed {
             siblings.settle_change(key, node);
         }
     }
 
-    /// Adds the field to a request for `url`.
+    /// Adds the field to a request for `url` to the node `to`.
     pub(crate) fn put(&self, siblings: &Siblings, (to, mark): (&str, Option<&str>), url: &Uri, fields: &mut HeaderMap) {
         let from = &*siblings.own_name;
         let time = &*self.time;
@@ -143,7 +144,7 @@ impl PeerWords {
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
 
-    /// Removes the field from a response. Returns what it proves.
+    /// Removes the field from a response, and returns what it proves.
     pub(crate) fn take_proof(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) -> PeerProof {
         let value = fields.remove(&PEER_FIELD);
         let Some(text) = value.as_ref().and_then(|value| value.to_str().ok()) else { return PeerProof::Missing };
@@ -159,7 +160,8 @@ impl PeerWords {
 }
 
 impl PeerRequest {
-    /// Reads the field of a request. Returns `None` if the request is not from a node of the fleet to this node.
+    /// Checks the field of a request. Returns `None` if it does not prove that a node of the fleet sent the request to
+    /// this node.
     pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>, now: Timestamp) -> Option<PeerClaim> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
@@ -202,13 +204,14 @@ impl PeerRequest {
         }))
     }
 
-    /// Returns the scheme, authority and mark in the key of the resource.
+    /// Returns the scheme, authority and origin mark in the key of the resource.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
         (self.scheme, &self.authority, self.mark.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
 
-    /// Returns whether this node has applied all purges that the other node has applied. If not, a response from this
-    /// cache may have been purged there.
+    /// Returns whether this node has applied all purges that the other node has applied.
+    ///
+    /// If not, a response stored here may have been purged there.
     pub(crate) fn knows_its_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         self.purges.split(',').all(|position| {
             let mut parts = position.rsplitn(3, ':');
@@ -217,16 +220,16 @@ impl PeerRequest {
             };
             let (Ok(number), Ok(log)) = (number.parse::<u64>(), u64::from_str_radix(log, 16)) else { return false };
             if name == &*siblings.own_name {
-                // A position in a log with another identity does not matter, because that log is lost.
+                // A position in a log with another identity does not matter, because that log was lost.
                 return true;
             }
-            // The identity of a shared log is that of the entry at the position.
+            // In a shared log, the identity is the digest of the entry at the position, so it may differ.
             let is_same = |known: u64| known == log || siblings.shared_log.as_deref() == Some(name);
             log == 0 || purges.position(name).is_some_and(|known| is_same(known.log) && known.number >= number)
         })
     }
 
-    /// Waits for a short time until these purges are applied. Returns whether they are.
+    /// Waits briefly until all purges that the other node has applied are applied here too. Returns whether they are.
     pub(crate) async fn await_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         for _ in 0..CATCH_UP_STEPS {
             if self.knows_its_purges(siblings, purges) {
@@ -237,15 +240,14 @@ impl PeerRequest {
         self.knows_its_purges(siblings, purges)
     }
 
-    /// Adds the proof to a response that this node made it.
+    /// Adds the proof that this node made a response.
     pub(crate) fn prove(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) {
         let code = siblings.secret.sign(&[RESPONSE, &self.nonce, &signed_head(status, fields)]);
         fields.insert(&PEER_FIELD, HeaderValue::try_from(code).expect("a code is hexadecimal digits"));
     }
 }
 
-/// Returns the part of a response's head that its code covers. Fields of the connection and of the node's own log are
-/// not in it, because both ends change them.
+/// Returns the part of a response's head that the code covers. Fields that nodes change on the way are not part of it.
 fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
     let mut text = status.as_str().to_owned();
     for name in SIGNED_FIELDS {
@@ -257,8 +259,9 @@ fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
     text
 }
 
-/// Returns the positions up to which this node has applied the purges of all nodes. `None` if some of its own purges
-/// are not in the shared log yet.
+/// Returns how far this node has applied the purges of all nodes, in the format of the field.
+///
+/// `None` if some purges of this node are not in the shared log yet.
 fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
     let end = *purges.log_end().borrow();
     if let Some(name) = &siblings.shared_log {
@@ -278,9 +281,9 @@ fn secs_of(time: Timestamp) -> i64 {
     time.as_secs()
 }
 
-/// Seconds by which the time in a request may differ from this node's.
+/// Maximum difference between the time in a request and this node's clock, in seconds.
 const AGE_SECS_MAX: u64 = 30;
-/// Fields that decide how a response is stored, selected, validated and shown.
+/// Fields that the code covers, because they decide how a response is stored, selected, validated and shown.
 const SIGNED_FIELDS: [&str; 20] = [
     "age",
     "cache-control",
@@ -307,8 +310,8 @@ const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
 const REFUSAL: &str = "sibling refusal";
 const CHANGED: &str = "changed";
-/// Number of intervals for which a request waits for purges that its sender has applied. Between running nodes, a purge
-/// takes a fraction of that time.
+/// Number of intervals for which a request waits for purges. Between running nodes, a purge takes a fraction of that
+/// time.
 const CATCH_UP_STEPS: u32 = 50;
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
 

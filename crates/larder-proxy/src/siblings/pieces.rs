@@ -12,40 +12,41 @@ use crate::cache::key_set::KeySet;
 /// The division of long bodies into pieces.
 pub(crate) struct Pieces {
     len_bytes: u64,
-    /// Resources whose origin sent the whole body when a piece was requested.
+    /// Keys of resources whose origin ignores range requests and sends the whole body.
     undivided: KeySet,
 }
 
 impl Pieces {
-    /// Creates the division into pieces of this length.
+    /// Creates the division into pieces of `len_bytes`.
     pub(super) fn new(len_bytes: u64) -> Self {
         assert!(len_bytes > 0, "a piece has bytes");
         Self { len_bytes, undivided: KeySet::default() }
     }
 
-    /// Returns whether a body of `len` bytes of the resource with this key is divided, if its origin sends parts.
+    /// Returns whether a body of `len` bytes is divided, for the resource with this key.
     pub(super) fn divide(&self, key: &[u8], len: u64) -> bool {
         len / PIECE_COUNT_MIN >= self.len_bytes && !self.undivided.contains(key)
     }
 
-    /// Returns the number of the piece that has the byte at `position`.
+    /// Returns the number of the piece that contains the byte at `position`.
     pub(crate) fn number(&self, position: u64) -> u64 {
         position / self.len_bytes
     }
 
-    /// Returns the length of a piece in bytes.
+    /// Returns the length of pieces, in bytes.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Notes that an origin sent a whole body when a piece was requested. If it were asked for every piece, it would
-    /// send the body that many times.
+    /// Records that an origin sent the whole body when a piece was requested.
+    ///
+    /// If each piece were requested, it would send the body each time. So the body is not divided any more.
     pub(crate) fn note_whole(&self, key: &[u8]) {
         self.undivided.insert(key);
     }
 }
 
-/// Least number of pieces of a body that is divided. Shorter bodies would not become much shorter for each node.
+/// Minimum number of pieces of a divided body. A body with fewer is not worth the division.
 const PIECE_COUNT_MIN: u64 = 4;
 
 #[cfg(test)]

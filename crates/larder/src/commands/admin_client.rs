@@ -25,16 +25,17 @@ pub(crate) struct AdminFlags {
 }
 
 impl AdminFlags {
-    /// Returns whether an address was given.
+    /// Returns whether the flag `--admin` was given.
     pub(crate) fn is_named(self) -> bool {
         self.admin.is_some()
     }
 }
 
-/// The default address of a proxy's admin listener.
+/// The address at which a proxy's admin listener is expected if none is given.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
-/// Sends a request with these field lines, each with its line end, and returns the text of the response.
+/// Sends a request without a body, and returns the text of the response. `fields` are the request's additional field
+/// lines, each with its line end.
 ///
 /// # Errors
 /// A runtime failure if the proxy is unreachable or refuses.
@@ -63,24 +64,24 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
     }
 }
 
-/// An event of a long-running command.
+/// An event that the proxy reports while it runs a long command.
 pub(crate) enum ProgressEvent<'a> {
-    /// `done` of `of` units are complete.
+    /// `done` of `of` units of the work are complete.
     Progress { done: u64, of: u64 },
-    /// A line of the result.
+    /// The proxy sent a line of the result, as JSON.
     Line(&'a Value),
-    /// Bytes of the result.
+    /// The proxy sent bytes of the result.
     Data(&'a [u8]),
 }
 
-/// The body of a request.
+/// The body of a request, and its length.
 pub(crate) struct SentBody<'a> {
     pub(crate) len_bytes: u64,
     pub(crate) reader: &'a mut dyn Read,
 }
 
-/// Runs a long command on a proxy, with `sent` as the request's body. Calls `tell` with its progress, and returns its
-/// result.
+/// Runs a long command on a proxy. Sends `sent` as the request's body, calls `tell` with each event, and returns the
+/// final result.
 ///
 /// # Errors
 /// The same as for [`ask`]; the proxy's error; the error that `tell` returns.
@@ -92,12 +93,13 @@ pub(crate) fn converse(
 ) -> Result<Value, Failure> {
     let AdminConnection { stream: mut connection, place } = connect(admin)?;
     let broken = |error: io::Error| broken(&place, "the proxy's response broke off", &error);
-    // HTTP/1.0, so that the response's body ends with the connection.
+    // The request is HTTP/1.0, so that the response's body ends with the connection.
     let length = sent.len_bytes;
     let credentials = credentials(admin)?;
     let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
     connection.write_all(head.as_bytes()).map_err(broken)?;
-    // The proxy closes the connection once it has read enough. Its response is read below.
+    // The proxy may stop reading early and close the connection, which makes the copy fail. Its response, read below,
+    // says why.
     let _ = io::copy(&mut sent.reader.take(sent.len_bytes), &mut connection);
     let mut answer = BufReader::with_capacity(ANSWER_BUFFER_BYTES, connection);
     let mut status = String::new();
@@ -109,7 +111,7 @@ pub(crate) fn converse(
     } {}
     if status.split(' ').nth(1) != Some("200") {
         let mut why = String::new();
-        // An error is ignored, and the part of the response that arrived is used.
+        // If reading fails, the part of the response that arrived is shown.
         let _ = answer.take(LINE_BYTES_MAX).read_to_string(&mut why);
         let help = "check the admin listener's address, and use the same version of larder on both ends";
         return Err(Failure::runtime(format!("the proxy refused the command: {}", why.trim()), help));
@@ -141,7 +143,8 @@ enum AnswerPiece {
     Data(Vec<u8>),
 }
 
-/// Reads a piece of a response: its kind, its length and its bytes, in the framing of the proxy's module `progress`.
+/// Reads one piece of a response: its kind, its length and its bytes. The proxy's module `progress` defines this
+/// framing.
 fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     let mut head = [0; 5];
     answer.read_exact(&mut head)?;
@@ -159,8 +162,8 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     }
 }
 
-/// Returns the field line with the token from the file that the environment names. Returns an empty text if no address
-/// is given, or if no file is named.
+/// Returns the field line with the token for the admin listener. The environment variable [`TOKEN_FILE`] names the file
+/// that contains it. The result is empty if `--admin` is not given, or if the variable is not set.
 ///
 /// # Errors
 /// The file is unreadable, or contains no token.
@@ -181,15 +184,15 @@ fn credentials(admin: AdminFlags) -> Result<String, Failure> {
 /// other users of the machine could see a flag's value.
 const TOKEN_FILE: &str = "LARDER_TOKEN_FILE";
 
-/// A stream to a proxy. Every read and write has the time limit [`SILENCE_MAX`].
+/// A stream to a proxy. Each read and each write fails after the time limit [`SILENCE_MAX`].
 trait AdminStream: Read + Write {}
 
 impl<T: Read + Write> AdminStream for T {}
 
-/// A connection to a proxy.
+/// A connection to a proxy, with its place for messages.
 struct AdminConnection {
     stream: Box<dyn AdminStream>,
-    /// The address or the socket of the proxy.
+    /// The proxy's address, or the path of its control socket.
     place: String,
 }
 
@@ -199,7 +202,7 @@ impl AdminConnection {
     }
 }
 
-/// Returns the failure for an error on a connection to the proxy at `place`.
+/// Makes the failure for an error on a connection to the proxy at `place`.
 fn broken(place: &str, problem: &str, error: &io::Error) -> Failure {
     if control::is_late(error) {
         return control::silent(place);
@@ -208,8 +211,8 @@ fn broken(place: &str, problem: &str, error: &io::Error) -> Failure {
     Failure::runtime(format!("{problem}: {error}"), help)
 }
 
-/// Connects to the proxy: the one at the given address, otherwise this user's running proxy, otherwise the one at the
-/// default address.
+/// Connects to a proxy: to the one at the address in `admin`, otherwise to this user's running proxy, otherwise to the
+/// one at the default address.
 ///
 /// # Errors
 /// There is no such proxy, or it does not respond.
@@ -255,7 +258,7 @@ fn exchange(socket: &mut dyn AdminStream, request: &str, fields: &str) -> io::Re
 
 const ANSWER_BUFFER_BYTES: usize = 256 << 10;
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Longest piece, in bytes. A line names a URL, and data comes in pieces of 256 KiB.
+/// Maximum length of one piece of a response, in bytes. A line contains a URL, and data comes in pieces of 256 KiB.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Longest response, in bytes. A full list of missing URLs has a few MiB.
+/// Maximum length of a response, in bytes. A full list of missing URLs has a few MiB.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

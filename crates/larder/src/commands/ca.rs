@@ -78,10 +78,10 @@ impl CaWishes {
     }
 }
 
-/// Runs the command.
+/// Runs `larder ca`.
 ///
 /// # Errors
-/// A fault of the CA, or a step that failed.
+/// The CA's files are missing or unusable, or a step failed.
 pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
     match command {
         CaCommand::Init(making) => {
@@ -99,7 +99,8 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
             if !files.exist() {
                 return Err(files.missing());
             }
-            // An unreadable CA may be replaced, so an error here is ignored.
+            // `rotate` may replace even a CA that cannot be read, so an error here only means that no hosts are taken
+            // over.
             let before = if hosts.is_empty() { files.load().ok() } else { None };
             let kept = before.as_ref().and_then(Authority::permitted).unwrap_or_default();
             let kept: Vec<HostPattern> = kept.iter().filter_map(|name| name.parse().ok()).collect();
@@ -150,5 +151,5 @@ fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
 }
 
 const DAY_SECS: u64 = 24 * 3600;
-/// Validity of a CA.
+/// Time for which a new CA is valid.
 const LIFETIME: Duration = Duration::from_secs(2 * 365 * DAY_SECS);

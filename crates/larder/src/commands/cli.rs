@@ -66,7 +66,7 @@ Flags override the configuration file. SIGTERM and SIGINT let running exchanges 
 second signal exits at once. SIGHUP and `larder reload` apply a changed configuration. SIGUSR1 reopens \
 the access log and reloads certificates.";
 
-/// The hidden command with which `larder exec --offline` runs its command in a network of its own.
+/// Name of the hidden command with which `larder exec --offline` runs the user's command in an isolated network.
 pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
 
 /// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
@@ -77,7 +77,7 @@ pub(crate) struct Cli {
     pub(crate) command: CliCommand,
 }
 
-/// The commands.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     /// Run the proxy.
@@ -223,7 +223,7 @@ pub(crate) struct RunFlags {
 }
 
 impl RunFlags {
-    /// Applies the flags to `settings`. A list that is given replaces the list in `settings`.
+    /// Applies the flags to `settings`. A list that is given as flags replaces the list in `settings`.
     pub(crate) fn apply(self, settings: &mut RunSettings) {
         fn set_list<T>(target: &mut Vec<T>, values: Vec<T>) {
             if !values.is_empty() {
@@ -238,7 +238,7 @@ impl RunFlags {
         settings.registry_mirrors.origins.extend(self.origin_of);
         config::build_cache::add(&mut proxy.build_caches, self.build_cache);
         if self.settings.values("disk") == ["none"] {
-            // The sizes in the file belong to the disks that the flags replace.
+            // The sizes in the file belong to the file's disks, which the flags replace.
             settings.store.sizes.clear();
         }
         self.settings.apply(settings);

@@ -65,7 +65,7 @@ pub(crate) struct OwnerFlags {
     urls: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `larder cluster`.
 ///
 /// # Errors
 /// A usage failure for an invalid URL or list of nodes, or for a configuration without nodes; a runtime failure if a
@@ -87,7 +87,7 @@ fn print_owners(flags: &OwnerFlags) -> Result<(), Failure> {
     for text in &flags.urls {
         let url = CheckedUrl::parse(text)?;
         let nodes = if flags.nodes.is_empty() { url.nodes(&proxy)? } else { flags.nodes.clone() };
-        // Building a table takes longer than a lookup, so the table is reused for all URLs of a site.
+        // Making the table of owners takes longer than a lookup, so it is reused for all URLs of a site.
         let (nodes, table) = match known.take().filter(|(of, _)| *of == nodes) {
             Some(known) => known,
             None => {
@@ -102,7 +102,7 @@ fn print_owners(flags: &OwnerFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A URL in the form of a request.
+/// A URL whose syntax was checked, and its parts.
 struct CheckedUrl<'a> {
     text: &'a str,
     scheme: String,
@@ -123,6 +123,9 @@ impl<'a> CheckedUrl<'a> {
     }
 
     /// Returns the nodes among which the configuration's site for this URL chooses by key.
+    ///
+    /// # Errors
+    /// A usage failure if no site with origins matches the URL, or if the site does not choose by key.
     fn nodes(&self, proxy: &ProxyConfig) -> Result<Vec<OwnerNode>, Failure> {
         let Some(origins) = origins_of(proxy, &self.authority, &self.path) else {
             return Err(Failure::usage(
@@ -152,7 +155,7 @@ impl<'a> CheckedUrl<'a> {
     }
 }
 
-/// Parses a node of `--nodes`.
+/// Parses a node of `--nodes`: a name, and after `=` a weight if it is not 1.
 pub(crate) fn parse_node(text: &str) -> Result<OwnerNode, BadValue> {
     let (name, weight) = text.rsplit_once('=').unwrap_or((text, "1"));
     let bad = |why: &str| BadValue::new(format!("{why}: `{text}`"), NODES_HELP);

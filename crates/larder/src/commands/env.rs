@@ -38,7 +38,7 @@ pub(crate) struct EnvFlags {
     undo: bool,
 }
 
-/// The program that reads the lines.
+/// The program that reads the printed lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shell {
     /// bash, sh, dash and zsh
@@ -49,7 +49,7 @@ enum Shell {
     Github,
 }
 
-/// Runs the command.
+/// Runs `larder env`.
 ///
 /// # Errors
 /// No Larder is running, or it is not a forward proxy.
@@ -104,7 +104,7 @@ fn unwritten(file: &Path, error: &io::Error) -> Failure {
     Failure::runtime(format!("cannot write the CA certificates: {error}: {}", file.display()), help)
 }
 
-/// The name of the trust store, by which Larder recognizes it as its own.
+/// File name of the Java trust store, by which `--undo` recognizes Larder's own options.
 const JAVA_STORE: &str = "larder-authorities.jks";
 
 impl Shell {
@@ -114,7 +114,7 @@ impl Shell {
             Self::Bash => format!("export {name}='{}'", value.replace('\'', "'\\''")),
             Self::Fish => format!("set -gx {name} '{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
             Self::Powershell => format!("$env:{name} = '{}'", value.replace('\'', "''")),
-            // In this file, a value ends with its line.
+            // In GitHub's environment file, a value ends at the end of its line, so line breaks are removed.
             Self::Github => format!("{name}={}", value.replace(['\n', '\r'], "")),
         }
     }

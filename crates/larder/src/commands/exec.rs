@@ -78,7 +78,7 @@ pub(crate) struct ExecFlags {
     command: Vec<OsString>,
 }
 
-/// Runs the command. Returns the exit code.
+/// Runs `larder exec`. Returns the exit code of the user's command.
 ///
 /// # Errors
 /// No Larder can be used, or the CA's files cannot be written.
@@ -114,7 +114,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     Ok(end.code)
 }
 
-/// Warns if the environment names a proxy that requests no longer go through.
+/// Prints a warning if the environment names a proxy that the command's requests no longer go through.
 fn warn_of(before: &ProxyBefore, control: &mut Control) {
     let variable = before.variable;
     let Some((parent, _)) = before.parents.as_ref().and_then(|parents| parents.members.first()) else {

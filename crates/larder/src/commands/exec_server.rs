@@ -31,7 +31,7 @@ use std::{
 };
 use tempfile::NamedTempFile;
 
-/// Name of the command that starts the server.
+/// Name of the hidden command that starts the server.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
 
 /// The flags of the hidden command that `larder exec` starts.
@@ -45,7 +45,7 @@ pub(crate) struct ExecServerFlags {
     targets: AllowedTargets,
 }
 
-/// Serves until the last session ends. The control socket is standard input.
+/// Serves until the last session ends. The caller passes the control socket as standard input.
 ///
 /// # Errors
 /// The server does not start. Waiting clients receive the reason.
@@ -57,7 +57,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
         listener.map_err(|error| Failure::usage(format!("standard input is not a control socket: {error}"), help))?;
     let socket = listener.local_addr().ok().and_then(|address| address.as_pathname().and_then(ControlPath::of_socket));
     let path = socket.ok_or_else(|| Failure::usage("standard input is not a control socket", help))?;
-    // Kept as long as the server runs, which reads it again when its settings change.
+    // The file of CAs is kept as long as the server runs, because the server reads it again when its settings change.
     let authorities = authorities();
     let settings = settings(flags, authorities.as_ref().map(|file| file.path().to_owned()));
     let remove = || path.remove();
@@ -67,7 +67,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
             listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
         let ended = wiring::run_for(&settings, OwnSessions { listener: control, remove: &remove });
         match ended {
-            // A server that has just ended may still be closing the store.
+            // Another server may have just ended and may still be closing the store.
             Err(failure) if failure.is_store_in_use() && begun.elapsed() < PATIENCE => {
                 thread::park_timeout(PAUSE);
             }
@@ -81,15 +81,15 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns settings for serving the commands of one user. Targets are refused as by any Larder. Origins are trusted if
-/// one of `authorities` has signed their certificates.
+/// Returns the settings of a server for the commands of one user. Targets are refused as by any Larder. An origin's
+/// certificate is also trusted if a CA in `authorities` signed it.
 fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSettings {
     let mut settings = RunSettings::default();
     let proxy = ProxyConfig {
         listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
         connect_ports: (1..=u16::MAX).collect(),
         origin_ca_file: authorities,
-        // Commands reach servers as they would without the proxy.
+        // The commands' requests must reach origins unchanged, as they would without the proxy.
         keep_underscores: true,
         ..settings.proxy
     };
@@ -99,16 +99,17 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
     if let Some(disk) = &flags.disk {
         settings.store.disks = vec![disk.clone()];
     }
-    // CI jobs save and restore the store file as a whole.
+    // CI jobs save and restore the store file as a whole, so it should not be larger than its content.
     settings.store.is_sparse = true;
-    // Processes that still use the proxy after the last command has ended were left behind by that command.
+    // Processes that still use the proxy after the last command has ended were left behind by that command, so they are
+    // not waited for.
     settings.drain = Duration::ZERO;
     settings
 }
 
 /// Writes the CAs that the command's programs trusted before into a file, such as the CA of a company's gateway.
 ///
-/// `None` if there are none, or if no file can be written: requests to origins that need them then fail.
+/// Returns `None` if there are none, or if no file can be written. Then requests to origins that need them fail.
 fn authorities() -> Option<NamedTempFile> {
     let texts = trusted::texts();
     let mut roots = RootCertStore::empty();
@@ -123,18 +124,18 @@ fn authorities() -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Sends the failure to clients that have connected already.
+/// Sends `failure` to clients that have already connected.
 fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     let (problem, help) = failure.told();
     let answer = ControlAnswer::Refused { problem: problem.to_owned(), help: help.to_owned() };
     let (Ok(mut text), Ok(())) = (serde_json::to_vec(&answer), listener.set_nonblocking(true)) else { return };
     text.push(b'\n');
     while let Ok((mut stream, _)) = listener.accept() {
-        // An error is ignored: the client has gone.
+        // An error means that the client has gone.
         let _ = stream.write_all(&text);
     }
 }
 
-/// Time for which to wait for a store that is being closed.
+/// Time for which to wait until another process has closed the store.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);

@@ -26,7 +26,7 @@ The output begins with that of `larder explain`: the outcome of a request and th
 the stored response: when it was requested and received, its tags, chunks, location, earliest eviction \
 and fields.";
 
-/// The flags of both commands, which describe a request.
+/// The flags of `larder explain` and `larder show`, which describe a request.
 #[derive(Debug, Args)]
 pub(crate) struct RequestFlags {
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct RequestFlags {
 }
 
 impl RequestFlags {
-    /// Prints how the request would be answered, and why.
+    /// Runs `larder explain`: prints how the proxy would answer the request, and why.
     ///
     /// # Errors
     /// A usage failure for an invalid URL; a runtime failure if the proxy is unreachable or refuses.
@@ -50,7 +50,7 @@ impl RequestFlags {
         self.tell("EXPLAIN")
     }
 
-    /// Prints how the request would be answered, and what is stored for the URL.
+    /// Runs `larder show`: prints how the proxy would answer the request, and the responses stored for its URL.
     ///
     /// # Errors
     /// The same as for [`Self::explain`].

@@ -10,7 +10,7 @@ mod sim;
 use crate::ground::failure::Failure;
 use clap::Subcommand;
 
-/// The commands of the laboratory.
+/// The commands of the laboratory: benchmarks, plans and simulations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
     /// Measure proxies and disks.
@@ -23,16 +23,16 @@ pub(crate) enum LabCommand {
 }
 
 impl LabCommand {
-    /// Returns whether the command runs proxies or stores, whose diagnostics must be shown.
+    /// Returns whether the command runs proxies or stores, so that their log messages must be shown.
     pub(crate) fn has_diagnostics(&self) -> bool {
         matches!(self, Self::Bench(_))
     }
 }
 
-/// Runs a command.
+/// Runs a command of the laboratory.
 ///
 /// # Errors
-/// The command's own.
+/// The failure of that command.
 pub(crate) fn run(command: LabCommand) -> Result<(), Failure> {
     match command {
         LabCommand::Bench(flags) => bench::run(*flags),

@@ -53,7 +53,7 @@ pub(crate) struct LsFlags {
     admin: AdminFlags,
 }
 
-/// The order of the list.
+/// The property by which the list is sorted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sort {
     Size,
@@ -61,7 +61,7 @@ enum Sort {
     Hits,
 }
 
-/// Runs the command.
+/// Runs `larder ls`.
 ///
 /// # Errors
 /// A usage failure for an invalid host, prefix or pattern; a runtime failure if the proxy is unreachable or refuses.
@@ -113,7 +113,8 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     print_line!("{}, {}", size::show_things(count, "response", "responses"), size::show(bytes))
 }
 
-/// Returns a prefix as a pattern for everything that begins with it. A host already matches everything on it.
+/// Turns the argument into a pattern. A prefix that contains a path gets a `*` at its end; a host alone already matches
+/// all its URLs.
 fn whole(what: &str) -> String {
     let rest = what.split_once("://").map_or(what, |(_, rest)| rest);
     if rest.contains('/') && !what.contains('*') { format!("{what}*") } else { what.to_owned() }
@@ -132,12 +133,12 @@ fn print_response(line: &Value) -> Result<(), Failure> {
     print_row([&size, &age, &left, &hits, &status], &format!("{url}{variant}"))
 }
 
-/// Prints a line of the table.
+/// Prints a row of the table.
 fn print_row([size, age, fresh, hits, status]: [&str; 5], url: &str) -> Result<(), Failure> {
     print_line!("{size:>9}  {age:>6}  {fresh:>6}  {hits:>6}  {status:>6}  {url}")
 }
 
-/// Formats a duration in its largest unit.
+/// Formats a duration as a whole number in seconds, minutes, hours or days.
 fn show_secs(secs: u64) -> String {
     match secs {
         0..120 => format!("{secs} s"),

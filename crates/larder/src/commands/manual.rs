@@ -36,7 +36,7 @@ pub(crate) struct ManualFlags {
     directory: PathBuf,
 }
 
-/// Prints completions.
+/// Runs `larder completions`: prints the completions for a shell.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -60,7 +60,7 @@ pub(crate) fn print_help_of(name: &str) -> Result<(), Failure> {
     output::print(format_args!("{help}"))
 }
 
-/// Writes the manual pages of all commands, and completions for each shell for which packages install them.
+/// Runs `larder manual`: writes the manual pages of all commands, and the completions for bash, zsh and fish.
 ///
 /// # Errors
 /// The directory cannot be created or written.

@@ -26,7 +26,7 @@ pub(crate) enum MirrorCommand {
     },
 }
 
-/// The address in the output if no Larder of this user runs: the default one.
+/// The proxy's address in the printed settings if no Larder of this user runs. It is the default of `larder run`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3128);
 
 /// Runs `larder mirror`.
@@ -75,7 +75,8 @@ fn show(registry: &Registry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the address of a listener without TLS of the running Larder, if there is one.
+/// Returns the address of the running Larder's first listener without TLS. `None` if no Larder runs, or if all its
+/// listeners use TLS.
 fn running_listener() -> Result<Option<SocketAddr>, Failure> {
     let Some(mut control) = ControlPath::connect_any()? else { return Ok(None) };
     Ok(match control.ask_or_fail(&ControlRequest::About)? {

@@ -47,10 +47,10 @@ pub(crate) struct MissingFlags {
     admin: AdminFlags,
 }
 
-/// Runs the command.
+/// Runs `larder missing`.
 ///
 /// # Errors
-/// The proxy is unreachable, or its response is invalid.
+/// The proxy is unreachable, or its response is invalid; a file cannot be read or written.
 pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     let base = base_of(flags)?;
     if flags.clear {
@@ -78,7 +78,8 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns the path prefix of the files next to the store. Returns `None` if a running proxy must be asked.
+/// Returns the store's path, to which the name of the list's file is added. Returns `None` if the list comes from a
+/// running proxy.
 fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
     let store = match &flags.disk {
         Some(disk) => store_path::existing(disk),
@@ -86,7 +87,8 @@ fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
         None => store_path::default_store()?,
     };
     if !store.exists() {
-        // Without a store there is no list. A proxy of another user may be running.
+        // Without a running proxy of this user and without a store, there is no list. A proxy of another user may be
+        // running.
         let help = "start a proxy with larder run, or name the store of one that is not running with --disk PATH";
         return match &flags.disk {
             Some(_) => Err(Failure::runtime(format!("no such store: {}", store.display()), help)),
@@ -112,13 +114,13 @@ fn clear(base: &Path) -> Result<String, Failure> {
     Ok("the list is empty\n".to_owned())
 }
 
-/// The list of a proxy.
+/// The list that a proxy keeps of missing resources.
 pub(crate) struct MissingReport {
     pub(crate) missed: Vec<MissingResource>,
     pub(crate) unlisted_count: u64,
 }
 
-/// Fetches the list of a running proxy.
+/// Requests the list from a running proxy.
 ///
 /// # Errors
 /// The same as for [`run`].

@@ -3,14 +3,14 @@
 use crate::ground::failure::Failure;
 use std::ffi::OsString;
 
-/// Arguments of a command that this program does not have.
+/// The arguments of a laboratory command. They are ignored, because this program does not have the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _all: Vec<OsString>,
 }
 
-/// Returns the error that says how to get the laboratory.
+/// Returns the failure that says how to get a program with the laboratory.
 pub(crate) fn failure() -> Failure {
     Failure::usage(
         "this program was built without its laboratory: bench, plan and sim",

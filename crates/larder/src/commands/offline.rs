@@ -43,7 +43,7 @@ enum Word {
     Status,
 }
 
-/// Runs the command.
+/// Runs `larder offline`: sets the mode if one is given, and prints the state.
 ///
 /// # Errors
 /// The proxy is unreachable.

@@ -211,7 +211,7 @@ fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
     done
 }
 
-/// A file that is being sent, with the number of bytes sent.
+/// A file that is being sent, and the number of bytes sent so far.
 struct CountedFile<'a> {
     file: &'a mut File,
     shown: &'a ProgressLine,
@@ -226,7 +226,7 @@ impl Read for CountedFile<'_> {
     }
 }
 
-/// Returns the body of the request to pack: a line of JSON, then patterns.
+/// Returns the body of the request to pack: a line of JSON with the options, then the patterns.
 fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     let mut patterns = commands::pin::patterns(&flags.sources)?;
     for server in flags.mirror.iter().flat_map(|registry| registry.servers) {
@@ -245,7 +245,7 @@ fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     Ok(format!("{wanted}\n{lines}"))
 }
 
-/// Returns the pattern for everything below a URL.
+/// Returns a pattern for all URLs below `url`.
 fn below(url: &str) -> Result<UrlPattern, Failure> {
     crate::commands::url_list::pattern(&format!("{}/*", url.trim_end_matches('/')))
 }

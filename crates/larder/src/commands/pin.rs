@@ -104,10 +104,10 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     check_recorded(&done)
 }
 
-/// Checks that the change outlives the proxy.
+/// Refuses the result of a change to the pins that would be lost when the proxy ends.
 ///
 /// # Errors
-/// It does not; the proxy says why.
+/// The proxy could not record the change. The failure contains the reason.
 fn check_recorded(done: &Value) -> Result<(), Failure> {
     let Some(why) = done["unrecorded"].as_str() else { return Ok(()) };
     let help = "make room next to the store, and check that larder may write there; then repeat the command";
@@ -149,7 +149,7 @@ fn ask(
     )
 }
 
-/// Returns the patterns in the arguments, and in the lists that they name.
+/// Returns the patterns that the arguments contain, directly or in the lists that they name.
 ///
 /// # Errors
 /// An argument is neither a pattern nor a list, or there is no pattern.
@@ -180,7 +180,7 @@ fn print_pattern(line: &Value, is_json: bool) -> Result<(), Failure> {
     print_line!("{:>9}  {:>9}  {pattern}", size::show_count(count), size::show(bytes))
 }
 
-/// Returns the pinned share of the limit.
+/// Returns a phrase that says how many bytes are pinned, and how many may be.
 fn share(all: &Value) -> String {
     let bytes = number(&all["bytes"]);
     let bytes_max = number(&all["bytes_max"]);

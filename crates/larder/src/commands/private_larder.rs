@@ -22,7 +22,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The flag for targets that a private Larder refuses otherwise.
+/// The flag that permits target networks that a private Larder refuses by default.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AllowedTargets {
     /// Loopback, link-local or private network that may be requested, as in larder run (repeatable)
@@ -31,14 +31,14 @@ pub(crate) struct AllowedTargets {
 }
 
 impl AllowedTargets {
-    /// Returns the networks as a request of a session has them.
+    /// Returns the networks as texts, as the request to open a session contains them.
     pub(crate) fn shown(&self) -> Vec<String> {
         self.networks.iter().map(ToString::to_string).collect()
     }
 }
 
-/// Opens a session with the running forward proxy. If none runs, starts one on the store at `disk` or on the default
-/// store. Without a usable default store, it keeps responses in memory only.
+/// Opens a session with this user's running forward proxy. If none runs, starts one on the store at `disk`, or on the
+/// default store. If the default store is unusable, that proxy keeps responses in memory only.
 ///
 /// # Errors
 /// No Larder runs, and none can be started.
@@ -58,7 +58,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
             Ok(ControlAnswer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
             Ok(ControlAnswer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
             Ok(_) => break,
-            // That Larder was about to end, so the next attempt starts one.
+            // The Larder that answered was about to end. The next attempt starts a new one.
             Err(_) => {}
         }
     }
@@ -66,9 +66,10 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
     Err(Failure::runtime("no larder responds, and none could be started", help))
 }
 
-/// Starts a Larder and connects to it. Returns `None` if another command is starting one at the same time.
+/// Starts a Larder, and connects to it. Returns `None` if that Larder does not accept connections yet.
 ///
-/// `is_beside` says that a Larder of the user's serves sites only, and has the usual socket.
+/// `is_beside` says that the user already runs a Larder that is not a forward proxy and that has the usual control
+/// socket.
 fn start(
     path: &ControlPath,
     disk: Option<&Path>,
@@ -91,7 +92,7 @@ fn start(
         tell!("larder: warning: responses are kept in memory only, because the store cannot be used: {fault}");
     }
     let disk = disk.map(Path::as_os_str).or(fault.is_some().then_some(OsStr::new("none")));
-    // In its own process group, because the terminal's signals are for the command.
+    // The Larder gets its own process group, so that signals from the terminal reach only the user's command.
     Command::new(env::current_exe().map_err(failed)?)
         .arg(EXEC_SERVER)
         .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk]))
@@ -107,10 +108,10 @@ fn start(
     Ok(control)
 }
 
-/// Returns the networks that a session needs as targets.
+/// Returns the target networks that the session needs.
 fn targets_of(ask: &ControlRequest) -> &[String] {
     if let ControlRequest::Open { allow_targets, .. } = ask { allow_targets } else { &[] }
 }
 
-/// Most attempts to find or start a Larder that is not about to end.
+/// Maximum number of attempts to find or start a Larder. An attempt fails if the Larder found is about to end.
 const ATTEMPT_COUNT_MAX: usize = 5;

@@ -27,7 +27,7 @@ use clap::Parser;
 use std::{env, io, path::Path, process::ExitCode, sync::Arc};
 use tracing_subscriber::EnvFilter;
 
-/// Runs the command in the arguments. Returns the exit code.
+/// Runs the command that the process's arguments name. Returns the exit code.
 pub fn main() -> ExitCode {
     panics::end_the_program();
     let cli = match Cli::try_parse() {
@@ -121,7 +121,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// Returns the settings of a configuration file with the flags applied.
+/// Returns the settings of the configuration file, overridden by the flags.
 fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     let mut settings = read_config(flags.config.as_deref())?;
     flags.clone().apply(&mut settings);
@@ -129,23 +129,24 @@ fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     Ok(settings)
 }
 
-/// Refuses a memory size beyond this machine.
+/// Refuses a memory size that exceeds the memory of this machine.
 fn check_memory(settings: &RunSettings) -> Result<(), Failure> {
     let given = if let TotalMemory::Bytes(bytes) = settings.memory { Some(bytes) } else { settings.memory_cache };
     machine::check_memory(given.unwrap_or(0))
 }
 
-/// Refuses settings that contradict each other, exceed this machine or name unusable files. Finds the CA if none is
-/// named.
+/// Refuses settings that contradict each other, exceed this machine's resources, or name unusable files. If
+/// interception is on and no CA is named, the user's CA is used.
 fn check(settings: &mut RunSettings) -> Result<(), Failure> {
     let contradictions = settings.check();
     let authority = authority_files::settle(settings);
     Failure::all([contradictions, authority, files::check(settings), check_memory(settings)])
 }
 
-/// Prints diagnostics on standard error: warnings, or the selection in `LARDER_LOG`.
+/// Starts printing log messages on standard error: warnings and errors, or the selection in the variable `LARDER_LOG`.
 fn start_diagnostics() {
-    // The client of NATS logs each failed connection as an error. Larder itself reports a log that cannot be read.
+    // The NATS client logs each failed connection as an error. Its messages are off, because Larder itself reports a
+    // log that it cannot read.
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn,async_nats=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -155,7 +156,7 @@ fn start_diagnostics() {
         .init();
 }
 
-/// Returns the settings of a configuration file, or the defaults without one.
+/// Returns the settings of a configuration file. Without one, returns the defaults.
 fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
     let mut settings = RunSettings::default();
     if let Some(file) = file {
@@ -164,15 +165,15 @@ fn read_config(file: Option<&Path>) -> Result<RunSettings, Failure> {
     Ok(settings)
 }
 
-/// Refuses settings with which `larder run` would not start on this machine, as far as that can be known.
+/// Refuses settings with which `larder run` would certainly not start on this machine.
 fn check_start(mut settings: RunSettings) -> Result<(), Failure> {
     let tier = settings.proxy.tier.folder.as_deref().map_or(Ok(()), files::check_tier);
-    // The disks and the memory cannot be judged for a store that is refused anyway.
+    // If the store's settings are invalid, the check of the settings reports that, and its disks need no check.
     if settings.store.check().is_err() {
         return tier;
     }
     let store = volumes::check(&settings.store).and_then(|()| {
-        // The result depends on the moment, its errors do not.
+        // The sizes that this computes depend on the memory that is free now, and are dropped. Its errors are wanted.
         memory_plan::fit(&mut settings, None).map(drop)
     });
     Failure::all([store, tier])

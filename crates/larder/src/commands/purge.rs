@@ -63,7 +63,7 @@ pub(crate) struct PurgeFlags {
     what: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs `larder purge`.
 ///
 /// # Errors
 /// A usage failure for an invalid URL or tag; a runtime failure if the proxy is unreachable or refuses.
@@ -72,7 +72,7 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
         return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything").map(drop);
     }
     if flags.tag {
-        // All tags are checked before the first purge.
+        // All tags are checked before the first purge, so that an invalid tag does not leave the purge half done.
         flags.what.iter().try_for_each(|tag| check_tag(tag))?;
     }
     for what in &flags.what {
@@ -93,7 +93,7 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Purges a URL. If nothing was stored and it looks like a pattern, says how to purge by prefix.
+/// Purges a URL. If nothing was stored for it and it ends with `*`, prints how to purge by prefix.
 fn purge_url(flags: &PurgeFlags, what: &str) -> Result<(), Failure> {
     let url = url_argument::whole_url(what)?;
     let is_stored = purge(flags, &url, "Purge-Scope: url", what)? != NOTHING_STORED;
@@ -103,7 +103,8 @@ fn purge_url(flags: &PurgeFlags, what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Requests a purge, and prints the proxy's response about `shown`. Returns the first line of the response.
+/// Requests a purge, and prints the proxy's response. `shown` names the purged responses there. Returns the first line
+/// of the response.
 fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<String, Failure> {
     let mode = if flags.soft { "soft" } else { "hard" };
     let fields = format!("{field}\r\nPurge-Mode: {mode}\r\n");
@@ -114,7 +115,7 @@ fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<S
     Ok(said.to_owned())
 }
 
-/// Returns a prefix with its scheme, or with both schemes if it has none.
+/// Returns the prefix itself if it has a scheme, otherwise the prefix with each of `http` and `https`.
 fn whole_prefixes(prefix: &str) -> Vec<String> {
     match prefix.contains("://") {
         true => vec![prefix.to_owned()],
@@ -136,5 +137,5 @@ fn check_tag(tag: &str) -> Result<(), Failure> {
 
 /// The proxy's response if it had nothing to purge.
 const NOTHING_STORED: &str = "nothing was stored";
-/// The target of a request to purge everything, which needs a URL.
+/// The URL in a request to purge everything. The proxy ignores it, but the request needs one.
 const ALL_TARGET: &str = "http://all.invalid/";

@@ -24,10 +24,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReloadFlags {}
 
-/// Runs the command.
+/// Runs `larder reload`.
 ///
 /// # Errors
-/// No Larder of this user runs, or its configuration is unusable.
+/// No Larder of this user runs, or its configuration is invalid.
 pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let none = || {
         let help = "start it with larder run; if another user runs it, use that user or root, or send SIGHUP to its \

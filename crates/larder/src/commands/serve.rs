@@ -51,11 +51,12 @@ Programs use the store through the C client in clients/c (in the package: /usr/s
     ". SIGTERM and SIGINT let running requests finish; a second signal exits at once."
 );
 
-/// Name of the socket in the directory.
+/// Default name of the socket in the store's directory.
 const SOCKET_NAME: &str = "larder.sock";
-/// Name of the store in the directory, which the cache gives it.
+/// Name of the store file in the directory. The cache chooses this name, so both must agree.
 const STORE_NAME: &str = "store.larder";
-/// Time for which the start waits until the index is loaded. Values that are not loaded yet would be misses.
+/// Maximum time for which the start waits until the index is loaded. Lookups of values whose index entries are not
+/// loaded yet are misses.
 const LOADING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The flags of `larder store serve`.
@@ -93,7 +94,7 @@ pub(crate) struct ServeFlags {
     layout: LayoutFlags,
 }
 
-/// Serves the store until a signal to stop arrives.
+/// Runs `larder store serve` until a signal to stop arrives.
 ///
 /// # Errors
 /// The store or the socket cannot be used, or the store could not be closed.
@@ -104,7 +105,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Failure> {
     create_private(&flags.directory)?;
     let opened = OpenedCache::open(flags)?;
     let OpenedCache { cache, size_bytes, policy } = &opened;
-    // If it takes longer, lookups of values that are not loaded yet miss.
+    // If loading takes longer than that, serving starts anyway, and lookups of values that are not loaded yet miss.
     let _ = runtime.block_on(async { timeout(LOADING_PATIENCE, cache.ready()).await });
     let socket = flags.socket.clone().unwrap_or_else(|| flags.directory.join(SOCKET_NAME));
     let options = ServerOptions { socket: &socket, mode: flags.socket_mode, connections_max: flags.connections.into() };
@@ -119,7 +120,7 @@ pub(crate) fn run(flags: &ServeFlags) -> Result<(), Failure> {
         signals.next().await;
         process::exit(EXIT_CUT_SHORT);
     });
-    // The runtime goes on meanwhile, so that a second signal ends the process.
+    // The runtime keeps running while the server stops, so that a second signal can end the process.
     runtime.block_on(async {
         let stopped = tokio::task::spawn_blocking(move || server.stop());
         stopped.await.expect("stopping does not panic");
@@ -135,7 +136,7 @@ async fn close(cache: &Cache) -> Result<(), Failure> {
     }
 }
 
-/// A cache, and the store below it.
+/// An open cache, and the store that it uses.
 struct OpenedCache {
     cache: Cache,
     size_bytes: u64,
@@ -163,11 +164,11 @@ impl OpenedCache {
     }
 }
 
-/// Longest time that a client's write waits for a slow disk. It is longer than the default, because no response is
-/// passed on meanwhile.
+/// Maximum time that a client's write waits for a slow disk. The default is shorter, because it suits a proxy, which
+/// delays a response meanwhile.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
 
-/// Returns the description of the store at `path`, if there is one.
+/// Returns the description of the store at `path`. `None` if there is nothing at that path.
 fn existing(path: &Path) -> Result<Option<StoreInfo>, Failure> {
     match commands::store::look(path)? {
         PathContent::Store(info) => Ok(Some(info)),
@@ -191,7 +192,7 @@ fn create_private(directory: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Parses the permissions of the socket.
+/// Parses the permissions of the socket, in octal. The owner must be able to read and write.
 fn parse_mode(text: &str) -> Result<u32, BadValue> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0 && mode & 0o600 == 0o600);
     let help = "three octal digits, the first of them 6 or 7: 600 admits only you, 660 also your group, 666 everybody";
@@ -202,7 +203,7 @@ fn system_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("the system refused a thread or a signal handler: {error}"), "raise its limits")
 }
 
-/// The signals that stop the command.
+/// The signals that end the command: SIGTERM, SIGINT and SIGHUP.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -220,7 +221,8 @@ impl StopSignals {
         })
     }
 
-    /// Waits for a signal. Others of the same burst are ignored.
+    /// Waits for a signal to stop. Signals that follow another one at once are ignored, because they come from the same
+    /// event.
     async fn next(&mut self) {
         loop {
             tokio::select! {

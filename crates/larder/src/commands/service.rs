@@ -39,7 +39,7 @@ pub(crate) enum ServiceCommand {
     Status,
 }
 
-/// Runs the command.
+/// Runs `larder service`.
 ///
 /// # Errors
 /// The machine does not run systemd, the user is not root, or a step fails.
@@ -66,11 +66,11 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
 const PACKAGED_UNIT: &str = include_str!("../../../../packaging/larder.service");
 /// The configuration of the Debian package.
 const PACKAGED_CONFIG: &str = include_str!("../../../../packaging/larder.toml");
-/// The program's path in [`PACKAGED_UNIT`].
+/// The path of the program in [`PACKAGED_UNIT`].
 const PACKAGED_PROGRAM: &str = "/usr/bin/larder ";
-/// A line of [`PACKAGED_UNIT`] about a file that only the package has.
+/// A line of [`PACKAGED_UNIT`] that names a manual page. Only the package installs that page.
 const PACKAGED_MANUAL: &str = "Documentation=man:larder(1)\n";
-/// The first line of a unit that this command wrote.
+/// The first line of a unit that this command wrote. It distinguishes the unit from the user's own.
 const MARK: &str = "# Written by `larder service install`; `larder service uninstall` removes it.\n";
 
 const SERVICE: &str = "larder.service";
@@ -81,14 +81,14 @@ const PACKAGED_UNIT_PATHS: [&str; 2] = ["/usr/lib/systemd/system/larder.service"
 const CONFIG_PATH: &str = "/etc/larder/larder.toml";
 /// The folder that exists while systemd runs the machine (sd_booted(3)).
 const BOOTED_PATH: &str = "/run/systemd/system";
-/// Folders that the unit hides from the service (`ProtectHome=`, `PrivateTmp=`).
+/// Folders that the service cannot see, because the unit hides them (`ProtectHome=`, `PrivateTmp=`).
 const HIDDEN_PATHS: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
 
-/// The machine on which the service runs.
+/// The machine on which the service is installed. Tests replace it.
 struct Machine<'a> {
     /// The folder that holds the service's files: `/`, or a temporary folder in tests.
     root: PathBuf,
-    /// Runs a command of the system.
+    /// Runs a program of the system, such as systemctl, with these arguments.
     execute: &'a dyn Fn(&[&str]) -> io::Result<Output>,
 }
 
@@ -145,7 +145,7 @@ impl Machine<'_> {
         print_line!("try it: curl -x http://127.0.0.1:3128 http://example.com/")
     }
 
-    /// Starts the service. If it fails, prints its last messages.
+    /// Starts the service. If that fails, prints the last lines of the service's log.
     fn start(&self) -> Result<(), Failure> {
         self.require(&["systemctl", "start", SERVICE]).map(drop).map_err(|_| {
             if let Ok(log) = (self.execute)(&["journalctl", "--unit", SERVICE, "--lines", "10", "--output", "cat"]) {
@@ -194,7 +194,7 @@ impl Machine<'_> {
         print_line!("process  {}, since {}", fact("MainPID"), fact("ActiveEnterTimestamp"))
     }
 
-    /// Refuses a unit that this command did not write.
+    /// Refuses to change the unit at `file` if this command did not write it.
     fn require_own_unit(&self, file: &Path) -> Result<(), Failure> {
         match fs::read_to_string(file) {
             Ok(text) if text.starts_with(MARK) => Ok(()),
@@ -211,7 +211,10 @@ impl Machine<'_> {
         (self.execute)(command).is_ok_and(|output| output.status.success())
     }
 
-    /// Runs a command that must succeed.
+    /// Runs a program of the system.
+    ///
+    /// # Errors
+    /// The program cannot be run, or exits with a code other than 0.
     fn require(&self, command: &[&str]) -> Result<Output, Failure> {
         let told = match (self.execute)(command) {
             Ok(output) if output.status.success() => return Ok(output),
@@ -223,14 +226,14 @@ impl Machine<'_> {
     }
 }
 
-/// Returns the unit that runs `program`.
+/// Returns the text of a unit that runs `program`.
 ///
 /// # Errors
-/// The service could not run the program there.
+/// The service could not run the program at this path.
 fn unit_for(program: &Path) -> Result<String, Failure> {
     let move_it = format!("move it: install -m 755 {} /usr/local/bin/larder", program.display());
     let refused = |why: &str| Err(Failure::runtime(format!("{why}: {}", program.display()), &*move_it));
-    // systemd gives a meaning to other characters, such as `%` and spaces.
+    // Other characters, such as `%` and spaces, have a special meaning in a unit.
     let is_plain = |path: &&str| path.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"/._+-".contains(&octet));
     let Some(path) = program.to_str().filter(is_plain) else {
         return refused("a systemd unit cannot name the path of this program");
@@ -246,7 +249,7 @@ fn unit_for(program: &Path) -> Result<String, Failure> {
     Ok(format!("{MARK}{unit}"))
 }
 
-/// Writes a file that everybody may read, and its folder.
+/// Writes a file that everybody may read. Creates its folder if it does not exist.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     let folder = file.parent().unwrap_or(file);
     let written = fs::create_dir_all(folder)

@@ -29,7 +29,7 @@ use larder_store::{
 };
 use std::path::{Path, PathBuf};
 
-/// Most damages that are printed one by one.
+/// Maximum number of damages that are printed one by one.
 const DAMAGES_SHOWN_MAX: usize = 20;
 
 /// The subcommands of `larder store`.
@@ -100,7 +100,7 @@ pub(crate) struct LayoutFlags {
 }
 
 impl LayoutFlags {
-    /// Applies the flags to the options of a store.
+    /// Applies the flags to the options of a new store.
     pub(crate) fn apply(self, options: &mut StoreOptions) {
         options.mean_entry_bytes = self.mean_object_size.unwrap_or(options.mean_entry_bytes);
         for TunedConstant { name, value } in self.tune {
@@ -109,10 +109,10 @@ impl LayoutFlags {
     }
 }
 
-/// Runs `command`.
+/// Runs `larder store`.
 ///
 /// # Errors
-/// A failure with advice.
+/// The store is unusable or damaged, or the flags are invalid.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Info { path } => info(&existing(path)?),
@@ -123,7 +123,7 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     }
 }
 
-/// Returns the path of the store at or in `path`, or of the default store.
+/// Returns the path of an existing store: `path` itself, the store in that directory, or the default store.
 fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let (place, what, help) = match path {
         Some(path) => {
@@ -146,7 +146,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     let (info, stats) = surveyed.map_err(|error| failure(path, "look into", &error))?;
     let mut memory = format!("{} for the index", size::show(stats.index_bytes));
     if info.policy.is_some_and(Policy::index_assumes_mean) {
-        // This is the mean size with which `larder run` opens the store by default.
+        // The memory is shown for the mean size that `larder run` assumes by default.
         let mean = size::show(mean_entry_bytes_default(info.size_bytes));
         memory.push_str(&format!(", for entries of {mean} on average"));
     }
@@ -181,7 +181,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     });
     shown.finish();
     let findings = checked.map_err(|error| failure(path, "check", &error))?;
-    // Even if the output's reader has gone, the exit code must be right.
+    // The exit code must say that the store is damaged, even if the reader of the output has gone.
     let printed = print_findings(path, &findings);
     if findings.damage_count == 0 {
         return printed;
@@ -281,7 +281,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     print_line!("{path}: an empty store of {}, policy {}", size::show(size_bytes), options.policy)
 }
 
-/// Describes what formatting would destroy, if anything.
+/// Describes the existing content that formatting would destroy. `None` if there is none.
 fn destroyed(content: &PathContent) -> Option<String> {
     match content {
         PathContent::Store(info) => Some(describe(info)),

@@ -53,16 +53,16 @@ pub(crate) struct TopFlags {
     admin: AdminFlags,
 }
 
-/// The displayed data.
+/// The data and settings from which a frame is drawn.
 pub(crate) struct TopFigures {
     pub(crate) overview: Overview,
-    /// The reason why the data is outdated, if it is.
+    /// The reason why the figures are outdated. `None` while they are current.
     pub(crate) trouble: Option<String>,
-    /// The order and the filter of the lists.
+    /// The sort order and the filter of the lists.
     pub(crate) view: TopView,
 }
 
-/// Runs the command.
+/// Runs `larder top`.
 ///
 /// # Errors
 /// The proxy is unreachable at the start, or the terminal fails.
@@ -74,7 +74,7 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     let admin = flags.admin;
     let every = flags.every.max(PAUSE_MIN);
     let (sender, looks) = channel();
-    // The thread ends with the process, or when its results have no receiver.
+    // The thread ends with the process, or when the receiver of its results is gone.
     thread::spawn(move || {
         loop {
             thread::sleep(every);
@@ -83,14 +83,14 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
             }
         }
     });
-    // This also installs a panic hook that restores the terminal first.
+    // ratatui also installs a panic hook that restores the terminal before the panic is printed.
     let mut terminal = ratatui::try_init().map_err(terminal_failure)?;
     let ended = watch(&mut terminal, shown, &looks);
     ratatui::restore();
     ended.map_err(terminal_failure)
 }
 
-/// Displays data as it arrives, until a key ends the command.
+/// Draws a frame for each new set of figures and for each key, until a key ends the command.
 fn watch(
     terminal: &mut DefaultTerminal,
     mut shown: TopFigures,
@@ -113,7 +113,7 @@ fn watch(
     }
 }
 
-/// Returns one frame as text.
+/// Returns one frame as text, for output that is not a terminal.
 fn once(shown: &TopFigures) -> String {
     let mut buffer = Buffer::empty(Rect::new(0, 0, ONCE_COLUMNS, frame::LINES));
     frame::draw(&mut buffer, shown);
@@ -135,7 +135,7 @@ fn terminal_failure(error: impl std::fmt::Display) -> Failure {
 }
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Time to wait for a key before checking for new data.
+/// Time to wait for a key before checking whether new figures arrived.
 const KEY_PATIENCE: Duration = Duration::from_millis(100);
-/// The width of a usual terminal, and of a mail.
+/// Width in columns of a frame that is printed as text. It fits a usual terminal and a mail.
 const ONCE_COLUMNS: u16 = 80;

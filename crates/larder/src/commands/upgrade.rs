@@ -34,7 +34,7 @@ pub(crate) struct UpgradeFlags {
     program: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `larder upgrade`.
 ///
 /// # Errors
 /// No Larder of this user runs, or the newer program does not start.

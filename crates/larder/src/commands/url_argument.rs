@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// Returns a URL with its scheme in lower case.
 ///
 /// # Errors
-/// A usage failure for a text that is no URL that the proxy can be asked about. It says how to correct it.
+/// A usage failure if the text is not a URL that the proxy can handle. It says how to correct the text.
 pub(crate) fn whole_url(url: &str) -> Result<String, Failure> {
     let wrong = |why: &str, help: String| {
         Err(Failure::usage(format!("not a URL, because it {why}: `{}`", shortened(url)), help))
@@ -59,12 +59,12 @@ pub(crate) fn whole_url(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// Returns a text with everything encoded that no URL may contain.
+/// Returns `text` with each character percent-encoded that URLs cannot contain.
 fn encoded(text: &str) -> String {
     text.chars().map(|letter| if letter.is_ascii_graphic() { letter.to_string() } else { code_of(letter) }).collect()
 }
 
-/// Returns the percent-encoded form of a letter.
+/// Returns the percent-encoded form of one character.
 fn code_of(letter: char) -> String {
     let mut code = String::new();
     for octet in letter.encode_utf8(&mut [0; 4]).bytes() {
@@ -73,7 +73,7 @@ fn code_of(letter: char) -> String {
     code
 }
 
-/// Returns the beginning of a text, for messages.
+/// Returns the beginning of a text, so that a message stays short.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_LETTERS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -81,9 +81,9 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Longest URL in bytes. The proxy's reader of heads accepts 64 KiB less two bytes.
+/// Maximum length of a URL, in bytes. The proxy accepts heads of 64 KiB less two bytes.
 const URL_BYTES_MAX: usize = 60 << 10;
-/// Number of letters of a wrong URL that are shown.
+/// Number of characters of an invalid URL that messages show.
 const SHOWN_LETTERS_MAX: usize = 200;
 
 #[cfg(test)]

@@ -10,17 +10,17 @@ use std::{
     path::Path,
 };
 
-/// An argument that names a list or is an item itself.
+/// An argument that is either one item, or the name of a list of items.
 pub(crate) enum ListSource<'a> {
-    /// The item itself.
+    /// The argument is the item itself.
     Word(&'a str),
-    /// A file that lists items, or standard input.
+    /// The argument is the path of a file that lists items, or `-` for standard input.
     List(&'a str),
 }
 
 impl<'a> ListSource<'a> {
-    /// Classifies an argument. If it begins with `http://` or `https://`, it is an item. `-`, a path and the name of a
-    /// file are lists.
+    /// Decides whether an argument is an item or a list. A URL is an item. A path, the name of an existing file, and
+    /// `-` are lists.
     pub(crate) fn of(word: &'a str) -> Self {
         let is_url = word.starts_with("http://") || word.starts_with("https://");
         let is_path = word == "-" || word.starts_with('/') || word.starts_with("./") || word.starts_with("../");
@@ -43,7 +43,7 @@ pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
 /// Reads a list, and parses each line with `parse`.
 ///
 /// # Errors
-/// The list cannot be read, is too long, or has an invalid line. The error says which.
+/// The list cannot be read, is too long, or has an invalid line. The failure says which line.
 pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
     let read = || {
         let mut text = String::new();
@@ -72,5 +72,5 @@ pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) 
         .collect()
 }
 
-/// Longest list, in bytes.
+/// Maximum size of a list, in bytes.
 const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -96,7 +96,7 @@ pub(crate) struct WarmFlags {
     admin: AdminFlags,
 }
 
-/// Counts of the outcomes.
+/// Counts of fetches by outcome.
 #[derive(Default)]
 struct WarmSummary {
     there: u64,
@@ -104,11 +104,11 @@ struct WarmSummary {
     bytes: u64,
     not_stored: u64,
     failed: u64,
-    /// Failed fetches whose repetition would give the same outcome.
+    /// Fetches that failed in such a way that repeating them would give the same outcome.
     gone: u64,
 }
 
-/// Runs the command.
+/// Runs `larder warm`.
 ///
 /// # Errors
 /// There is no proxy, nothing to fetch, or a fetch or store failed.
@@ -118,7 +118,8 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
         None => find_proxy(flags)?,
     };
     let outcome = warm(flags, proxy);
-    // The process ends with its session, and closes its store before this returns.
+    // A proxy that was started for this command ends with its session. Closing the session waits until the proxy has
+    // closed its store.
     if let Some(own) = own {
         own.close();
     }
@@ -157,7 +158,8 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     }
 }
 
-/// Finds this user's running Larder. If none runs, starts one, which ends with the returned session.
+/// Returns the address of this user's running proxy. If none runs, starts one, and also returns the session with which
+/// it ends.
 fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failure> {
     let Some(mut control) = ControlPath::connect_any()? else {
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
@@ -189,7 +191,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
     }
 }
 
-/// Returns the targets in the order in which they were named, without duplicates.
+/// Returns the URLs to fetch, each once, in the order in which the arguments name them.
 async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTarget>, Failure> {
     let mut targets: Vec<FetchTarget> = Vec::new();
     for source in &flags.sources {
@@ -221,7 +223,7 @@ fn target(url: &str) -> Result<FetchTarget, Failure> {
     Ok(FetchTarget::plain(url.split('#').next().unwrap_or_default().to_owned()))
 }
 
-/// Fetches all targets, several at a time.
+/// Fetches all targets, several at the same time, and returns the counts.
 async fn fetch_all(
     flags: &WarmFlags,
     warming: &Arc<WarmContext>,
@@ -254,7 +256,7 @@ async fn fetch_all(
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {
-            // An error is ignored: the URL was removed from the list by another command.
+            // An error means that another command has already removed the URL from the list.
             admin_client::ask(flags.admin, &format!("MISSING {}", target.url), "")?;
         }
         sum.note(&target, &outcome);

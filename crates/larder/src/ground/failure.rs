@@ -20,7 +20,8 @@ use std::{
     process::ExitCode,
 };
 
-/// Names a page of the documentation: its path in the project, and where the package installs it.
+/// Makes a reference to a page of the documentation: its path in the project, and the path where the package installs
+/// it.
 macro_rules! page {
     ($path:literal) => {
         concat!("docs/", $path, " (in the package: /usr/share/doc/larder/", $path, ")")
@@ -28,31 +29,31 @@ macro_rules! page {
 }
 pub(crate) use page;
 
-/// The cause of an exit, which decides the exit code.
+/// The reason why a command fails, which determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCause {
-    /// An external operation failed, such as on a file, a port or a device. Exit code 1.
+    /// A file, a port, a device or another external resource failed. The exit code is 1.
     Runtime,
-    /// Another process uses the store. Exit code 1.
+    /// Another process uses the store. The exit code is 1.
     StoreInUse,
-    /// The command line or the configuration is invalid. Exit code 2.
+    /// The command line or the configuration is invalid. The exit code is 2.
     Usage,
-    /// The output's reader closed it. Exit code 0, without a message.
+    /// The reader of the output closed it, as `head` does. The exit code is 0, and no message is printed.
     ReaderGone,
 }
 
-/// A failure to show to the user.
+/// A failure to show to the user: the problem, its place and advice.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: ExitCause,
     problem: String,
     help: String,
     place: Option<Box<FilePlace>>,
-    /// Failures that were found in the same run.
+    /// Further failures, which are reported together with this one.
     more: Vec<Failure>,
 }
 
-/// A place in a file.
+/// A position in a file, which the report quotes and marks.
 #[derive(Debug)]
 struct FilePlace {
     source: NamedSource<String>,
@@ -60,7 +61,7 @@ struct FilePlace {
 }
 
 impl Failure {
-    /// Creates the failure of an external operation.
+    /// Creates a failure of an external resource, such as a file or a port.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self::new(ExitCause::Runtime, problem, help)
     }
@@ -75,7 +76,7 @@ impl Failure {
         Self::new(ExitCause::Usage, problem, help)
     }
 
-    /// Creates the failure for output whose reader has gone.
+    /// Creates a failure for output that its reader has closed. It has no message.
     pub(crate) fn reader_gone() -> Self {
         Self::new(ExitCause::ReaderGone, "the reader of the output closed it", "read all of it")
     }
@@ -89,10 +90,10 @@ impl Failure {
         self.exit == ExitCause::StoreInUse
     }
 
-    /// Returns the failures of all these checks as one.
+    /// Combines the failures of several checks into one. It is a usage failure if any of them is.
     ///
     /// # Errors
-    /// At least one check failed. It is a usage failure if any of them is.
+    /// At least one check failed.
     pub(crate) fn all(outcomes: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
         let mut failures = outcomes.into_iter().filter_map(Result::err);
         let Some(mut first) = failures.next() else { return Ok(()) };
@@ -107,12 +108,13 @@ impl Failure {
         Err(first)
     }
 
-    /// Returns the problem and the advice of the first failure.
+    /// Returns the text of the problem and the advice. Further failures are left out.
     pub(crate) fn told(&self) -> (&str, &str) {
         (&self.problem, &self.help)
     }
 
-    /// Adds a place: `span` in the file `path` with the content `text`, which the report marks with a caret.
+    /// Adds the position of the problem: the bytes `span` of the file `path` with the content `text`. The report marks
+    /// them and prints `label` there.
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());
         let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
@@ -120,7 +122,7 @@ impl Failure {
         self
     }
 
-    /// Returns the problem of the first failure and its place in one line, and the number of further failures.
+    /// Returns one line for a log: the problem, its place, and the number of further failures.
     pub(crate) fn placed(&self) -> String {
         let mut shown = self.problem.clone();
         if let Some(place) = &self.place {
@@ -136,7 +138,7 @@ impl Failure {
         shown
     }
 
-    /// Prints the failure on standard error, unless it has no message. Returns the exit code.
+    /// Prints the failure on standard error, except if the output's reader has gone. Returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {
             ExitCause::Runtime | ExitCause::StoreInUse => ExitCode::from(1),
@@ -147,9 +149,11 @@ impl Failure {
         code
     }
 
-    /// Returns the printed text: for each failure the problem, its place if it has one, and the advice.
+    /// Returns the text that [`Self::report`] prints: for each failure the problem, its place if it has one, and the
+    /// advice.
     pub(crate) fn shown(mut self) -> String {
-        // An error means that a hook is already set, for example by a test harness. The report is still printed.
+        // An error means that a hook is already set, for example by a test harness. The report is still printed, so the
+        // error is ignored.
         let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
         let mut more = mem::take(&mut self.more);
         let count = 1 + more.len();
@@ -165,8 +169,8 @@ impl Failure {
     }
 }
 
-/// Returns the handler that formats errors. It wraps lines only at a terminal, so that a path or a command in a log can
-/// be found and copied as a whole.
+/// Returns the handler that formats errors. It wraps lines only at a terminal. In a log, a path or a command must stay
+/// on one line, so that it can be found and copied.
 fn handler() -> MietteHandler {
     let error_output = io::stderr();
     let is_terminal = error_output.is_terminal();
@@ -176,17 +180,18 @@ fn handler() -> MietteHandler {
     options.width(if columns == 0 { COLUMNS } else { columns }).build()
 }
 
-/// Returns whether the terminal shows lines and arrows: its locale is in UTF-8, and it is not the kernel's console.
+/// Returns whether the terminal can show line-drawing characters and arrows. The kernel's console and locales without
+/// UTF-8 cannot.
 fn is_unicode_terminal() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(env::var_os).unwrap_or_default();
     let locale = locale.to_string_lossy().to_uppercase();
     env::var_os("TERM").is_none_or(|name| name != "linux") && (locale.ends_with("UTF-8") || locale.ends_with("UTF8"))
 }
 
-/// Most failures that are shown at once.
+/// Maximum number of failures in one report.
 pub(crate) const SHOWN_COUNT_MAX: usize = 20;
 
-/// Columns of a terminal that does not know its width.
+/// Width of lines, in columns, if the terminal does not report its own.
 const COLUMNS: usize = 80;
 
 impl fmt::Display for Failure {

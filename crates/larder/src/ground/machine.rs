@@ -6,16 +6,16 @@ use crate::ground::{failure::Failure, size};
 use larder_proxy::MachineMemory;
 use std::fs;
 
-/// Returns the host's name, if it has one.
+/// Returns the host's name. `None` if it is unreadable or empty.
 pub(crate) fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Refuses a memory size that exceeds the memory of this machine or of this process's control groups.
+/// Refuses a memory size greater than the memory that this machine and the control groups of this process permit.
 ///
 /// # Errors
-/// A usage failure that says how much memory there is.
+/// A usage failure that says how much memory is available.
 pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     match MachineMemory::of_this_process().total_bytes() {
         Some(there) if wanted_bytes > there => Err(Failure::usage(
@@ -26,7 +26,7 @@ pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     }
 }
 
-/// Returns the resident memory of a process; `None` if there is no such process.
+/// Returns the resident memory of a process, in bytes. `None` if there is no such process.
 pub(crate) fn resident_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

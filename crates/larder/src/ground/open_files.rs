@@ -1,33 +1,33 @@
-//! Raises the limit on open files as far as the system permits, because every connection is an open file, and lowers
-//! the limits on connections where that is not enough.
+//! Raises the limit on open files, because every connection is an open file. If it stays too low, lowers the limits on
+//! connections.
 //!
-//! Invariant: clients alone can never use up the descriptors, because every request would then fail that needs a
-//! connection to an origin.
+//! Invariant: clients alone can never use up the descriptors, because then every request that needs a connection to an
+//! origin would fail.
 
 use larder_proxy::ProxyConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the process needs in addition to connections: the store, logs, rings and listeners.
+/// Number of descriptors kept free for files other than connections: the store, logs, rings and listeners.
 const OTHERS_COUNT: u64 = 100;
-/// Connections that clients may have with any limit on open files.
+/// Number of connections that clients may always have, however low the limit on open files is.
 const CONNECTION_COUNT_MIN: u64 = 16;
 
 /// Raises the soft limit to the hard limit. Does nothing if the system refuses it.
 pub(crate) fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // An error leaves the soft limit, which `limit` then returns.
+        // If the system refuses, the soft limit stays as it is. [`limit`] returns whatever is in force.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
 
-/// Returns the limit on open files, or `None` if there is none.
+/// Returns the limit on open files of this process. `None` if there is no limit.
 pub(crate) fn limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Lowers the limits on connections if `file_count_max` open files are too few for them: half of the descriptors are
-/// then for clients, and half for origins.
+/// Lowers the limits on connections if they and the other open files exceed `file_count_max`. Then half of the
+/// remaining descriptors are for clients, and half for origins.
 pub(crate) fn fit(config: &mut ProxyConfig, file_count_max: Option<u64>) {
     let Some(file_count_max) = file_count_max else { return };
     if config.limits.connection_count_max as u64 + OTHERS_COUNT <= file_count_max {

@@ -11,12 +11,13 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints a line of results, with the arguments of `println!`. The caller returns the error, which ends the command.
+/// Prints a line of results on standard output, with the arguments of `println!`. The caller must return the error,
+/// which ends the command.
 macro_rules! print_line {
     ($($text:tt)*) => { $crate::ground::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints a message on standard error, with the arguments of `eprintln!`. Does nothing if it cannot be written.
+/// Prints a message on standard error, with the arguments of `eprintln!`. A message that cannot be written is dropped.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::ground::output::say(format_args!($($text)*)) };
 }
@@ -26,7 +27,8 @@ pub(crate) use {print_line, tell};
 /// Prints `text` on standard output.
 ///
 /// # Errors
-/// A failure to return from the command. It has no message if the output's reader has gone.
+/// The output cannot be written. The command must return this failure. It has no message if the output's reader has
+/// gone.
 pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_fmt(text).and_then(|()| output.flush()).map_err(|error| match error.kind() {
@@ -38,17 +40,19 @@ pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     })
 }
 
-/// Prints a message on standard error. An error cannot be reported, so it is ignored.
+/// Prints a message on standard error. A message that cannot be written is dropped, because there is no other place to
+/// report it.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Returns whether text on this output may have colors.
+/// Returns whether text on `output` may have colors: it is a terminal, and the environment variable `NO_COLOR` is not
+/// set.
 pub(crate) fn has_colors(output: &impl IsTerminal) -> bool {
     output.is_terminal() && env::var_os("NO_COLOR").is_none()
 }
 
-/// Prints clap's text for a request for help or the version. Returns the exit code.
+/// Prints the text that clap made for `--help`, `--version` or a usage error. Returns the exit code.
 pub(crate) fn help(asked: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(asked.exit_code()).expect("clap exits with 0 or 2"));
     let text = asked.render();

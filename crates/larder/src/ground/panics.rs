@@ -1,18 +1,18 @@
-//! What a panic does: it ends the program, unless the store contains it.
+//! Ends the program at a panic, unless the store contains it.
 //!
-//! A bug of the proxy could otherwise leave a request without an answer. A bug of the storage engine costs one volume
-//! until it is opened again (docs/internals/rfcs/0014-failed-assertions.md).
+//! Otherwise a bug in the proxy could leave a request without an answer. A bug in the storage engine costs only one
+//! volume until it is opened again (docs/internals/rfcs/0014-failed-assertions.md).
 
 use crate::ground::output::tell;
 use std::{panic, process};
 
-/// Ends the program at every panic that the store does not contain, after the panic was reported.
+/// Installs a panic hook that aborts the program after the panic was reported, except where the store contains panics.
 pub(crate) fn end_the_program() {
-    // Debug builds contain no panic.
+    // In a debug build, the store contains no panics.
     end_unless(|| !cfg!(debug_assertions) && larder_store::contains_panics());
 }
 
-/// Ends the program at every panic in a place where `is_contained` returns `false`.
+/// Installs a panic hook that reports each panic, and aborts the program if `is_contained` then returns `false`.
 fn end_unless(is_contained: fn() -> bool) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |about| {

@@ -12,15 +12,16 @@ use std::{
     time::Duration,
 };
 
-/// Time between two lines, without a terminal.
+/// Time in seconds between two lines of progress, if standard error is not a terminal.
 const LINE_EVERY_S: u64 = 30;
-/// Time between two redraws of the bar, so that its clock runs during a long step.
+/// Time between two redraws of the progress bar, so that its clock runs even during a long step.
 const REDRAWN_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after which work of unknown length is reported.
+/// Time after which work of unknown length is reported at all.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
-/// Runs work of unknown length. If it takes longer than [`SILENT_FOR`], shows what is done and for how long.
+/// Runs `work`, whose length is unknown. If it takes longer than [`SILENT_FOR`], shows `what` is done and the time it
+/// takes.
 pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
     let (working, ended) = channel::<()>();
     thread::scope(|scope| {
@@ -34,7 +35,7 @@ pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
             let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}").expect("the template is right");
             let bar = ProgressBar::new_spinner().with_style(style).with_message(what.to_owned());
             bar.enable_steady_tick(REDRAWN_EVERY);
-            // The sender is dropped when the work is done.
+            // The main thread drops the sender when the work is done, which ends this wait with an error.
             let _ = ended.recv();
             bar.finish_and_clear();
         });
@@ -44,7 +45,7 @@ pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
     })
 }
 
-/// The progress of one piece of work.
+/// Shows the progress of one task, as a bar or as lines.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
     what: String,
@@ -60,20 +61,20 @@ impl ProgressLine {
         Self { bar, what: what.to_owned(), is_terminal: io::stderr().is_terminal(), told_s: AtomicU64::new(0) }
     }
 
-    /// Adds `count` to the completed part of `of`.
+    /// Adds `count` completed units, out of `of` in total.
     pub(crate) fn advance(&self, count: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.inc(count);
         let passed_s = self.bar.elapsed().as_secs();
         let told_s = self.told_s.load(Ordering::Relaxed);
         let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
-        // If several threads find a line due, only one of them prints it.
+        // Several threads may find that a line is due. Only one of them prints it.
         if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             tell!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
         }
     }
 
-    /// Hides the bar while `print` writes to the same terminal.
+    /// Runs `print`, and hides the bar meanwhile, so that the printed lines do not mix with it.
     #[cfg(feature = "lab")]
     pub(crate) fn beside<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)

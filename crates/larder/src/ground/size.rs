@@ -39,10 +39,10 @@ pub(crate) fn parse_of_store(text: &str) -> Result<u64, BadValue> {
     Err(BadValue::new(format!("size {} is {limit}", show(bytes)), help))
 }
 
-/// Reads the size of a part of the memory. Nothing at all is possible, too.
+/// Reads the size of a part of the memory. The size 0 is valid, and turns that part off.
 ///
 /// # Errors
-/// The text is not a size, or nothing useful fits into it.
+/// The text is not a size, or the size is too small to be useful.
 pub(crate) fn parse_of_memory(text: &str) -> Result<u64, BadValue> {
     let bytes = parse(text)?;
     if bytes == 0 || bytes >= MEMORY_BYTES_MIN {
@@ -57,23 +57,23 @@ pub(crate) fn parse_of_memory(text: &str) -> Result<u64, BadValue> {
     Err(BadValue::new(format!("size {} is below 64 KiB", show(bytes)), help))
 }
 
-/// Returns the number in `text` if its unit was probably forgotten.
+/// Returns the number in `text` if its unit was probably forgotten: it has only digits, and `bytes` is small.
 fn number_without_unit(text: &str, bytes: u64) -> Option<&str> {
     let number = text.trim();
     (number.bytes().all(|octet| octet.is_ascii_digit()) && bytes <= BARE_NUMBER_MAX).then_some(number)
 }
 
-/// Least size of a part of the memory. Less holds not even one small response with its index.
+/// Minimum size of a part of the memory, in bytes. Less would not hold even one small response with its index.
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
-/// The sizes that a store of `larder run` can have.
+/// Sizes in bytes that a store of `larder run` can have.
 pub(crate) const STORE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
-/// Greatest number without a unit that was probably meant in gigabytes.
+/// Greatest number without a unit that the user probably meant in gigabytes.
 const BARE_NUMBER_MAX: u64 = 16_000;
 
-/// Formats a size: three significant digits and a unit in thousands, as in `1.02 GB`.
+/// Formats a size with three significant digits and a decimal unit, as in `1.02 GB`.
 pub(crate) fn show(bytes: u64) -> String {
     const NAMES: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
-    // In thousandths, and rounded before the unit is chosen, so that 999,999 is 1 MB and not 1000 kB.
+    // The size is rounded before the unit is chosen, so that 999,999 is shown as 1 MB and not as 1000 kB.
     let mut thousandths = u128::from(bytes) * 1000;
     let mut unit = 0;
     while rounded(thousandths) >= 1_000_000 && unit + 1 < NAMES.len() {
@@ -88,7 +88,7 @@ pub(crate) fn show(bytes: u64) -> String {
     format!("{whole}{point}{part} {}", NAMES[unit])
 }
 
-/// Rounds `thousandths` to three significant digits.
+/// Rounds a number of thousandths to three significant digits.
 fn rounded(thousandths: u128) -> u128 {
     let step = match thousandths {
         0..10_000 => 10,
@@ -103,7 +103,7 @@ pub(crate) fn show_things(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(count), if count == 1 { one } else { many })
 }
 
-/// Returns a count for people: `1,234,567`.
+/// Formats a count with commas, as in `1,234,567`.
 pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

@@ -23,12 +23,12 @@ use std::{
     time::Duration,
 };
 
-/// A refused value: the problem, and valid values.
+/// The error for an invalid value of a flag or a key: the problem, and the valid values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadValue {
-    /// The problem, in lower case, with the value last.
+    /// A description of the problem, in lower case. It ends with the refused value.
     pub(crate) problem: String,
-    /// The accepted values, with an example.
+    /// A description of the valid values, with an example.
     pub(crate) help: String,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Display for BadValue {
 
 impl Error for BadValue {}
 
-/// Parses the Host for an origin: `true` for the host that the client requested, `false` for the one in the origin's
-/// URL, or a name with or without port.
+/// Parses the host name that an origin receives in Host. `true` is the host that the client requested, `false` the host
+/// of the origin's URL. Anything more is a name, with or without a port.
 pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     match text {
         "true" => Ok(HostSent::Client),
@@ -61,7 +61,7 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
-/// Parses the name of a bucket.
+/// Parses the name of a bucket in an object store.
 pub(crate) fn bucket(text: &str) -> Result<String, BadValue> {
     let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     match (3..=63).contains(&text.len()) && text.bytes().all(is_known) {
@@ -85,7 +85,7 @@ pub(crate) fn endpoint(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Parses a prefix of names in a bucket.
+/// Parses a prefix of object names in a bucket.
 pub(crate) fn object_prefix(text: &str) -> Result<String, BadValue> {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
     let parts_are_named = || text.split('/').all(|part| !matches!(part, "" | "." | ".."));
@@ -98,7 +98,8 @@ pub(crate) fn object_prefix(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Parses which evicted entries go to the second tier: `all`, or only those that were `hit`.
+/// Parses which evicted entries go to the second tier. `hit` is `true`, and admits only entries that were hit. `all` is
+/// `false`.
 pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
     match text {
         "all" => Ok(true),
@@ -107,7 +108,7 @@ pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// Parses whether connections to an origin begin with a PROXY header: `v2` or `off`.
+/// Parses whether connections to an origin begin with a PROXY header: `v2` is `true`, and `off` is `false`.
 pub(crate) fn proxy_protocol(text: &str) -> Result<bool, BadValue> {
     match text {
         "v2" => Ok(true),
@@ -117,12 +118,12 @@ pub(crate) fn proxy_protocol(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// Parses hosts that are contacted without a parent: a pattern of names, or a network.
+/// Parses the hosts that the proxy contacts without a parent: a pattern of host names, or a network.
 pub(crate) fn direct(text: &str) -> Result<Direct, BadValue> {
     if text.contains('/') { network(text).map(Direct::Network) } else { host_pattern(text).map(Direct::Hosts) }
 }
 
-/// Parses the host of a site, or a pattern for all hosts below a name.
+/// Parses the host of a site, or a pattern such as `*.example.com` for all hosts below a name.
 pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
     match text.strip_prefix("*.") {
         Some(name) if !name.starts_with('[') => host(name).map(|name| format!("*.{name}")),
@@ -130,26 +131,26 @@ pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Parses a content coding.
+/// Parses the name of a content coding: `zstd`, `br` or `gzip`.
 pub(crate) fn coding(text: &str) -> Result<ContentCoding, BadValue> {
     let known = ContentCoding::ALL.into_iter().find(|coding| coding.token() == text);
     known.ok_or_else(|| BadValue::new(format!("unknown coding: `{text}`"), "it can be zstd, br or gzip"))
 }
 
-/// Parses a media type, or a pattern for all subtypes of a type.
+/// Parses a media type, or a pattern such as `text/*` for all its subtypes.
 pub(crate) fn media_type(text: &str) -> Result<String, BadValue> {
     let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "write one such as text/html or text/*");
     larder_http::rules::MatchedPart::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
 }
 
-/// Parses a parent proxy. The error text contains no password.
+/// Parses the URL of a parent proxy. An error text never contains its password.
 pub(crate) fn parent(text: &str) -> Result<Parent, BadValue> {
     let help = "write a parent as http://10.0.0.1:3128 or http://user:password@proxy.example:3128; %40 stands for @";
     text.parse::<Parent>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// Parses an address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone
-/// means loopback.
+/// Parses an address to listen on, such as `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128` or `localhost:3128`. A port
+/// alone is on the loopback address.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let bad = |what: &str| {
         BadValue::new(
@@ -173,7 +174,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// Parses the lifetime of an error that states none: its status and a duration, such as `404=10s`.
+/// Parses the lifetime of an error response that states none: a status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
     let help = "give a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
@@ -183,7 +184,7 @@ pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue>
     Ok((status.ok_or_else(|| bad("not an error status"))?, lifetime))
 }
 
-/// Parses a network: `192.168.0.0/16`, `fd00::/8`, or one address.
+/// Parses a network, such as `192.168.0.0/16` or `fd00::/8`, or a single address.
 pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     let parsed = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
     parsed.map(|net| net.trunc()).ok_or_else(|| {
@@ -194,13 +195,13 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     })
 }
 
-/// Parses the name of a field.
+/// Parses the name of a header field.
 pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
     let help = "give a field name such as CDN-Cache-Control";
     text.parse().map_err(|_| BadValue::new(format!("not a field name: `{text}`"), help))
 }
 
-/// Parses the field in which trusted proxies name the client.
+/// Parses the name of the field in which trusted proxies send the client's address.
 pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
     match text.to_ascii_lowercase().as_str() {
         "x-forwarded-for" => Ok(ClientField::XForwardedFor),
@@ -212,26 +213,26 @@ pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
     }
 }
 
-/// Parses a node of a fleet.
+/// Parses a node of a fleet: its name and address, such as `cache-a=10.0.0.1:8080`.
 pub(crate) fn fleet_node(text: &str) -> Result<FleetNode, BadValue> {
     let help = "a node is a name and its address, such as cache-a=10.0.0.1:8080";
     text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the name whose addresses are the nodes of a fleet.
+/// Parses a host name and a port. The addresses of the name are the nodes of a fleet.
 pub(crate) fn fleet_name(text: &str) -> Result<FleetName, BadValue> {
     let help = "name a host and the port of all nodes, such as larder.example:8080";
     text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the address of a log of purges that all nodes share.
+/// Parses the URL of the log of purges that all nodes of a fleet share, in Redis or NATS.
 pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
     let help = "a log is a stream of Redis or NATS, such as redis://10.0.0.9:6379/larder-purges or \
                 nats://a:4222,b:4222/larder-purges; credentials belong in `log_credentials_file`";
     text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the path of health checks on the client port; `none` is the default.
+/// Parses the path that answers health checks on the client port. `none` turns it off.
 pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
     match text {
@@ -244,14 +245,14 @@ pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
     }
 }
 
-/// Parses the proxy's name in Via and CDN-Loop.
+/// Parses the name by which the proxy identifies itself in Via and CDN-Loop.
 pub(crate) fn pseudonym(text: &str) -> Result<String, BadValue> {
     let help = "a name consists of letters, digits, -, . and _, such as cache-1.example";
     let name = Pseudonym::new(text).ok_or_else(|| BadValue::new(format!("not a name: `{text}`"), help))?;
     Ok(name.as_str().to_owned())
 }
 
-/// Parses a field in the form of a line of a message.
+/// Parses a header field in the form `name: value`.
 pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
     let is_line = |(name, value): (&str, &str)| {
         name.parse::<HeaderName>().is_ok() && http::HeaderValue::from_str(value.trim()).is_ok()
@@ -263,7 +264,7 @@ pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
     Err(BadValue::new(format!("not a field: `{text}`"), help))
 }
 
-/// Parses the number of worker threads.
+/// Parses the number of worker threads, from 1 to [`WORKERS_MAX`].
 pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=WORKERS_MAX).contains(count));
     count.ok_or_else(|| {
@@ -274,7 +275,7 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     })
 }
 
-/// Parses a number of at least one.
+/// Parses a whole number from 1 to [`COUNT_MAX`].
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
     count.ok_or_else(|| {
@@ -282,12 +283,12 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     })
 }
 
-/// Parses a limit on listed items; 0 means all.
+/// Parses the maximum number of listed items. 0 means all.
 pub(crate) fn limit(text: &str) -> Result<u64, BadValue> {
     text.parse().map_err(|_| BadValue::new(format!("not a count: `{text}`"), "give a whole number; 0 means all"))
 }
 
-/// Parses the number of simultaneous fetches.
+/// Parses the number of simultaneous fetches of `larder warm`.
 pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
     let count = text.parse().ok().filter(|count| JOBS.contains(count));
     count.ok_or_else(|| {
@@ -296,20 +297,20 @@ pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
     })
 }
 
-/// Parses a number of bytes per second.
+/// Parses a number of bytes per second, which must not be 0.
 pub(crate) fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
     NonZeroU64::new(size::parse(text)?)
         .ok_or_else(|| BadValue::new(format!("not a rate: `{text}`"), "give bytes per second, such as 500KB"))
 }
 
-/// Parses a small number.
+/// Parses a whole number from 1 to [`SMALL_COUNT_MAX`].
 pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=SMALL_COUNT_MAX).contains(count));
     let bad = || BadValue::new(format!("not a count: `{text}`"), format!("it can be from 1 to {SMALL_COUNT_MAX}"));
     count.ok_or_else(bad)
 }
 
-/// Parses a certificate and its key: `CERTIFICATE,KEY`, or one file that contains both.
+/// Parses the files of a certificate chain and its private key: `CERTIFICATE,KEY`, or one file that contains both.
 pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     let (certificate, key) = text.split_once(',').unwrap_or((text, text));
     if certificate.is_empty() || key.is_empty() {
@@ -319,7 +320,7 @@ pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     Ok(TlsIdentity { certificate: certificate.into(), key: key.into() })
 }
 
-/// Parses the longest head of a message, in bytes.
+/// Parses the maximum size of a message head, in bytes.
 pub(crate) fn header_size(text: &str) -> Result<usize, BadValue> {
     let bytes = size::parse(text)?;
     let fitting = usize::try_from(bytes).ok().filter(|bytes| HEADER_BYTES.contains(bytes));
@@ -334,7 +335,7 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     fraction.ok_or_else(|| BadValue::new(format!("not a share: `{text}`"), "it can be from 0 to 1, such as 0.1"))
 }
 
-/// Parses the time for which requests that refer to a page join its group.
+/// Parses the time for which requests that refer to a page join the page's group.
 pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
     let window = duration::parse(text)?;
     let fitting = Some(window).filter(|window| *window <= GROUP_WINDOW_MAX);
@@ -343,18 +344,18 @@ pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
     })
 }
 
-/// Parses the path of a file.
+/// Parses the path of a file, which must not be empty.
 pub(crate) fn path(text: &str) -> Result<PathBuf, BadValue> {
     if text.is_empty() { Err(BadValue::new("an empty path", "give the path of a file")) } else { Ok(text.into()) }
 }
 
-/// Parses a TCP port that can be connected to.
+/// Parses a TCP port to connect to, which must not be 0.
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let port = text.parse().ok().filter(|port| *port != 0);
     port.ok_or_else(|| BadValue::new(format!("not a port: `{text}`"), "give a number from 1 to 65535"))
 }
 
-/// Parses a host name of a site, as clients send it: without scheme, port or path.
+/// Parses the host name of a site, as clients send it in requests: without scheme, port and path.
 pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     let is_part = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let named = !text.is_empty()
@@ -375,20 +376,20 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     ))
 }
 
-/// Parses a host to intercept, a pattern for all hosts below a name, or one for all hosts.
+/// Parses a pattern of hosts to intercept: a host, `*.` and a name for all hosts below that name, or `all`.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
     let help = "give a name or an address such as pypi.org, *.debian.org for all names below one, or all; \
                 interception also takes a package registry such as npm";
     text.parse().map_err(|_| BadValue::new(format!("not a host: `{text}`"), help))
 }
 
-/// Parses an offline mode.
+/// Parses the offline mode: `off`, `auto`, `on` or `on-even-forbidden`.
 pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
     let help = "it can be off, auto, on or on-even-forbidden";
     text.parse().map_err(|_| BadValue::new(format!("unknown offline mode: `{text}`"), help))
 }
 
-/// Parses the format of access log lines.
+/// Parses the format of the lines in the access log.
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     let help = concat!(
         "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; see ",
@@ -397,7 +398,7 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// Parses `--io` and `[store] io`.
+/// Parses the value of `--io` and of `[store] io`.
 pub(crate) fn io(text: &str) -> Result<IoChoice, BadValue> {
     match text {
         "auto" => Ok(IoChoice::Auto),
@@ -407,7 +408,7 @@ pub(crate) fn io(text: &str) -> Result<IoChoice, BadValue> {
     }
 }
 
-/// Parses `--access-log` and `[log] access`.
+/// Parses the value of `--access-log` and of `[log] access`. `-` is standard output.
 pub(crate) fn access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
     match text {
         "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
@@ -416,7 +417,7 @@ pub(crate) fn access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
     }
 }
 
-/// Parses `--origin`, `origin` and `[[site]] origin`.
+/// Parses the URL of an origin, from `--origin`, `origin` or `[[site]] origin`.
 pub(crate) fn origin(text: &str) -> Result<OriginUrl, BadValue> {
     text.parse::<OriginUrl>().map_err(|error| {
         let help = "an origin is a URL such as http://127.0.0.1:8080, https://example.com or http://example.com/base";
@@ -424,14 +425,14 @@ pub(crate) fn origin(text: &str) -> Result<OriginUrl, BadValue> {
     })
 }
 
-/// Returns the member of `known` of which `name` is most probably a misspelling.
+/// Returns the member of `known` of which `name` is most probably a misspelling. `None` if no member is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().map(|known| (similarity(name, known), known));
     let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (score >= SIMILARITY_MIN).then_some(known)
 }
 
-/// Returns the similarity of two names, from 0 to 1.
+/// Returns the similarity of two names, from 0 to 1. A pair that [`is_slip`] accepts has at least [`SIMILARITY_MIN`].
 fn similarity(name: &str, known: &str) -> f64 {
     strsim::jaro_winkler(name, known).max(if is_slip(name, known) { SIMILARITY_MIN } else { 0.0 })
 }
@@ -441,38 +442,39 @@ pub(crate) fn is_slip(name: &str, known: &str) -> bool {
     strsim::normalized_damerau_levenshtein(name, known) >= SLIP_MIN
 }
 
-/// Returns help for an unknown name: the known name that was probably meant, and all known names. `what` is the kind of
-/// thing named.
+/// Returns help for an unknown name: the known name that the user probably meant, and all known names. `what` is the
+/// kind of the names, in the plural, such as `keys`.
 pub(crate) fn names_help<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let meant = nearest(name, known.clone()).map_or_else(String::new, |known| format!("did you mean `{known}`? "));
     format!("{meant}the {what} are {}", known.collect::<Vec<_>>().join(", "))
 }
 
-/// Smallest similarity of a slip. `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
+/// Minimum edit similarity of two names that [`is_slip`] accepts. `pipy` and `pypi` have 0.5; `nexus` and `nix`, or
+/// `git` and `go`, have less.
 const SLIP_MIN: f64 = 0.5;
 
-/// Smallest similarity of two names to count as a misspelling.
+/// Minimum similarity at which one name counts as a misspelling of the other.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Most threads, which exceeds the processors of any supported machine.
+/// Maximum number of worker threads. No supported machine has as many processors.
 const WORKERS_MAX: usize = 1024;
 
-/// Most connections or fields, far above any useful number.
+/// Maximum of a count, such as of connections or fields. No useful setting comes near it.
 const COUNT_MAX: usize = 10_000_000;
 
-/// Most items of a short list.
+/// Maximum of a small count.
 const SMALL_COUNT_MAX: u32 = 65_535;
 
-/// Concurrent fetches. More would not help any origin.
+/// Numbers of simultaneous fetches that can be chosen. More than 64 would not help any origin.
 const JOBS: RangeInclusive<u8> = 1..=64;
 
-/// The range of the longest head that is accepted, in bytes.
+/// Sizes in bytes that can be chosen as the limit on a message head.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
-/// Longest window that the proxy permits.
+/// Maximum group window that the proxy permits.
 const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
-/// Longest host name in the domain name system (RFC 1035 2.3.4).
+/// Maximum length of a host name in the domain name system, in bytes (RFC 1035 2.3.4).
 const HOST_BYTES_MAX: usize = 255;
 
 #[cfg(test)]

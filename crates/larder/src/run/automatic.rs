@@ -18,10 +18,13 @@ use std::{
     path::Path,
 };
 
-/// Replaces `auto` by a policy. Returns the line that names the policy and the reason, if a choice was made.
+/// Replaces the policy `auto` in the settings by the one that a plan recommends. Returns a line that names it and the
+/// reason.
+///
+/// Returns `None` if the policy is not `auto`.
 ///
 /// # Errors
-/// The store's path is unusable, or the memory is too small for every policy.
+/// The store's path cannot be used, or the memory is too small for every policy.
 pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failure> {
     if settings.store.policy != Some(PolicyChoice::Auto) {
         return Ok(None);
@@ -67,14 +70,14 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     )))
 }
 
-/// Returns whether the kernel knows the disk under `path` as a rotating one.
+/// Returns whether the disk under `path` rotates, as far as the kernel knows.
 pub(crate) fn spins(path: &Path) -> bool {
     let existing = path.ancestors().find_map(|place| fs::metadata(place).ok()).or_else(|| fs::metadata(".").ok());
     let Some(metadata) = existing else { return false };
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let major = rustix::fs::major(number);
     let minor = rustix::fs::minor(number);
-    // A partition has no queue of its own, but its disk, which is the folder above, has one.
+    // A partition has no queue directory, but its disk has one, in the parent directory.
     ["queue", "../queue"].iter().any(|queue| {
         let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational"));
         said.is_ok_and(|said| said.trim() == "1")

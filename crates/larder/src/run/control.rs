@@ -1,8 +1,8 @@
-//! The control socket of a running Larder: how `larder exec` and `larder env` of the same user find it, and their
-//! messages.
+//! The control socket of a running Larder, through which commands of the same user find it, and its messages.
 //!
-//! Owns: its path, and the messages, one line of JSON each. Proxying is elsewhere. Invariants: the socket is in a
-//! directory that only its owner can access, and the peer is verified to be that owner. A message has a limited length.
+//! Owns: the path of the socket, and the messages, one line of JSON each. Proxying is elsewhere. Invariants: the socket
+//! is in a directory that only its owner can access, and the peer is verified to be that owner. A message has a limited
+//! length.
 
 mod private;
 pub(crate) mod server;
@@ -33,39 +33,39 @@ use std::{
 /// A request to a running Larder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlRequest {
-    /// Open a session, which lasts as long as the connection.
+    /// Opens a session, which lasts as long as the connection.
     Open {
         hosts: Vec<String>,
         except: Vec<String>,
         offline: bool,
-        /// Networks that the Larder must allow as targets.
+        /// Networks that the proxy must permit as targets for the session.
         #[serde(default)]
         allow_targets: Vec<String>,
     },
-    /// Return the session's figures.
+    /// Returns the counters of the session.
     Figures,
-    /// Describe the Larder's own listeners.
+    /// Describes the services on the listeners of this Larder.
     About,
-    /// Read the configuration again.
+    /// Reads the configuration again.
     Reload,
-    /// Replace this process with a newer program.
+    /// Replaces this process by one with a newer program.
     Upgrade { program: Option<PathBuf>, check: bool },
-    /// Start an operator's command: the bytes that follow on the connection are HTTP, as on the admin listener.
+    /// Starts an operator's command. HTTP as on the admin listener follows on the connection.
     Operate,
 }
 
 impl ControlRequest {
-    /// Parses a line of a client.
+    /// Parses a line that a client sent.
     ///
     /// # Errors
-    /// The line is no request that this version knows.
+    /// The line is not a request that this version knows.
     pub(crate) fn parse(line: &str) -> serde_json::Result<Self> {
         steps::take(line.len());
         serde_json::from_str(line)
     }
 }
 
-/// The response to a request.
+/// The response to a request on the control socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlAnswer {
     Opened { proxy: SocketAddr, certificate: String },
@@ -77,80 +77,80 @@ pub(crate) enum ControlAnswer {
     Refused { problem: String, help: String },
 }
 
-/// The figures of a session.
+/// The counters of a session, and lists of what may need its owner's attention.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SessionFigures {
     pub(crate) requests: u64,
     pub(crate) from_cache: u64,
     pub(crate) bytes: u64,
     pub(crate) saved_bytes: u64,
-    /// Tunnels that bypassed the cache although their hosts are listed for interception.
+    /// Number of tunnels that were not decrypted although their hosts are listed for interception.
     #[serde(default)]
     pub(crate) bypassed_count: u64,
-    /// Targets of these tunnels, with the reasons.
+    /// Targets of the tunnels that were not decrypted, each with the reason.
     #[serde(default)]
     pub(crate) bypassed: Vec<(String, String)>,
-    /// Requests without a response, because no origin may be contacted.
+    /// Number of requests that failed because origins must not be contacted.
     #[serde(default)]
     pub(crate) missing_count: u64,
-    /// URLs of these requests.
+    /// URLs of the requests that failed because origins must not be contacted.
     #[serde(default)]
     pub(crate) missing: Vec<String>,
-    /// Requests and tunnels whose targets the rules for targets refuse.
+    /// Number of requests and tunnels whose targets the rules refused.
     #[serde(default)]
     pub(crate) denied_count: u64,
-    /// The targets of these requests, each with the reason and the setting that allows it.
+    /// Refused targets, each with the reason and the setting that would permit it.
     #[serde(default)]
     pub(crate) denied: Vec<(String, String)>,
 }
 
-/// The services on a Larder's own listeners.
+/// The services on the listeners of a running Larder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControlSummary {
-    /// The address of the forward proxy, or `None` if there is none.
+    /// The address of the forward proxy. `None` if this Larder is not one.
     pub(crate) proxy: Option<SocketAddr>,
-    /// The address of a listener without TLS, of whatever kind.
+    /// The address of the first listener without TLS, whatever it serves.
     #[serde(default)]
     pub(crate) listener: Option<SocketAddr>,
     /// The CA certificate in PEM, which clients of intercepted hosts must trust.
     pub(crate) certificate: Option<String>,
-    /// The proxy through which origins are contacted.
+    /// The parent proxy through which origins are contacted. `None` if there is none.
     #[serde(default)]
     pub(crate) parent: Option<String>,
-    /// Whether the Larder serves no client as a forward proxy, so that no command can go through it.
+    /// Whether this Larder is not a forward proxy, so that no command can use it.
     #[serde(default)]
     pub(crate) serves_sites_only: bool,
 }
 
 impl ControlSummary {
-    /// Describes a proxy with these settings and listening addresses.
+    /// Describes a Larder with these settings and bound addresses.
     pub(crate) fn of(settings: &RunSettings, listeners: &[SocketAddr]) -> Self {
         let plain = settings.proxy.listeners.iter().zip(listeners).find(|(listener, _)| !listener.tls);
         let listener = plain.map(|(_, address)| report::reachable(*address));
         let proxy = listener.filter(|_| settings.forwards());
         let intercept = settings.proxy.intercept.as_ref();
-        // The file was read when the proxy adopted the settings.
+        // Reading fails only if the file has changed since the proxy read it at its start.
         let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
         let parent = settings.proxy.parents.members.first().map(|(parent, _)| parent.to_string());
         Self { proxy, listener, certificate, parent, serves_sites_only: !settings.forwards() }
     }
 }
 
-/// The path of a control socket, and of the files next to it.
+/// The path of a control socket, from which the paths of the files next to it follow.
 pub(crate) struct ControlPath {
     folder: PathBuf,
-    /// The socket's name in the folder.
+    /// The file name of the socket.
     name: String,
 }
 
 impl ControlPath {
-    /// Finds a folder for the socket, and creates it for its owner alone.
+    /// Finds a directory for the socket, and creates it for its owner alone.
     ///
     /// The first usable one is taken: the service manager's, the user's runtime directory, the default store's, or one
     /// in the temporary directory.
     ///
     /// # Errors
-    /// None is usable; the error says why the last one is not.
+    /// No directory can be used. The error is that of the last one.
     pub(crate) fn find() -> Result<Self, Failure> {
         let mut refused = None;
         for folder in folders() {
@@ -164,14 +164,15 @@ impl ControlPath {
         Err(Failure::runtime(format!("cannot create the control socket: {error}: {}", folder.display()), help))
     }
 
-    /// Warns of control sockets in this user's folders on which another user's process listens.
+    /// Prints a warning for each control socket in this user's directories on which another user's process listens.
     pub(crate) fn warn_of_strangers() {
         let refused = folders().into_iter().filter_map(|folder| connect_to(&folder.join(SOCKET_NAME)).err());
         refused.for_each(|refusal| refusal.warn());
     }
 
-    /// Connects to this user's forward proxy that was started first, as `larder exec` does. A Larder that serves sites
-    /// only is passed over.
+    /// Connects to the forward proxy that this user started first, as `larder exec` does.
+    ///
+    /// Instances of Larder that are not forward proxies are skipped.
     pub(crate) fn connect_own() -> Option<Control> {
         let paths = folders().into_iter().flat_map(|folder| {
             [SOCKET_NAME, COMMANDS_SOCKET_NAME].map(|name| Self { folder: folder.clone(), name: name.to_owned() })
@@ -182,19 +183,20 @@ impl ControlPath {
         })
     }
 
-    /// Returns the path whose socket this is.
+    /// Returns the control path for the file name of a socket. `None` if it has no valid name.
     pub(crate) fn of_socket(socket: &Path) -> Option<Self> {
         let folder = socket.parent()?.to_owned();
         let name = socket.file_name()?.to_str()?.to_owned();
         Some(Self { folder, name })
     }
 
-    /// Returns the path for a Larder that serves only commands, if one that serves sites only has the usual path.
+    /// Returns the path for a Larder that serves only commands, used if one that only serves sites has the usual path.
     pub(crate) fn of_commands(&self) -> Self {
         Self { folder: self.folder.clone(), name: COMMANDS_SOCKET_NAME.to_owned() }
     }
 
-    /// Connects to the Larder for a command: the only one that this user can reach, or the chosen one.
+    /// Connects to the Larder that a command is for: the one chosen with `LARDER_CONTROL`, or the only one that this
+    /// user can reach.
     ///
     /// # Errors
     /// There are several and none is chosen, the chosen one does not respond, or the only one is not trusted.
@@ -235,18 +237,18 @@ impl ControlPath {
         self.folder.join(&self.name)
     }
 
-    /// Returns the path for a further Larder, if another one has the usual path.
+    /// Returns the path for another Larder of the same user, used if the usual path is taken.
     pub(crate) fn of_further(mut self) -> Self {
         self.name = format!("control-{}.sock", process::id());
         self
     }
 
-    /// Returns the path of the log of a Larder that serves only commands.
+    /// Returns the path of the log file of a Larder that serves only commands.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("exec.log")
     }
 
-    /// Waits for the lock that is needed to create or remove the socket.
+    /// Waits for the lock that is required to create or remove the socket.
     pub(crate) fn lock(&self) -> io::Result<File> {
         let file = OpenOptions::new()
             .create(true)
@@ -258,7 +260,7 @@ impl ControlPath {
         Ok(file)
     }
 
-    /// Listens on the socket, replacing one on which no process listens. Requires the lock.
+    /// Listens on the socket, in place of one on which no process listens. The caller must hold the lock.
     pub(crate) fn bind(&self) -> io::Result<UnixListener> {
         let path = self.socket();
         match fs::remove_file(&path) {
@@ -270,16 +272,16 @@ impl ControlPath {
         Ok(listener)
     }
 
-    /// Removes the socket of a Larder that is ending.
+    /// Removes the socket of this Larder, which is ending.
     pub(crate) fn remove(&self) {
-        // While the lock is held, no other process creates a socket. A socket that cannot be removed is later
-        // recognized as dead.
+        // While the lock is held, no other process creates a socket. A socket that cannot be removed is recognized as
+        // dead later.
         let lock = self.lock();
         let _ = fs::remove_file(self.socket());
         drop(lock);
     }
 
-    /// Connects to the Larder that listens. Returns `None` if there is none, or if it is not trusted.
+    /// Connects to the Larder that listens on the socket. `None` if none does, or if it is not trusted.
     pub(crate) fn connect(&self) -> Option<Control> {
         connect_to(&self.socket()).ok().flatten()
     }
@@ -287,12 +289,12 @@ impl ControlPath {
 
 fn connect_to(socket: &Path) -> Result<Option<Control>, Refusal> {
     let Some(stream) = private::connect(socket)? else { return Ok(None) };
-    // The proxy may wait for its store. A proxy that never responds counts as absent.
+    // The Larder may be waiting for its store. One that never responds counts as absent.
     let timeouts = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
     Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream), socket: socket.to_owned() }))
 }
 
-/// Returns the folders that may contain this user's own sockets, best first.
+/// Returns the directories that may contain this user's sockets, in order of preference.
 fn folders() -> Vec<PathBuf> {
     // systemd.exec(5): one or more absolute paths, separated by colons.
     let service = env::var_os("RUNTIME_DIRECTORY").and_then(|paths| env::split_paths(&paths).next());
@@ -308,15 +310,14 @@ fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the sockets of all Larders that this user can reach: the user's own, and that of the machine's service. Dead
-/// sockets are included.
+/// Returns the sockets of all Larders that this user can reach, including the machine's service. Some may be dead.
 fn sockets() -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     let service = PathBuf::from(SERVICE_FOLDER);
     for folder in folders().into_iter().chain([service]) {
         let names = fs::read_dir(&folder).into_iter().flatten().flatten();
         let mut here: Vec<PathBuf> = names.map(|entry| entry.path()).filter(|path| is_socket_name(path)).collect();
-        // If a folder can be entered but not read, the usual name is tried.
+        // A directory that can be entered but not read is tried with the usual name.
         here.push(folder.join(SOCKET_NAME));
         here.sort_unstable();
         sockets.extend(here);
@@ -331,7 +332,7 @@ fn is_socket_name(path: &Path) -> bool {
     name == SOCKET_NAME || (name.starts_with("control-") && name.ends_with(".sock"))
 }
 
-/// Describes a Larder by its socket and its listening addresses.
+/// Describes a Larder for the user, by its socket and its address.
 fn describe(mut control: Control) -> String {
     match control.ask(&ControlRequest::About) {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => {
@@ -341,22 +342,22 @@ fn describe(mut control: Control) -> String {
     }
 }
 
-/// A connection to a running Larder.
+/// A connection to the control socket of a running Larder.
 pub(crate) struct Control {
     stream: BufReader<UnixStream>,
     socket: PathBuf,
 }
 
 impl Control {
-    /// Limits the wait for the next byte to [`SILENCE_MAX`].
+    /// Limits the wait for each byte of a response to [`SILENCE_MAX`].
     fn impatient(self) -> Self {
-        // An error is ignored: the longer limit then stays.
+        // If this fails, the longer limit stays.
         let stream = self.stream.get_ref();
         let _ = stream.set_read_timeout(Some(SILENCE_MAX)).and(stream.set_write_timeout(Some(SILENCE_MAX)));
         self
     }
 
-    /// Returns whether no command can go through this Larder.
+    /// Returns whether the Larder is not a forward proxy, so that no command can use it.
     pub(crate) fn serves_sites_only(&mut self) -> bool {
         matches!(self.ask(&ControlRequest::About), Ok(ControlAnswer::About(about)) if about.serves_sites_only)
     }
@@ -366,7 +367,7 @@ impl Control {
         self.socket.display().to_string()
     }
 
-    /// Sends a request, and waits for the response.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
     /// The other end is gone, or its response is invalid.
@@ -381,10 +382,10 @@ impl Control {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Sends a request, and waits for the response. A response that is late is a failure, any other error is returned.
+    /// Sends a request like [`Self::ask`], but a response that does not arrive in time is a failure with advice.
     ///
     /// # Errors
-    /// The other end does not respond in time.
+    /// The other end does not respond in time. Other errors are in the result.
     pub(crate) fn ask_or_fail(&mut self, ask: &ControlRequest) -> Result<io::Result<ControlAnswer>, Failure> {
         match self.ask(ask) {
             Err(error) if is_late(&error) => Err(silent(&self.place())),
@@ -392,25 +393,28 @@ impl Control {
         }
     }
 
-    /// Sends a request, and waits for the response without a time limit, provided that the other end responds at all.
+    /// Sends a request and waits for the response without a time limit, after checking that the other end responds at
+    /// all.
     ///
     /// # Errors
     /// The other end does not respond to a simple request in time.
     pub(crate) fn ask_patiently(&mut self, ask: &ControlRequest) -> Result<io::Result<ControlAnswer>, Failure> {
-        // An error is ignored: the request below has it, too.
+        // Its other errors are ignored, because the request below will have them too.
         let _ = self.ask_or_fail(&ControlRequest::About)?;
         Ok(self.stream.get_ref().set_read_timeout(None).and_then(|()| self.ask(ask)))
     }
 
-    /// Returns the connection, for messages of another kind.
+    /// Returns the socket of the connection, for messages of another kind.
     pub(crate) fn into_stream(self) -> UnixStream {
         self.stream.into_inner()
     }
 
-    /// Ends the session, and waits until the server has ended it, too. If this was the server's last session, that
-    /// includes its end and the closing of its store.
+    /// Ends the session, and waits until the server has ended it too.
+    ///
+    /// If it was the last session of a Larder that serves only commands, this includes the end of that Larder and the
+    /// closing of its store.
     pub(crate) fn close(mut self) {
-        // An error is ignored: if the server is gone, the session has ended.
+        // If reading fails, the server is gone and the session has ended.
         let _ = self.stream.get_mut().shutdown(std::net::Shutdown::Write);
         let _ = self.stream.read(&mut [0]);
     }
@@ -421,23 +425,24 @@ pub(crate) fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Returns the failure for a proxy at `place` that does not respond in time.
+/// Returns the failure for a Larder at the socket `place` that does not respond in time.
 pub(crate) fn silent(place: &str) -> Failure {
     let help = "it may be stopped (kill -CONT PID continues it), or its disk may not respond; if it stays silent, \
                 restart it";
     Failure::runtime(format!("the running larder has not responded for {} s: {place}", SILENCE_MAX.as_secs()), help)
 }
 
-/// Longest wait for the next byte of a response to a command.
+/// Maximum time to wait for each byte of a response to a command.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The environment variable that chooses the Larder for commands by its control socket.
+/// The environment variable that chooses a Larder for commands, by the path of its control socket.
 const CHOICE: &str = "LARDER_CONTROL";
 const SOCKET_NAME: &str = "control.sock";
 const COMMANDS_SOCKET_NAME: &str = "control-exec.sock";
-/// Longest folder of a socket, in bytes. A socket address has at most 107 bytes, and the remainder is for the name.
+/// Maximum length of a socket's directory, in bytes. A socket address has at most 107 bytes, and the name needs the
+/// others.
 const FOLDER_BYTES_MAX: usize = 80;
-/// Longest message, in bytes.
+/// Maximum length of a message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// Longest wait for a response, which covers loading or closing a large store.
+/// Maximum time to wait for a response. Loading or closing a large store must be possible within it.
 const PATIENCE: Duration = Duration::from_secs(30);

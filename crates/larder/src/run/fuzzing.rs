@@ -23,10 +23,10 @@ pub fn run(bytes: &[u8]) {
     steps::bounded(bytes.len(), || read_configuration(bytes));
 }
 
-/// Reads `bytes` as requests on the control socket, one on each line.
+/// Parses `bytes` as requests on the control socket, one per line.
 ///
 /// # Panics
-/// If a request is not the same after it was written and read again, or takes too many steps.
+/// If a request changes when it is written and parsed again, or if parsing takes too many steps.
 pub fn run_control(bytes: &[u8]) {
     let read = |line: &str| {
         let Ok(request) = ControlRequest::parse(line) else { return };
@@ -34,7 +34,7 @@ pub fn run_control(bytes: &[u8]) {
         let again = ControlRequest::parse(&written).expect("what was written can be read");
         assert_eq!(format!("{request:?}"), format!("{again:?}"));
         if let ControlRequest::Open { hosts, except, .. } = request {
-            // Refused with a reason if they are no patterns.
+            // Texts that are not host patterns are refused with a reason.
             hosts.iter().chain(&except).for_each(|host| drop(host.parse::<HostPattern>()));
         }
     };

@@ -12,7 +12,7 @@ use std::{
     mem::MaybeUninit,
 };
 
-/// Sends octets, and a socket with them if one is given.
+/// Sends octets over a Unix socket, and a descriptor together with them if `socket` is given.
 ///
 /// # Errors
 /// The other end is gone.
@@ -27,7 +27,7 @@ pub(crate) fn send(line: impl AsFd, octets: &[u8], socket: Option<BorrowedFd<'_>
     Ok(())
 }
 
-/// Receives octets, and the socket that was sent with them. Returns the number of octets, which is 0 at the end.
+/// Receives octets over a Unix socket, and the descriptor that was sent with them. Returns 0 octets at the end.
 ///
 /// # Errors
 /// `WouldBlock` if nothing arrived within the connection's timeout.

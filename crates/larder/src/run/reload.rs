@@ -22,34 +22,33 @@ use std::{
     time::Duration,
 };
 
-/// Reads the settings again from the file and the flags.
+/// A function that reads the settings again, from the configuration file and the flags.
 pub(crate) type SettingsReader = Arc<dyn Fn() -> Result<RunSettings, Failure> + Send + Sync>;
 
-/// Reads the configuration again, and makes the proxy adopt it.
+/// Reads the configuration again, and puts it into force in the running proxy.
 pub(crate) struct Reloader {
     read: SettingsReader,
     handle: ProxyHandle,
     in_force: Mutex<RunSettings>,
-    /// The division of the memory at the start.
+    /// The division of memory that was made at the start.
     memory: MemoryPlan,
 }
 
-/// The outcome of a reload.
+/// The result of a reload, for the user.
 pub(crate) struct ReloadReport {
-    /// The current listening addresses.
+    /// The addresses on which the proxy now listens.
     listeners: Vec<SocketAddr>,
-    /// Keys whose new values take effect only after a restart.
+    /// Keys that were changed and take effect only after a restart.
     unchanged: Vec<&'static str>,
 }
 
 impl Reloader {
-    /// Creates a reloader for a proxy that was started with `settings` and this division of memory.
+    /// Creates a reloader for a proxy that was started with `settings` and the division of memory `memory`.
     pub(crate) fn new(read: SettingsReader, handle: ProxyHandle, settings: RunSettings, memory: MemoryPlan) -> Self {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
-    /// Reads the configuration again and makes the proxy adopt it. Blocks to read files, and until every worker uses
-    /// it.
+    /// Reads the configuration again and puts it into force. Blocks to read files, and until every worker uses it.
     ///
     /// # Errors
     /// The fault of the configuration, with its place. The previous configuration stays in force.
@@ -61,29 +60,30 @@ impl Reloader {
         let ReloadOutcome { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);
         keys.extend(unchanged.into_iter().map(key_of));
-        // The store's old settings are kept, so that the next reload reports the difference again.
+        // The settings of the store in use are kept, so that the next reload reports the difference again.
         *in_force = RunSettings { store: in_force.store.clone(), ..settings };
         Ok(ReloadReport { listeners: local_addrs, unchanged: keys })
     }
 
-    /// Returns a summary of the proxy with its current settings. `told` has the listening addresses.
+    /// Describes the proxy under its current settings. The addresses come from `told`.
     pub(crate) fn about(&self, told: &ReloadReport) -> ControlSummary {
         ControlSummary::of(&self.in_force(), &told.listeners)
     }
 
-    /// Returns whether the configuration allows targets in all these networks. It does not allow what is no network.
+    /// Returns whether the configuration permits targets in all these networks. An invalid network counts as not
+    /// permitted.
     pub(crate) fn allows_targets(&self, networks: &[String]) -> bool {
         let in_force = self.in_force();
         let is_allowed = |network: IpNet| in_force.proxy.targets.allow.iter().any(|allowed| allowed.contains(&network));
         networks.iter().all(|network| value::network(network).is_ok_and(is_allowed))
     }
 
-    /// Returns the time for running exchanges after a signal to stop.
+    /// Returns the time that exchanges may take to finish after a signal to stop.
     pub(crate) fn drain(&self) -> Duration {
         self.in_force().drain
     }
 
-    /// Returns how long health checks fail before the listeners close.
+    /// Returns the time for which health checks fail before the listeners close.
     pub(crate) fn drain_notice(&self) -> Duration {
         self.in_force().drain_notice
     }
@@ -103,9 +103,9 @@ impl fmt::Display for ReloadReport {
     }
 }
 
-/// Returns the changed keys of a store's settings.
+/// Returns the keys of the store's settings that differ between two configurations.
 fn changed(now: &settings::StoreSettings, before: &settings::StoreSettings) -> Vec<&'static str> {
-    // The other settings have no key.
+    // The fields that are left out have no key in the file.
     let settings::StoreSettings { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;
     let keys = [
         ("store.path", *disks == before.disks),

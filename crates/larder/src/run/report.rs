@@ -18,40 +18,39 @@ use std::{
     path::PathBuf,
 };
 
-/// Fewest entries for which the report states the index's memory per entry. With fewer, the tables' initial size would
-/// dominate.
+/// Minimum number of entries for printing the index's memory per entry. With fewer, its initial size would dominate.
 const ENTRIES_TELLING: u64 = 1_000;
 
-/// A description of the running proxy.
+/// Everything that the start lines describe.
 pub(crate) struct Report<'a> {
     pub(crate) config: &'a ProxyConfig,
-    /// The listening addresses, with the actual ports.
+    /// The bound addresses of the listeners.
     pub(crate) listeners: &'a [SocketAddr],
     pub(crate) admin: Option<SocketAddr>,
-    /// The store, if there is one.
+    /// The store. `None` if there is only memory.
     pub(crate) store: Option<StoreReport>,
-    /// The chosen policy and the reason, if the program chose it.
+    /// The policy and the reason for it, if the program chose it. Otherwise `None`.
     pub(crate) automatic: Option<String>,
     pub(crate) memory: &'a FittedMemory,
-    /// The configured limit on connections, if the limit on open files is too low for it.
+    /// The configured limit on connections, if the process may not open that many files. Otherwise `None`.
     pub(crate) connections_wanted: Option<usize>,
 }
 
-/// A store as it was opened.
+/// The open store, for the start lines.
 pub(crate) struct StoreReport {
-    /// Disks that are left out.
+    /// Disks that are not in use, each with the reason.
     pub(crate) missing: Vec<MissingDisk>,
     pub(crate) volumes: Vec<VolumeReport>,
-    /// The figures of all volumes together.
+    /// The counters of all volumes together.
     pub(crate) stats: Stats,
 }
 
-/// One volume of a store.
+/// One volume of the store, for the start lines.
 pub(crate) struct VolumeReport {
     pub(crate) path: PathBuf,
     pub(crate) policy: &'static Policy,
     pub(crate) size_bytes: u64,
-    /// The device's name.
+    /// The way in which the volume is read and written, such as io_uring.
     pub(crate) device: &'static str,
 }
 
@@ -156,7 +155,7 @@ impl Report<'_> {
         [proxy, mirror, build_cache].into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
-    /// Writes the paths of this proxy that are mirrors or build caches.
+    /// Writes a line for each path of this proxy that is a mirror or a build cache.
     fn write_paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for mirror in &self.config.mirrors {
             writeln!(f, "  mirror   {} is {}", mirror.path, mirror.origin)?;
@@ -205,7 +204,7 @@ impl Report<'_> {
 
     fn example(&self, address: SocketAddr) -> String {
         let address = reachable(address);
-        // An example command cannot know which CA signed the certificate.
+        // The example cannot name the CA that signed the certificate, so it uses `--proxy-insecure`.
         let tls = self.config.listeners.first().is_some_and(|listener| listener.tls);
         if self.config.forward {
             let (scheme, trust) = if tls { ("https", "--proxy-insecure ") } else { ("http", "") };
@@ -213,7 +212,7 @@ impl Report<'_> {
         }
         let named = self.config.sites.iter().filter(|site| site.origins.is_some()).find_map(|site| site.hosts.first());
         let named = named.filter(|_| self.config.default_origin.is_none()).cloned();
-        // Over TLS, a request for a host that the certificate does not cover gets a 421.
+        // Over TLS, a request for a host that the certificate does not cover would get 421.
         let covered = || self.config.identities.first()?.host_names().ok()?.into_iter().next();
         match named.or_else(|| covered().filter(|_| tls)).map(|host| host.replace('*', "www")) {
             Some(host) if tls => {
@@ -229,7 +228,7 @@ impl Report<'_> {
     }
 }
 
-/// Returns an address that a client on this machine can connect to: loopback for a listener on every address.
+/// Returns an address on which clients of this machine reach a listener. A wildcard address becomes loopback.
 pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -240,7 +239,7 @@ pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Describes the requests that a site matches.
+/// Describes which requests a site matches.
 fn about(site: &larder_proxy::Site) -> String {
     let hosts = if site.hosts.is_empty() { "every host".to_owned() } else { site.hosts.join(", ") };
     let paths = if site.paths.is_empty() { String::new() } else { format!(" below {}", site.paths.join(", ")) };
@@ -249,7 +248,7 @@ fn about(site: &larder_proxy::Site) -> String {
     format!("{hosts}{paths}{through}")
 }
 
-/// Describes the number of entries, as far as it is known, and the room for them.
+/// Describes how many entries the store has, as far as that is known, and how many fit.
 pub(crate) fn entries(stats: &Stats) -> String {
     let known = size::show_count(stats.entries);
     let room = room(stats);
@@ -261,8 +260,9 @@ pub(crate) fn entries(stats: &Stats) -> String {
     }
 }
 
-/// Describes how many entries fit: those of the usual mean size or, if the index has no room for them, fewer. The size
-/// of the index, which is printed too, is for as many.
+/// Describes how many entries fit: as many as have the usual mean size, or fewer if the index has no room for them.
+///
+/// The index's size, which is printed too, is that for this number of entries.
 fn room(stats: &Stats) -> String {
     let mean_bytes = mean_entry_bytes_default(stats.size_bytes);
     let usual = stats.size_bytes / mean_bytes;
@@ -272,7 +272,7 @@ fn room(stats: &Stats) -> String {
     format!("about {} of {}", size::show_count(usual), size::show(mean_bytes))
 }
 
-/// Formats a rate with three significant digits and commas.
+/// Formats a rate with three significant digits, and commas between thousands.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         0.0..10.0 => format!("{per_second:.2}"),

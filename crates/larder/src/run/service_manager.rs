@@ -10,7 +10,7 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use std::{io, thread, time::Duration};
 
-/// Returns the listening sockets that the service manager passes.
+/// Returns the listening sockets that the service manager passed to this process.
 ///
 /// # Errors
 /// A socket is not a listening TCP socket.
@@ -24,7 +24,8 @@ pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     })
 }
 
-/// Reports that the proxy is ready, and repeats that if the service manager has a watchdog.
+/// Reports that the proxy is ready. If the service manager has a watchdog, starts to report the proxy's health at
+/// intervals.
 pub(crate) fn tell_ready(handle: &ProxyHandle) {
     notify(&[NotifyState::Ready]);
     let Some(interval) = sd_notify::watchdog_enabled() else { return };
@@ -33,7 +34,7 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     let watching = thread::Builder::new().name("larder-watchdog".to_owned());
     let watching = watching.spawn(move || {
         loop {
-            // If a worker is blocked for longer, clients get no response from it.
+            // No report is sent while a worker is blocked, because its clients get no response.
             if handle.is_responsive(pause) {
                 notify(&[NotifyState::Watchdog]);
             }
@@ -45,12 +46,12 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     }
 }
 
-/// Reports that a command without a watchdog is ready.
+/// Reports that a command that has no workers to watch is ready.
 pub(crate) fn tell_started() {
     notify(&[NotifyState::Ready]);
 }
 
-/// Reports a reload to the service manager, runs it, and reports its end.
+/// Runs a reload, and reports its beginning and end to the service manager.
 pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -61,7 +62,7 @@ pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// Reports that another process continues in place of this one.
+/// Reports that the process with this ID continues in place of this one.
 pub(crate) fn tell_successor(id: u32) {
     notify(&[NotifyState::MainPid(id)]);
 }
@@ -73,7 +74,6 @@ pub(crate) fn tell_stopping(longest: Duration) {
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    // Without a service manager this sends nothing. An error is ignored, because an unreachable service manager detects
-    // that itself.
+    // Does nothing without a service manager. One that cannot be reached notices that by itself.
     let _ = sd_notify::notify(state);
 }

@@ -1,6 +1,7 @@
-//! The signals with a meaning for a proxy.
+//! The signals that a proxy handles.
 //!
-//! Owns: the meaning of each. Nothing is stopped here. Invariant: a signal without a meaning does not end the process.
+//! Owns: the meaning of each signal. Nothing is stopped here. Invariant: a signal without a meaning does not end the
+//! process.
 
 use crate::{
     ground::output::tell,
@@ -14,7 +15,7 @@ use std::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals with a meaning, and those that would end the process if they were not handled.
+/// Receives the signals that mean something to a proxy, and those that would otherwise end the process.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -22,7 +23,7 @@ pub(crate) struct Signals {
     user1: Signal,
     bursts: SignalBursts,
     _ignored: [Signal; 2],
-    /// Whether standard error was a terminal at the start.
+    /// Whether standard error was a terminal when the process started.
     has_terminal: bool,
 }
 
@@ -39,8 +40,9 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal to stop. Others that follow within [`BURST`] are ignored. Meanwhile, handles the signals to
-    /// read the configuration again or to reopen files.
+    /// Waits for a signal to stop. Handles signals to reload or to reopen files meanwhile.
+    ///
+    /// Further signals to stop within [`BURST`] are ignored.
     pub(crate) async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
         loop {
             let (name, reloads) = tokio::select! {
@@ -55,7 +57,7 @@ impl Signals {
                 }
                 continue;
             }
-            // The terminal in which the proxy was started has closed, so its user has gone.
+            // The terminal in which the proxy was started has closed, so its user is gone.
             if self.has_terminal && !io::stderr().is_terminal() {
                 return;
             }
@@ -65,7 +67,8 @@ impl Signals {
                         tell!("{name}: {told}");
                         continue;
                     }
-                    // The log file is reopened even if the configuration is unusable, because it may have been moved.
+                    // The log file is reopened even if the configuration is invalid, because the file may have been
+                    // moved.
                     Err(failure) => tell!("{name}: nothing changed\n{}", failure.shown()),
                 }
             }
@@ -78,18 +81,20 @@ impl Signals {
     }
 }
 
-/// Counts signals to stop that arrive together as one. GNU `timeout` and some supervisors signal both a process and its
-/// group, which would otherwise look like the second signal of an impatient user.
+/// Counts signals to stop that arrive close together as one.
+///
+/// GNU `timeout` and some supervisors signal both a process and its group. Without this, that would look like the
+/// second signal of an impatient user.
 #[derive(Default)]
 pub(crate) struct SignalBursts {
     began_at: Option<Instant>,
 }
 
-/// Time from the first signal of a burst in which others belong to it.
+/// Time after the first signal of a burst in which further signals belong to the burst.
 const BURST: Duration = Duration::from_secs(1);
 
 impl SignalBursts {
-    /// Returns whether a signal that arrives at `now` is the first of its burst.
+    /// Returns whether a signal that arrives at `now` begins a new burst.
     pub(crate) fn is_new(&mut self, now: Instant) -> bool {
         let is_new = self.began_at.is_none_or(|began_at| now.saturating_duration_since(began_at) >= BURST);
         if is_new {

@@ -34,46 +34,46 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Most threads that serve clients. More would wait for the same disk.
+/// Maximum number of threads that serve clients. More would only wait for the same disk.
 const THREADS_MAX: usize = 4;
-/// Time for running requests to end when the server stops.
+/// Time that running requests may take to end when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// Pause after a failed accept. The process is out of descriptors, and a retry at once would fail, too.
+/// Pause after a failed accept. The process has no descriptors left, so another attempt at once would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The options of a server.
+/// The options of a store's server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerOptions<'a> {
     pub(crate) socket: &'a Path,
-    /// The permissions of the socket's file.
+    /// The permission bits of the socket's file.
     pub(crate) mode: u32,
-    /// Maximum number of connections at once.
+    /// Maximum number of connections.
     pub(crate) connections_max: usize,
 }
 
-/// A running server.
+/// A running server of a store. It stops when it is dropped.
 pub(crate) struct StoreServer {
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     socket: SocketFile,
 }
 
-/// The parts that the threads share.
+/// The state that the threads of a server share.
 #[derive(Clone)]
 struct SharedParts {
     cache: Cache,
     limits: SharedLimits,
-    /// The free places for connections.
+    /// Permits for further connections.
     connections: Arc<Semaphore>,
     connections_max: usize,
     stop: watch::Receiver<bool>,
 }
 
 impl StoreServer {
-    /// Listens, and begins to serve clients.
+    /// Listens on the socket, and starts to serve clients.
     ///
     /// # Errors
-    /// The socket cannot be created, or the system has no threads.
+    /// The socket cannot be created, or the system has no threads left.
     pub(crate) fn start(cache: &Cache, options: ServerOptions<'_>) -> Result<Self, Failure> {
         let socket = SocketFile::listen(options.socket, options.mode)?;
         let stop = watch::Sender::new(false);
@@ -96,13 +96,13 @@ impl StoreServer {
         Ok(server)
     }
 
-    /// Waits until running requests have ended, ends all connections and removes the socket.
+    /// Waits until running requests have ended, closes all connections and removes the socket.
     pub(crate) fn stop(mut self) {
         self.end();
     }
 
     fn start_thread(&self, number: usize, parts: &SharedParts) -> io::Result<JoinHandle<()>> {
-        // The runtime and its listener are made here, so that an error reaches the caller.
+        // The runtime and its listener are created before the thread, so that the caller gets their errors.
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = self.socket.listener.try_clone()?;
         let listener = runtime.block_on(async { UnixListener::from_std(listener) })?;
@@ -114,7 +114,7 @@ impl StoreServer {
     fn end(&mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // A panic of a thread was printed; the others still end in order.
+            // A panic of the thread was already printed. The other threads end normally.
             let _ = thread.join();
         }
     }
@@ -126,7 +126,7 @@ impl Drop for StoreServer {
     }
 }
 
-/// Accepts clients and serves them until the server stops.
+/// Accepts clients and serves them, until the server stops.
 async fn serve(listener: UnixListener, parts: SharedParts) {
     let mut clients = JoinSet::new();
     let mut stop = parts.stop.clone();
@@ -140,7 +140,7 @@ async fn serve(listener: UnixListener, parts: SharedParts) {
             }
         }
     }
-    // Clients that are still busy after that are cut off.
+    // Clients that are still busy after [`STOP_PATIENCE`] are cut off.
     let _ = timeout(STOP_PATIENCE, async { while clients.join_next().await.is_some() {} }).await;
 }
 
@@ -151,17 +151,17 @@ impl SharedParts {
         };
         let client = StoreClient::new(stream, &self.cache, &self.limits, self.stop.clone());
         clients.spawn(async move {
-            // An error is the client's: it is gone, or stalled.
+            // An error means that the client is gone or has stalled.
             let _ = client.serve().await;
             drop(place);
         });
     }
 }
 
-/// Refuses a connection that is one too many.
+/// Refuses a connection beyond the maximum number.
 fn refuse(stream: &UnixStream, connections_max: usize) {
     let text = format!("{connections_max} programs are connected: try again later, or raise --connections");
     let refusal = protocol::refusal_response(&RequestRefusal::new(Status::TooMany, text));
-    // A new connection has room for this. If it does not, the client sees that the connection ends.
+    // The buffer of a new connection has room for this text. Otherwise the client only sees that the connection closes.
     let _ = stream.try_write(&[&protocol::hello()[..], &refusal].concat());
 }

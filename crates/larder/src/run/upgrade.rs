@@ -29,43 +29,43 @@ use std::{
 pub(crate) use taking::{Takeover, TakeoverTurn};
 use tokio::sync::oneshot;
 
-/// The flag with which the successor is started.
+/// The flag with which a process is started to replace a running one.
 pub(crate) const TAKE_OVER: &str = "--take-over";
 
-/// An operator's request to upgrade.
+/// An operator's request to upgrade the program.
 pub(crate) struct UpgradeRequest {
-    /// The program, or `None` for the file from which this process was started.
+    /// The program to start. `None`: the file from which this process was started.
     pub(crate) program: Option<PathBuf>,
-    /// Whether to check only that the new program would start.
+    /// Whether only to check that the new program would start.
     pub(crate) is_check: bool,
-    /// The channel for the outcome.
+    /// Receives the result for the operator.
     pub(crate) answer: oneshot::Sender<Result<String, Failure>>,
-    /// Completes once the outcome has been sent to the operator.
+    /// Completes when the operator has received the result.
     pub(crate) is_told: oneshot::Receiver<()>,
 }
 
-/// A process that is ready to replace this one.
+/// A process that was started to replace this one, and is ready.
 pub(crate) struct Successor {
     child: Child,
     line: Arc<HandoverLine>,
     sockets: Vec<ListeningSocket>,
 }
 
-/// The rest of a proxy after its handover.
+/// The remaining work of a proxy after its successor has taken over.
 pub(crate) struct HandedOver {
     pub(crate) leaving: Handover,
-    /// Sends connections to the successor when their exchanges end.
+    /// Passes connections to the successor as their exchanges end.
     pub(crate) forwarding: ConnectionForwarder,
-    /// The message for the operator.
+    /// The message about the result, for the operator.
     pub(crate) told: String,
 }
 
-/// A proxy that has handed over to a successor that does not continue.
+/// A handover that failed, because the successor did not start. This process must serve again.
 pub(crate) struct RejectedHandover {
     pub(crate) leaving: Handover,
-    /// The sockets on which the proxy listened.
+    /// The sockets on which the proxy listened, to be used again.
     pub(crate) sockets: Vec<ListeningSocket>,
-    /// The clients' connections that the successor was to receive.
+    /// Connections that were meant for the successor.
     pub(crate) connections: Receiver<ClientConnection>,
     pub(crate) failure: Failure,
 }
@@ -74,16 +74,16 @@ impl Successor {
     /// Starts the successor, and waits until it reports that it can replace `running`. Blocks.
     ///
     /// # Errors
-    /// The successor does not start, with the reason. Nothing has changed.
+    /// The successor does not start; the failure says why. Nothing has changed.
     pub(crate) fn start(program: Option<PathBuf>, running: &RunningProxy) -> Result<Self, Failure> {
         let failed = |error| failure("cannot hand over the sockets", &error);
         let sockets = running.sockets().map_err(failed)?;
         let (line, other) = HandoverLine::pair().map_err(failed)?;
-        // The program is found by its original name, because a newer file may have replaced the running one.
+        // The program is started by its original name, because a newer file may have replaced the running one.
         let program = program.map(OsString::from).or_else(|| env::args_os().next()).unwrap_or_else(|| "larder".into());
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1).filter(|argument| argument != TAKE_OVER)).arg(TAKE_OVER);
-        // These variables describe this process only.
+        // These variables describe this process and would mislead the successor.
         for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(name);
         }
@@ -100,7 +100,7 @@ impl Successor {
         }
     }
 
-    /// Tells the successor not to start.
+    /// Tells the successor not to take over, and waits for its end.
     pub(crate) fn cancel(mut self) {
         let told =
             self.line.send(&HandoverMessage::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
@@ -111,7 +111,7 @@ impl Successor {
         }
     }
 
-    /// Announces to clients for a while that their connections close. Blocks.
+    /// Makes responses announce for [`GOODBYE`] that their connections close. Blocks.
     ///
     /// # Errors
     /// The successor has ended meanwhile. Nothing has changed.
@@ -127,8 +127,9 @@ impl Successor {
         Err(failure)
     }
 
-    /// Hands over from `running` to the successor, after `free` has released all other exclusive resources of this
-    /// process. Blocks.
+    /// Hands over from `running` to the successor. Blocks.
+    ///
+    /// `free` must release all other resources that only one process can have.
     ///
     /// # Errors
     /// The successor does not start. This process must then serve again, on the returned sockets.
@@ -143,7 +144,7 @@ impl Successor {
         let (leaving, connections) = running.leave();
         let mut remaining = leaving.free_store(drain);
         if store.as_ref().is_some_and(has_device) {
-            // A block device cannot be opened by the successor while this process has it open.
+            // The successor cannot open a block device while this process has it open.
             leaving.end_within(drain);
             remaining = RemainingWork::Nothing;
         }
@@ -163,7 +164,7 @@ impl Successor {
             return Err(self.rejected(leaving, forwarding.give_back(), failure));
         }
         service_manager::tell_successor(self.child.id());
-        // An error is ignored: if the successor has ended meanwhile, the service manager handles that.
+        // If sending fails, the successor has ended meanwhile, and the service manager restarts it.
         let _ = self.line.send(&HandoverMessage::InCharge);
         let on = match remaining {
             RemainingWork::Nothing => String::new(),
@@ -225,13 +226,13 @@ impl Successor {
     }
 
     fn end(mut self) {
-        // An error is ignored, because the process may have already ended.
+        // The process may have ended already, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns whether part of the store is on a block device.
+/// Returns whether any volume of the store is a block device.
 fn has_device(store: &Store) -> bool {
     let is_device = |path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
     store.volumes().any(|volume| is_device(volume.path))
@@ -255,10 +256,11 @@ fn failure(what: &str, error: &io::Error) -> Failure {
 
 const BEFORE_RUNS: &str = "the running larder continues";
 
-/// Time in which responses announce that connections close, before accepting ends. It is long enough for every active
-/// client to send one more request.
+/// Time for which responses announce that connections close, before this process stops accepting.
+///
+/// Every active client has time to send one more request.
 const GOODBYE: Duration = Duration::from_secs(1);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// Longest time for the successor to open the store.
+/// Maximum time for the successor to open the store and to serve.
 const SERVING_PATIENCE: Duration = Duration::from_secs(60);
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);

@@ -46,42 +46,43 @@ use tokio::{
 /// Exit code of a process that could not finish its work after a signal to stop.
 pub(crate) const EXIT_CUT_SHORT: i32 = 1;
 
-/// Time for which the start lines wait until the store is loaded.
+/// Time that the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Time for which a command that needs a loaded store waits for it.
+/// Time that a Larder for sessions waits for its store to be loaded, before it serves.
 const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest time for the store to close after the exchanges have ended. Writing the index of a terabyte takes seconds,
-/// but a disk that does not respond would block forever.
+/// Maximum time for the store to close after the exchanges have ended.
+///
+/// Writing the index of a terabyte takes seconds, but closing could wait forever for a disk that does not respond.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time for which a process whose exchanges were cut off waits until the access log has their lines.
+/// Time to wait for the access log to contain the exchanges that were cut off.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The sessions for which alone a proxy runs.
+/// The sessions for which a Larder runs that `larder exec` started.
 pub(crate) struct OwnSessions<'a> {
-    /// The socket on which sessions are opened.
+    /// The control socket on which sessions are opened.
     pub(crate) listener: UnixListener,
     /// Removes the socket, so that no further client finds it.
     pub(crate) remove: &'a dyn Fn(),
 }
 
-/// Runs until a signal to stop arrives, or until another process replaces this one.
+/// Runs a proxy until a signal to stop arrives, or until another process has replaced this one.
 ///
-/// `read` reads the settings again at a reload. `taking` is the handover from the process that this one replaces, if
+/// `read` reads the settings again for a reload. `taking` is the handover from the process that this one replaces, if
 /// any.
 ///
 /// # Errors
-/// A failure to start, or to close the store.
+/// The proxy does not start, or the store cannot be closed.
 pub(crate) fn run(settings: &RunSettings, read: SettingsReader, taking: Option<&Takeover>) -> Result<(), Failure> {
     serve(settings, &read, taking, None)
 }
 
-/// Runs until the last session has ended or a signal to stop arrives.
+/// Runs a proxy until the last session has ended or a signal to stop arrives.
 ///
 /// # Errors
-/// The same as for [`run`].
+/// Returns the same errors as [`run`].
 pub(crate) fn run_for(settings: &RunSettings, sessions: OwnSessions<'_>) -> Result<(), Failure> {
     let same = settings.clone();
     let read: SettingsReader = Arc::new(move || Ok(same.clone()));
@@ -127,11 +128,11 @@ fn serve(
     }
 }
 
-/// The inputs for starting a proxy.
+/// Everything that is needed to start a proxy.
 struct StartPlan<'a> {
-    /// The settings as they were read.
+    /// The settings as they were read from file and flags.
     read_settings: &'a RunSettings,
-    /// The settings with the program's own choices filled in.
+    /// The settings with the program's own choices filled in, such as the policy.
     settings: &'a RunSettings,
     read: &'a SettingsReader,
     automatic: Option<String>,
@@ -139,7 +140,7 @@ struct StartPlan<'a> {
     sessions: Option<&'a OwnSessions<'a>>,
 }
 
-/// A running proxy, with its store and its command server.
+/// A running proxy with its store and its control socket.
 struct StartedProxy {
     running: RunningProxy,
     store: Option<Store>,
@@ -149,12 +150,11 @@ struct StartedProxy {
     upgrades: mpsc::UnboundedReceiver<UpgradeRequest>,
 }
 
-/// Why serving ended.
+/// Why a proxy stopped serving.
 enum RunEnd {
-    /// The proxy ended in good order.
+    /// The proxy has ended as intended.
     Ended,
-    /// The process that was to replace this one failed. This process must continue, on these sockets and with these
-    /// connections.
+    /// The successor failed, so this process must continue on these sockets and with these connections.
     GoesOn(Vec<ListeningSocket>, Receiver<ClientConnection>),
 }
 
@@ -176,7 +176,7 @@ impl StartedProxy {
         if let Some(store) = &store {
             await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
         }
-        // Started before the proxy reports that it runs, so that waiting clients find it.
+        // The control socket is served before the proxy reports that it runs, so that waiting clients find it.
         let read = Arc::clone(plan.read);
         let read_settings = plan.read_settings.clone();
         let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory.plan));
@@ -200,7 +200,7 @@ impl StartedProxy {
         Ok(Self { running, store, reloader, control, commands, upgrades })
     }
 
-    /// Continues the old process's connections as they arrive.
+    /// Continues connections of another process, as they arrive.
     fn adopt(&self, connections: Option<Receiver<ClientConnection>>) {
         let proxy = self.running.handle();
         connections.map(|connections| thread::spawn(move || connections.into_iter().for_each(|one| proxy.adopt(one))));
@@ -240,12 +240,12 @@ impl StartedProxy {
                 Ok(None) => Ok("a new larder could take over: configuration and formats fit".to_owned()),
                 Err(failure) => Err(failure),
             };
-            // An error is ignored: the requester has gone.
+            // If sending fails, the requester is gone.
             let _ = answer.send(refused);
         }
     }
 
-    /// Hands over to the successor, and waits for the exchanges that continue here.
+    /// Hands over to the successor, and waits for the exchanges that end in this process.
     fn hand_over(
         self,
         runtime: &Runtime,
@@ -298,7 +298,7 @@ impl StartedProxy {
         tell!("stopping: running exchanges have {} s to finish; a second signal exits at once", drain.as_secs());
         service_manager::tell_stopping(notice + drain + CLOSE_PATIENCE);
         runtime.block_on(async {
-            // On its own thread, so that a second signal is handled even if the device blocks.
+            // On a thread of its own, so that a second signal is handled even if the disk blocks.
             let (ended, has_ended) = oneshot::channel();
             let stopped = task::spawn_blocking(move || {
                 thread::sleep(notice);
@@ -308,7 +308,7 @@ impl StartedProxy {
                 StopEnd::Stopped(outcome) => outcome,
                 StopEnd::Signal => {
                     handle.cut_short();
-                    // An error is ignored, because the process ends in any case.
+                    // The result does not matter, because the process ends in any case.
                     let _ = time::timeout(CUT_PATIENCE, has_ended).await;
                     tell!("stopped at once: exchanges were cut short, and the entries of the last second may be lost");
                     process::exit(EXIT_CUT_SHORT)
@@ -326,7 +326,7 @@ impl StartedProxy {
     }
 }
 
-/// Runs blocking work on a thread while commands are still answered.
+/// Runs blocking `work` on another thread, while commands are still answered.
 fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let (done, is_done) = oneshot::channel();
@@ -335,18 +335,18 @@ fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// The outcome of a stop.
+/// The event that ended the wait for a stop.
 #[derive(Debug)]
 enum StopEnd {
-    /// The stop completed.
+    /// The stop was completed, with this result.
     Stopped(Result<(), Failure>),
-    /// Another signal arrived first.
+    /// Another signal arrived before the stop was completed.
     Signal,
     /// The time limit passed, because the disk does not respond.
     Overdue,
 }
 
-/// Waits until a stop completes, another signal arrives, or `patience` is over.
+/// Waits until the stop is completed, another signal arrives, or `patience` has passed.
 async fn await_end(
     stopped: task::JoinHandle<Result<(), Failure>>,
     signal: impl Future<Output = ()>,
@@ -359,8 +359,9 @@ async fn await_end(
     }
 }
 
-/// Waits a moment for the store to be loaded, so that the start lines can describe its content. If loading takes
-/// longer, logs its end later.
+/// Waits up to `patience` for the store to be loaded, so that the start lines can describe it.
+///
+/// If loading takes longer, prints a line when it is done.
 fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     let is_loaded = runtime.block_on(async { time::timeout(patience, store.ready()).await.is_ok() });
     if !is_loaded {
@@ -375,26 +376,26 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     }
 }
 
-/// The server for commands, and the files that lead clients to it.
+/// The control socket that is being served, and the task that serves it.
 struct CommandServer {
     place: Option<ControlPath>,
     answering: Option<task::JoinHandle<()>>,
 }
 
 impl CommandServer {
-    /// Removes the files, so that no further client finds this process.
+    /// Removes the socket, so that no further client finds this process.
     fn remove(&self) {
         self.place.iter().for_each(ControlPath::remove);
     }
 
-    /// Removes the files, and accepts no more commands.
+    /// Removes the socket, and stops answering commands.
     fn end(&self) {
         self.remove();
         self.answering.iter().for_each(task::JoinHandle::abort);
     }
 }
 
-/// Starts to serve commands.
+/// Starts to serve the control socket.
 fn listen_for_commands(
     runtime: &Runtime,
     control: &Arc<ControlServer>,
@@ -415,7 +416,7 @@ fn listen_for_commands(
     Ok(CommandServer { place, answering })
 }
 
-/// Checks that the addresses are available. Otherwise a store could be created and never used.
+/// Checks that the listening addresses are free. Otherwise a store could be created and then not be used.
 fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
@@ -454,7 +455,7 @@ fn system_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("cannot wait for signals: {error}"), "the limit on open files may be too low (ulimit -n)")
 }
 
-/// Lets exchanges finish, reports that in `ended`, then writes pending data and closes the store.
+/// Lets exchanges finish, reports that through `ended`, and closes the store.
 fn stop(
     running: RunningProxy,
     store: Option<Store>,
@@ -462,7 +463,7 @@ fn stop(
     ended: oneshot::Sender<()>,
 ) -> Result<(), Failure> {
     running.shutdown(grace);
-    // An error is ignored: the receiver waits only after a second signal.
+    // The receiver waits only after a second signal, so sending usually fails.
     let _ = ended.send(());
     store.map_or(Ok(()), |store| close(&store))
 }

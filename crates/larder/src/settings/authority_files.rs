@@ -1,7 +1,8 @@
 //! The files of the local CA: their paths, and the protection of its key.
 //!
-//! Owns: their names and modes. The content is in `larder_proxy::Authority`. Invariants: the key is written to a file
-//! that only its owner can read, in such a directory, and is never printed. A key that others can read is not used.
+//! Owns: their names and permissions. The content is in `larder_proxy::Authority`. Invariants: the key is written to a
+//! file that only its owner can read, in such a directory, and is never printed. A key that other users can read is not
+//! used.
 
 use crate::{ground::failure::Failure, settings::RunSettings};
 use etcetera::BaseStrategy;
@@ -14,16 +15,16 @@ use std::{
     time::SystemTime,
 };
 
-/// The directory that contains a CA.
+/// The directory with the files of a CA.
 pub(crate) struct AuthorityFiles {
     directory: PathBuf,
 }
 
 impl AuthorityFiles {
-    /// Returns the CA in `directory`, or in the default place: `larder/ca` in the user's data directory.
+    /// Returns the files in `directory`, or in the default place: `larder/ca` in the user's data directory.
     ///
     /// # Errors
-    /// The user has no such directory.
+    /// The user has no data directory.
     pub(crate) fn at(directory: Option<PathBuf>) -> Result<Self, Failure> {
         if let Some(directory) = directory {
             return Ok(Self { directory });
@@ -47,19 +48,19 @@ impl AuthorityFiles {
         self.certificate().exists() || self.key().exists()
     }
 
-    /// Reads the certificate only, which is not secret.
+    /// Reads the CA's certificate, which is not secret.
     ///
     /// # Errors
-    /// A failure with advice on how to create a CA.
+    /// There is no readable certificate. The failure tells how to create a CA.
     pub(crate) fn certificate_pem(&self) -> Result<String, Failure> {
         let path = self.certificate();
         fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))
     }
 
-    /// Reads the CA.
+    /// Reads the CA with its key.
     ///
     /// # Errors
-    /// The CA does not exist, other users may read its key, it was not created by Larder, or it has expired.
+    /// The CA does not exist, other users may read its key, Larder did not create it, or it has expired.
     pub(crate) fn load(&self) -> Result<Authority, Failure> {
         let certificate = self.certificate_pem()?;
         let path = self.key();
@@ -76,10 +77,10 @@ impl AuthorityFiles {
         Ok(authority)
     }
 
-    /// Writes a CA, replacing any existing one.
+    /// Writes a CA, in place of any existing one.
     ///
     /// # Errors
-    /// A failure that names the file that could not be written.
+    /// A file cannot be written; the failure names it.
     pub(crate) fn save(&self, authority: &Authority) -> Result<(), Failure> {
         let failed = |what: &Path, error: &io::Error| {
             let help = "choose a directory that you may write to with --dir";
@@ -129,7 +130,7 @@ impl AuthorityFiles {
         Ok(())
     }
 
-    /// Returns the failure of a command that needs a CA if there is none.
+    /// Returns the failure of a command that needs a CA when there is none.
     pub(crate) fn missing(&self) -> Failure {
         self.unreadable(&self.certificate(), &rustix::io::Errno::NOENT.into())
     }
@@ -142,7 +143,7 @@ impl AuthorityFiles {
         Failure::runtime(format!("there is no CA: {error}: {}", path.display()), help)
     }
 
-    /// Returns the flag that names this directory, unless it is the default one.
+    /// Returns the flag that names this directory, or an empty text for the default one.
     fn said(&self) -> String {
         let usual = Self::at(None).ok().map(|usual| usual.directory);
         if usual.as_ref() == Some(&self.directory) {
@@ -153,10 +154,10 @@ impl AuthorityFiles {
     }
 }
 
-/// Returns Larder's directory in the user's data directory, which may not exist yet.
+/// Returns Larder's directory in the user's data directory. It may not exist yet.
 ///
 /// # Errors
-/// The user has no such directory.
+/// The user has no data directory.
 pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
     let strategy = etcetera::choose_base_strategy().map_err(|error| {
         let help = "set HOME or XDG_DATA_HOME, or name the CA's directory with --dir DIRECTORY";
@@ -165,7 +166,7 @@ pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("larder"))
 }
 
-/// Puts the paths of the CA's files into the settings of an intercepting proxy.
+/// Sets the paths of the CA's files in the settings of an intercepting proxy.
 ///
 /// # Errors
 /// There is no usable CA.
@@ -180,7 +181,7 @@ pub(crate) fn settle(settings: &mut RunSettings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a new file next to an existing one, and then replaces that one.
+/// Writes a new file next to an existing one, then replaces the existing one by it.
 fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let fresh = path.with_extension("new");
     match fs::remove_file(&fresh) {
@@ -193,5 +194,5 @@ fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-/// The permission bits for group and others.
+/// Permission bits of the file's group and of all other users.
 const OTHERS: u32 = 0o077;

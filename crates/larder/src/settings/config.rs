@@ -35,10 +35,10 @@ use table::Reader;
 pub(crate) use table::{Setting, default_file, effective_file, flagged};
 use values::{host_sent, proxy_protocol};
 
-/// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
+/// Maximum length of a configuration file, in bytes, so that a device or video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The permission of users who are neither the file's owner nor in its group.
+/// Permission bit that lets all users read a file.
 const READABLE_BY_ALL: u32 = 0o004;
 
 const HELP: &str = "give the path of a readable TOML file; `larder config default` prints one to begin with";
@@ -71,7 +71,7 @@ pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::runtime(format!("cannot read configuration {}: {error}", path.display()), HELP)
 }
 
-/// Applies the content of the file at `path` to `settings`.
+/// Applies the content of the configuration file at `path` to `settings`.
 ///
 /// # Errors
 /// A usage failure that marks the place of each fault.
@@ -90,13 +90,13 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
     let problems = read_settings(text, settings);
     let failures = problems.into_iter().enumerate().map(|(index, ConfigProblem { span, problem, label, help, .. })| {
         let failure = Failure::usage(problem, help);
-        // Each place has a copy of the text, so those that are not shown get none.
+        // Each marked place holds a copy of the text, so only the places that will be shown are marked.
         Err(if index < SHOWN_COUNT_MAX { failure.at(path, text, span, &label) } else { failure })
     });
     Failure::all(failures)
 }
 
-/// Reads the settings in `text`. Returns all problems in the order of their places, none if the text is valid.
+/// Applies the settings in `text`. Returns all problems in the order of their places, or none if the text is valid.
 fn read_settings(text: &str, settings: &mut RunSettings) -> Vec<ConfigProblem> {
     let mut top = match ConfigSection::parse(text) {
         Ok(parsed) => parsed,
@@ -157,7 +157,7 @@ fn read_tuning(section: &mut ConfigSection<'_>, store: &mut StoreSettings) {
     }
 }
 
-/// Takes `key` and reads its value with `read`. Returns the value with its place.
+/// Takes `key` from a section and reads its value with `read`. Returns the value with its place in the file.
 fn take_placed<'a, T>(
     section: &mut ConfigSection<'a>,
     key: &'static str,
@@ -169,7 +169,7 @@ fn take_placed<'a, T>(
     })
 }
 
-/// Applies a setting that concerns the origin to the origin. `alone` is the problem of a file that has no origin.
+/// Applies a setting to the configured origin. If there is none, reports the problem `alone`.
 fn change_origin(
     top: &mut ConfigSection<'_>,
     origin: &mut Option<OriginUrl>,
@@ -178,7 +178,7 @@ fn change_origin(
 ) {
     match origin.take() {
         Some(url) => *origin = Some(change(url)),
-        // The origin may be one of the invalid values.
+        // The origin may be missing only because its value is invalid.
         None if top.has_problems() => {}
         None => top.report(alone),
     }

@@ -1,4 +1,4 @@
-//! Checks the files that the settings name before anything is started or created.
+//! Checks the files that the settings name, before anything is started or created.
 //!
 //! Owns: the list of files. `larder_proxy` checks their content. Invariants: nothing is changed. For every file, the
 //! exit code is 1 if it is unreadable, and 2 if its content is invalid.
@@ -18,7 +18,7 @@ use std::{
 /// Refuses settings that name an unusable file.
 ///
 /// # Errors
-/// A failure that names every such file. If all can be read, it names only the first with invalid content.
+/// A failure that names every unreadable file. If all can be read, it names the first one with invalid content.
 pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
     let ProxyConfig { identities, origin_ca_file, passwords, build_caches, access_log, .. } = &settings.proxy;
     let pairs =
@@ -43,11 +43,12 @@ pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
     Failure::all([are_valid, log])
 }
 
-/// Refuses a folder for evicted entries that cannot take any. The folder itself may be missing, because the tier
-/// creates it. A start does not require it: a network file system may be mounted later.
+/// Refuses a directory for the second tier that cannot be written. It may be missing, because the tier creates it.
+///
+/// A start does not check this, because a network file system may be mounted later.
 ///
 /// # Errors
-/// A failure that names the folder.
+/// A failure that names the directory.
 pub(crate) fn check_tier(folder: &Path) -> Result<(), Failure> {
     let shown = folder.display();
     let is_there = folder.exists();
@@ -77,7 +78,7 @@ pub(crate) fn unreadable(what: &str, path: &Path, error: &io::Error) -> Failure 
     Failure::runtime(format!("cannot read {what}: {error}: {}", path.display()), help)
 }
 
-/// Checks the folder of the access log. If the log's file is missing, it is created later; its folder is not.
+/// Checks that the directory of the access log exists. The log file itself is created if it is missing.
 fn check_folder(log: &Path) -> Result<(), Failure> {
     match log.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(Failure::runtime(

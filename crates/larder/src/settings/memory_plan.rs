@@ -1,8 +1,8 @@
 //! The memory of the process (`--memory`), and its division among the parts of the program.
 //!
-//! Owns: the choice of `--memory auto`, the size of each part, and the refusal of a size that is too small. The proxy
-//! keeps the process within this memory while it runs: its memory cache shrinks when other parts grow and, with `auto`,
-//! when other programs need memory. Invariant: the parts add up to the memory of the process.
+//! Owns: the choice for `--memory auto`, the size of each part, and the refusal of a size that is too small. While the
+//! proxy runs, it keeps the process within this memory: its memory cache shrinks when other parts grow and, with
+//! `auto`, when other programs need memory. Invariant: the parts add up to the memory of the process.
 
 use crate::{
     ground::{failure::Failure, machine, size, value::BadValue},
@@ -12,40 +12,40 @@ use larder_proxy::{CONNECTIONS_SHARE, MachineMemory, MemoryLevel};
 use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
 use std::{fmt, num::NonZeroU64, process};
 
-/// The parts of the memory of the whole process, in bytes.
+/// The memory of each part of the process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
     pub(crate) volume_count: u64,
-    /// The program itself, and its threads.
+    /// Memory of the program itself and its threads.
     program: u64,
-    /// The index, when it has the expected number of entries.
+    /// Memory of the index, when it has the expected number of entries.
     pub(crate) index: u64,
-    /// Entries that wait to be written to disk.
+    /// Memory of entries that wait to be written to disk.
     dirty: u64,
-    /// Buffers for reading from disk.
+    /// Memory of buffers for reading from disk.
     reads: u64,
-    /// Bodies in transfer to clients.
+    /// Memory of bodies in transfer to clients.
     bodies: u64,
     connections: u64,
     cache: u64,
 }
 
-/// The inputs of a plan.
+/// The inputs for a division of the memory.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
     worker_count: u64,
     volume_count: u64,
     index: u64,
-    /// The memory cache, if its size is configured.
+    /// The configured size of the memory cache. `None` if it is not configured.
     cache: Option<u64>,
-    /// Bodies in transfer, if their memory is configured.
+    /// The configured memory for bodies in transfer. `None` if it is not configured.
     bodies: Option<u64>,
 }
 
-/// The memory of the whole process, as configured.
+/// The configured memory of the whole process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TotalMemory {
-    /// A share of the free memory. Some of it is given back while other programs need it.
+    /// A share of the free memory. The proxy gives some of it back while other programs need memory.
     #[default]
     Auto,
     Bytes(u64),
@@ -63,16 +63,17 @@ impl TotalMemory {
     }
 }
 
-/// The memory of a process, after it was divided.
+/// The memory of the process, and how it was divided.
 #[derive(Clone, Debug)]
 pub(crate) struct FittedMemory {
     pub(crate) plan: MemoryPlan,
-    /// The reason for its amount, if the program chose it.
+    /// Why the program chose this amount. `None` if it was configured.
     pub(crate) basis: Option<String>,
 }
 
-/// Divides the memory of the process, and adjusts the settings that depend on it. Counts the memory of the process
-/// `predecessor` as free, because that process ends once this one serves.
+/// Divides the memory of the process, and adjusts the settings that depend on it.
+///
+/// Memory of the process `predecessor` counts as free, because that process ends when this one serves.
 ///
 /// # Errors
 /// The configured memory is too small. The failure says how much is needed.
@@ -82,19 +83,20 @@ pub(crate) fn fit(settings: &mut RunSettings, predecessor: Option<u32>) -> Resul
     divide(settings, total, volume_count, index)
 }
 
-/// Does the same as [`fit`] for a store that is open.
+/// Divides the memory again like [`fit`], for a store that is open and has `volume_count` volumes and an index of
+/// `index` bytes.
 ///
 /// # Errors
-/// The same as for [`fit`].
+/// The configured memory is too small. The failure says how much is needed.
 pub(crate) fn fit_with_index(settings: &mut RunSettings, volume_count: u64, index: u64) -> Result<(), Failure> {
     let total = total_of(settings, None)?;
     divide(settings, total, volume_count, index).map(drop)
 }
 
-/// Returns the sum of the memory for the index and the memory cache.
+/// Returns the memory for the index and the memory cache together.
 ///
 /// # Errors
-/// The path of the store is unusable, or a memory was given that is too small for `larder run`.
+/// The path of the store cannot be used, or the configured memory is too small for `larder run`.
 pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> Result<u64, Failure> {
     let ChosenTotal { bytes: total, basis } = total_of(settings, None)?;
     let proxy = &settings.proxy;
@@ -102,7 +104,7 @@ pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> Result<u64, Failu
     let needs = Needs { worker_count, volume_count: 1, index: 0, cache: None, bodies: proxy.window_bytes };
     match (MemoryPlan::new(total, &needs), basis) {
         (Ok(plan), _) => Ok(plan.cache),
-        // With `auto`, a small machine gets the best division that is possible.
+        // With `auto`, a machine with little memory gets the best division that is possible.
         (Err(_), Some(_)) => Ok(total),
         (Err(needed), None) => Err(too_small(total, needed)),
     }
@@ -120,7 +122,7 @@ fn divide(
     let needs = Needs { worker_count, volume_count, index, cache: settings.memory_cache, bodies: proxy.window_bytes };
     let plan = match (MemoryPlan::new(bytes, &needs), &mut basis) {
         (Ok(plan), _) => plan,
-        // With `auto`, a small machine gets the best division that is possible.
+        // With `auto`, a machine with little memory gets the best division that is possible.
         (Err(needed), Some(basis)) => {
             bytes = needed;
             *basis = format!("{basis}, which is less than these settings need: the minimum is used");
@@ -149,7 +151,7 @@ fn too_small(total: u64, needed: u64) -> Failure {
     )
 }
 
-/// The memory chosen for the process, with the reason if the program chose it.
+/// The memory of the process, and why the program chose it. `basis` is `None` if it was configured.
 #[derive(Debug)]
 struct ChosenTotal {
     bytes: u64,
@@ -161,20 +163,20 @@ fn total_of(settings: &RunSettings, predecessor: Option<u32>) -> Result<ChosenTo
         return Ok(ChosenTotal { bytes, basis: None });
     }
     let levels = MachineMemory::of_this_process().levels();
-    // The memory of this process and of its predecessor counts as free.
+    // Memory that this process and its predecessor use counts as free.
     let own = [Some(process::id()), predecessor].into_iter().flatten().filter_map(machine::resident_bytes).sum();
     let sizes = volumes::wanted(&settings.store)?.into_iter().map(|options| options.size_bytes);
     Ok(automatic_total(&levels, own, sizes.reduce(u64::saturating_add)))
 }
 
-/// Returns a share of the free memory, for a process that has `own` bytes already and a store of `store_bytes`.
+/// Returns a share of the free memory, for a process that already has `own` bytes and a store of `store_bytes`.
 fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -> ChosenTotal {
     let Some(least) = levels.iter().min_by_key(|level| level.available_bytes) else {
         let basis = "auto: the free memory is unknown".to_owned();
         return ChosenTotal { bytes: AUTOMATIC_BYTES_MIN, basis: Some(basis) };
     };
     let free = least.available_bytes.saturating_add(own);
-    // A memory cache larger than the store could not be filled.
+    // More memory than the store's size would not be used by the memory cache.
     let useful = store_bytes.map_or(u64::MAX, |bytes| bytes.max(AUTOMATIC_BYTES_MIN));
     let free_shown = size::show(free / 1_000_000 * 1_000_000);
     let name = &least.name;
@@ -186,7 +188,7 @@ fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -
     ChosenTotal { bytes: (free / AUTOMATIC_SHARE).min(useful), basis: Some(basis) }
 }
 
-/// Returns the number of volumes, and the memory that all their indexes take.
+/// Returns the number of volumes, and the memory of all their indexes.
 fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
     let mut count = 0;
     let mut index = 0;
@@ -203,7 +205,7 @@ fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
 }
 
 impl MemoryPlan {
-    /// Divides `total`. If it is too small, returns the size that suffices.
+    /// Divides `total`. If it is too small, returns a size that suffices.
     fn new(total: u64, needs: &Needs) -> Result<Self, u64> {
         let plan = Self::without_remainder(total, needs);
         if plan.sum() > total {
@@ -213,7 +215,7 @@ impl MemoryPlan {
         Ok(Self { cache, ..plan })
     }
 
-    /// Returns the parts, with the smallest memory cache.
+    /// Returns the parts with the smallest possible memory cache.
     fn without_remainder(total: u64, needs: &Needs) -> Self {
         let Needs { worker_count, volume_count, index, cache, bodies } = *needs;
         let has_store = volume_count > 0;
@@ -229,7 +231,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns a sufficient size that stays sufficient when it is rounded for display. Some parts grow with the whole.
+    /// Returns a size that suffices, even after it was rounded for display. Some parts grow with the whole.
     fn enough(mut total: u64, needs: &Needs) -> u64 {
         loop {
             let needed = Self::without_remainder(total, needs).sum();
@@ -254,7 +256,7 @@ impl MemoryPlan {
         ]
     }
 
-    /// Returns the bytes of all parts but those that share the remainder: connections and the memory cache.
+    /// Returns the bytes of all parts except connections and the memory cache, which share what is left.
     fn fixed_bytes(&self) -> u64 {
         self.sum() - self.connections - self.cache
     }
@@ -274,26 +276,25 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Divisor of the free memory that gives the memory of `auto`, and the size below which a small store does not lower
-/// it.
+/// With `auto`, the process gets the free memory divided by this number.
 const AUTOMATIC_SHARE: u64 = 2;
 const AUTOMATIC_BYTES_MIN: u64 = 256 << 20;
-/// The memory of a program that has served requests, without its workers: most of it is code.
+/// Memory of a program that has served requests, without its workers, in bytes. Most of it is code.
 const PROGRAM_BYTES: u64 = 21 << 20;
-/// The memory of a worker: its stack, its rings, and the allocator's cache for it.
+/// Memory of a worker, in bytes: its stack, its rings, and the allocator's cache for it.
 const WORKER_BYTES: u64 = 512 << 10;
-/// The read buffers that a worker keeps.
+/// Memory of the read buffers that a worker keeps, in bytes.
 const READ_BYTES: u64 = 5 << 19;
-/// The divisor for entries that wait to be written, with the bounds of their part.
+/// Entries that wait to be written get the memory of the process divided by this number, within bounds.
 const DIRTY_SHARE: u64 = 16;
 const DIRTY_BYTES_MIN: u64 = 2 << 20;
 const DIRTY_BYTES_MAX: u64 = 32 << 20;
-/// The divisor for bodies in transfer, and their least memory.
+/// Bodies in transfer get the memory of the process divided by this number, but at least [`BODIES_BYTES_MIN`].
 const BODIES_SHARE: u64 = 8;
 const BODIES_BYTES_MIN: u64 = 2 << 20;
-/// The divisor for the most memory of the index. The memory cache gets correspondingly less.
+/// The index gets at most the memory of the process divided by this number.
 const INDEX_SHARE_MAX: u64 = 4;
-/// The smallest useful memory cache.
+/// Minimum size of the memory cache, in bytes.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The built-in mirrors: the servers of each package registry, the files that never change, and the settings for its
+//! The built-in mirrors: the servers of each package registry, its files that never change, and the settings for its
 //! clients.
 //!
 //! Owns: converting an entry of the table (see `registries`) to the proxy's configuration. `larder_proxy::Mirror`
@@ -27,23 +27,22 @@ use registries::BY_DIGEST;
 pub(crate) use registries::REGISTRIES;
 use std::time::Duration;
 
-/// A package registry, or a kind of registry with several servers.
+/// A package registry, or a group of registries of one kind.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// The registry's name, which is also its path.
+    /// The name of the registry, and of its mirror's path.
     pub(crate) name: &'static str,
-    /// The servers. Documents come from the first.
+    /// The servers of the registry. Documents come from the first one.
     pub(crate) servers: &'static [RegistryServer],
-    /// Paths and media types that identify a registry of this kind on any host.
+    /// Paths and media types by which a registry of the same kind is recognized on any host.
     pub(crate) layouts: &'static [RegistryLayout],
-    /// Media types of documents whose links to these servers are rewritten to the mirror.
+    /// Media types of documents in which links to the servers are rewritten to the mirror.
     pub(crate) documents: &'static [&'static str],
-    /// Usage instructions; `{}` is replaced by the proxy's address.
+    /// Instructions for users. `{}` is replaced by the proxy's address.
     pub(crate) usage: &'static str,
     /// The kind of registry.
     pub(crate) kind: RegistryKind,
-    /// Whether clients get listings in several forms, by Accept or Accept-Encoding. Some servers of these registries
-    /// send no Vary.
+    /// Whether servers choose the form of a listing by Accept or Accept-Encoding, often without sending Vary.
     pub(crate) negotiates: bool,
     /// Whether the registry's clients demand a validation with every request, so that it is no reload by a user.
     pub(crate) reloads_always: bool,
@@ -52,59 +51,62 @@ pub(crate) struct Registry {
 /// The kinds of registries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryKind {
-    /// Files below its servers' URLs.
+    /// A registry of files, whose mirrors are at paths with its name.
     Files,
-    /// Container registries. Each is below `/v2/` and its name; the first is also directly below `/v2/`.
+    /// Container registries. Each has a mirror at `/v2/` and its name; the first one also at `/v2/`.
     Registries,
 }
 
 /// A server of a registry.
 #[derive(Debug)]
 pub(crate) struct RegistryServer {
-    /// The part of the mirror's path after the registry's name; for a container registry, the server's name.
+    /// The end of the mirror's path, after the registry's name. For a container registry, the server's name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
     /// Other URLs with the same content.
     pub(crate) aliases: &'static [&'static str],
-    /// Paths below the URL whose files never change.
+    /// Patterns of paths below the URL whose files never change.
     pub(crate) immutable: &'static [&'static str],
-    /// Lifetime of all other responses.
+    /// Lifetime of all responses except the files that never change.
     pub(crate) fresh: Duration,
-    /// Whether the proxy follows the server's redirects, so that it stores the file instead of a link that expires.
+    /// Whether the proxy follows the server's redirects, to store the file instead of a link that expires.
     pub(crate) follows: bool,
-    /// Whether the host serves only this registry, so that every other URL there is a listing.
+    /// Whether the host serves only this registry, so that all its other URLs are listings.
     pub(crate) is_dedicated: bool,
 }
 
-/// Time for which stored responses may be served while their server is unreachable.
+/// Maximum age of stored responses that are served while their server cannot be reached.
 const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 
-/// Returns the caching rules for clients that contact registries directly: those of the table, and those for other
-/// hosts with the same layout.
+/// Returns the caching rules for clients that contact registries directly.
+///
+/// They are for the servers in the table, and for other hosts with files of the same layout.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
     let of_files = || REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files);
-    // The rule for git comes first, because package servers have git repositories, too.
+    // The rule for git comes first, because some package servers have git repositories too.
     let known = [rule_of_git(), rule_of_containers()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
     known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
 }
 
-/// Returns the rule for git repositories on any server: requests for objects by name are answered from the cache.
+/// Returns the rule for git repositories on any server: requests for objects are answered from the cache.
 fn rule_of_git() -> Rule {
     let paths = ["/**/git-upload-pack", "/**/info/refs"].map(str::to_owned).to_vec();
     let ruling = Ruling { name: "git".to_owned(), caches_git: true, ..Ruling::default() };
     Rule::new(&MatchTexts { paths, ..MatchTexts::default() }, ruling).expect("they are patterns")
 }
 
-/// Returns the rule for the version check of container registries on any server, with which every client begins: it is
-/// answered while its server is unreachable.
+/// Returns the rule for the API version check of container registries on any server.
+///
+/// Every client begins with it, so it is answered from the cache while its server cannot be reached.
 fn rule_of_containers() -> Rule {
     let texts =
         MatchTexts { paths: vec!["/v2/".to_owned()], statuses: vec!["200".to_owned()], ..MatchTexts::default() };
     Rule::new(&texts, the_rest("oci", Some(Duration::ZERO), true)).expect("they are patterns")
 }
 
-/// Returns the servers of packages whose listings are on other servers. `first` returns the server that replaces a
-/// registry's first one, if any.
+/// Returns the package servers whose listings are on other servers.
+///
+/// `first` returns the configured server that replaces the first one of a registry, if there is one.
 pub(crate) fn package_indexes<'a>(first: impl Fn(&str) -> Option<&'a OriginUrl>) -> Vec<PackageIndex> {
     let url = |text: &str| text.parse::<OriginUrl>().expect("the table holds URLs");
     let of_files = REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files);
@@ -116,7 +118,7 @@ pub(crate) fn package_indexes<'a>(first: impl Fn(&str) -> Option<&'a OriginUrl>)
     known.chain([records]).collect()
 }
 
-/// A registry, with the server that replaces its first one, if any.
+/// A registry whose first server is replaced by another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OriginOf {
     pub(crate) name: &'static str,
@@ -146,7 +148,7 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
 }
 
 impl Registry {
-    /// Adds this registry to the proxy's configuration: its mirrors, and the rules for its files.
+    /// Adds the mirrors and rules of this registry to the proxy's configuration. `first` replaces its first server.
     pub(crate) fn add_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
         if self.kind == RegistryKind::Registries {
             return self.add_registries_to(proxy, first);
@@ -178,12 +180,12 @@ impl Registry {
 }
 
 impl Registry {
-    /// Returns the rules for this registry's files when clients request them from its own servers, not from the mirror.
+    /// Returns the rules for the registry's files when clients request them from its own servers.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self)).collect()
     }
 
-    /// Returns the rules for files of this registry on any host.
+    /// Returns the rules for files of the registry's layout on any host.
     fn rules_anywhere(&self) -> Vec<Rule> {
         self.layouts.iter().flat_map(|layout| layout.rules(self, &[])).collect()
     }
@@ -198,7 +200,7 @@ impl Registry {
     }
 }
 
-/// A container registry that is not in the table.
+/// A container registry that is not in the table, with its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedRegistry {
     pub(crate) name: String,
@@ -206,14 +208,14 @@ pub(crate) struct NamedRegistry {
 }
 
 impl NamedRegistry {
-    /// Parses `NAME`, or `NAME=URL` if the registry is not at `https://NAME`.
+    /// Parses `NAME`, or `NAME=URL` if the URL of the registry is not `https://NAME`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         let (name, url) = match text.split_once('=') {
             Some((name, url)) => (name, url.to_owned()),
             None => (text, format!("https://{text}")),
         };
         let is_name = name.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.:".contains(&octet));
-        // A name with neither a dot nor a port is part of a repository's name.
+        // Without a dot or port, the name would be part of a repository's name.
         if !is_name || !name.contains(['.', ':']) {
             let help = "give a host such as registry.company.example:5000, or with its URL, such as \
                         registry.company.example=http://10.0.0.1:5000";
@@ -224,7 +226,7 @@ impl NamedRegistry {
 }
 
 impl Registry {
-    /// Returns the path under which the proxy mirrors a server.
+    /// Returns the path of this proxy under which a server is mirrored.
     pub(crate) fn path_of(&self, server: &RegistryServer) -> String {
         match self.kind {
             RegistryKind::Files => format!("/{}{}", self.name, server.suffix),
@@ -233,14 +235,14 @@ impl Registry {
     }
 }
 
-/// Returns the URL of a registry's API. The configured URL may lack its path.
+/// Returns the URL of a registry's API. Adds the path `/v2` if the configured URL lacks it.
 fn api_of(url: &OriginUrl) -> OriginUrl {
     let text = url.to_short_string();
     let api = if url.base_path().ends_with("/v2") { text } else { format!("{text}/v2") };
     api.parse().expect("a URL with a path is one")
 }
 
-/// Adds a container registry by its name, with its caching rules.
+/// Adds the mirrors and rules of a container registry to the proxy's configuration, under its name.
 pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, bool), origin: OriginUrl) {
     for api in ["/v2", "/oci/v2"] {
         let own = is_first.then(|| api.to_owned());
@@ -258,7 +260,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
         packages: None,
     };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
-        // Content named by its digest exists in one media type only.
+        // Content that is named by its digest has only one media type.
         let varies = if ruling.immutable { Vec::new() } else { vec![ACCEPT] };
         Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
     }));
@@ -277,8 +279,9 @@ impl RegistryServer {
         said.rules_with(registry.name, origin, |ruling| registry.adapt(ruling))
     }
 
-    /// Returns the rules for its files if clients contact the server directly. They are those of the mirror, but on a
-    /// host that also serves other content, the server determines the lifetime.
+    /// Returns the rules for the server's files when clients contact the server directly.
+    ///
+    /// They are those of the mirror, except that on a host with other content the server determines the lifetime.
     fn rules_for_all(&self, registry: &Registry) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
@@ -295,37 +298,37 @@ impl RegistryServer {
     }
 }
 
-/// The rules for a server's files, by patterns of paths below its base path.
+/// The rules for the files of one server, which are selected by patterns of paths below the base path.
 pub(crate) struct FileRules<'a> {
     /// Patterns of the files that never change.
     pub(crate) immutable: &'a [&'a str],
-    /// Lifetime of the other files, or `None` for the lifetime that the server states.
+    /// Lifetime of the other files. `None`: what the server states.
     pub(crate) fresh: Option<Duration>,
-    /// Whether stored versions of the other files may be served while the server is unreachable.
+    /// Whether the other files may be served stale while the server cannot be reached.
     pub(crate) stands_in: bool,
-    /// Whether redirects are followed.
+    /// Whether the server's redirects are followed.
     pub(crate) follows: bool,
-    /// Whether the rules apply to every port of the server, not only to its URL's port.
+    /// Whether the rules apply to all ports of the server, and not only to the one in its URL.
     pub(crate) at_any_port: bool,
-    /// Request fields on which the other files vary, even if the server does not say so.
+    /// Request fields by which the other files vary, even if the server does not say so.
     pub(crate) varies: &'a [HeaderName],
-    /// The registry whose layouts tell more files that never change.
+    /// A registry whose layouts name further files that never change. `None` if there is none.
     pub(crate) packages: Option<&'a Registry>,
 }
 
-/// Request fields by which a server chooses the form of a listing.
+/// Request fields by which servers choose the form of a listing.
 const BY_FORM: &[HeaderName] = &[ACCEPT, ACCEPT_ENCODING];
 
-/// Statuses of redirects that may be followed.
+/// Status codes of redirects that may be followed.
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
 impl FileRules<'_> {
-    /// Returns the rules. `name` is part of their names.
+    /// Returns the rules. Their names begin with `name`.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
         self.rules_with(name, origin, |ruling| ruling)
     }
 
-    /// Returns the same as [`Self::rules`], with each ruling changed by `change`.
+    /// Returns the rules, each with its ruling changed by `change`.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
         let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
@@ -337,9 +340,9 @@ impl FileRules<'_> {
             let texts = MatchTexts { hosts: hosts.clone(), paths, statuses, ..MatchTexts::default() };
             Rule::new(&texts, ruling).expect("patterns are tried where they are read")
         };
-        // A redirect that is not followed keeps the lifetime that its server states.
+        // A redirect that is not followed has the lifetime that its server states.
         let rules = |patterns: &[&str], ruling: Ruling| {
-            // A registry's files are the same for clients with cookies.
+            // The files of a registry do not depend on cookies.
             let ignored = IgnoredParts { cookie: true, ..ruling.ignored.clone() };
             let of_files = change(Ruling { following, ignored, ..ruling });
             let of_redirects = Ruling { fresh: None, immutable: false, ..of_files.clone() };
@@ -350,7 +353,7 @@ impl FileRules<'_> {
         let rest = Ruling { varies: self.varies.to_vec(), ..the_rest(name, self.fresh, self.stands_in) };
         let has_rest = self.fresh.is_some() || self.follows || self.stands_in || !self.varies.is_empty();
         let other = has_rest.then(|| rules(&["/**"], rest));
-        // They come before the rule for everything else, which would give them its lifetime.
+        // These come before the rule for all other files, which would set a lifetime.
         let packages = self.packages.into_iter().flat_map(|registry| {
             let files = registry.layouts.iter().filter(|layout| layout.keeps == FileLifetime::Always);
             files.flat_map(|layout| layout.rules(registry, &hosts)).collect::<Vec<_>>()
@@ -360,7 +363,7 @@ impl FileRules<'_> {
 }
 
 impl Registry {
-    /// Returns the request fields on which listings vary, even if a server does not say so.
+    /// Returns the request fields by which listings vary, even if a server does not say so.
     fn varies(&self) -> &'static [HeaderName] {
         if self.negotiates { BY_FORM } else { &[] }
     }
@@ -373,10 +376,10 @@ impl Registry {
 }
 
 impl RegistryLayout {
-    /// Returns the rules for files of this layout on these hosts, or on any host if there are none.
+    /// Returns the rules for files of this layout on `hosts`, or on any host if there are none.
     ///
-    /// Redirects of files that never change are followed, because their targets expire, such as links to an object
-    /// store. A web page in place of such a file is not stored.
+    /// Redirects of files that never change are followed, because their targets, such as links to an object store,
+    /// expire. A web page in place of such a file is not stored.
     fn rules(&self, registry: &Registry, hosts: &[String]) -> Vec<Rule> {
         let name = registry.name;
         let rule = |statuses: &[&str], types: &[&str], ruling: Ruling| {
@@ -405,12 +408,12 @@ impl RegistryLayout {
     }
 }
 
-/// Returns the ruling on files that never change.
+/// Returns the ruling for files that never change.
 fn never_changes(name: &str) -> Ruling {
     Ruling { name: format!("{name}: never changes"), immutable: true, ..Ruling::default() }
 }
 
-/// Returns the ruling on all other files, which are mainly listings.
+/// Returns the ruling for all other files, which are mainly listings.
 fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
     Ruling {
         name: format!("{name}: everything else"),

@@ -1,11 +1,11 @@
-//! The settings of TLS between the nodes of a fleet, as a file gives them one by one.
+//! The settings of TLS between the nodes of a fleet, as the file gives them one by one.
 //!
 //! Owns: which of them belong together. `larder_proxy::NodeTls` has their meaning.
 
 use larder_proxy::{Listener, NodeTls, ProxyConfig, TlsIdentity};
 use std::{net::SocketAddr, path::PathBuf};
 
-/// The settings: all four of them, or none.
+/// The settings of TLS between nodes. Either all four are given, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeTlsSettings {
     /// The address on which other nodes connect.
@@ -16,7 +16,7 @@ pub(crate) struct NodeTlsSettings {
 }
 
 impl NodeTlsSettings {
-    /// Returns the reason why these settings are refused, if they are.
+    /// Returns the error in these settings, or `None` if they are valid.
     pub(super) fn fault(&self) -> Option<String> {
         let given = self.given();
         let missing: Vec<&str> = given.iter().filter(|(_, is_given)| !is_given).map(|(name, _)| *name).collect();
@@ -24,7 +24,7 @@ impl NodeTlsSettings {
         is_partial.then(|| format!("TLS between nodes needs `{}` in [fleet] as well", missing.join("` and `")))
     }
 
-    /// Adds TLS between nodes to a configuration, if it is given.
+    /// Adds TLS between nodes to a configuration, if the settings are given.
     pub(super) fn add_to(&self, config: &mut ProxyConfig) {
         let Self { listen: Some(listen), certificate: Some(certificate), key: Some(key), ca_file: Some(ca_file) } =
             self.clone()

@@ -13,16 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Name of the store's file in a directory.
+/// File name of a store in a directory.
 const FILE_NAME: &str = "store.larder";
 
-/// Name of the store's directory in the user's cache, for policies that keep files.
+/// Name of the default store's directory, for policies that keep files.
 const DIRECTORY_NAME: &str = "store";
 
-/// Returns the path of the store, a directory if its policy keeps files, or `None` for memory only.
+/// Returns the path of the store, which is a directory if its policy keeps files. `None` for memory only.
 ///
 /// # Errors
-/// The path is unusable; the error says why.
+/// The path cannot be used; the error says why.
 pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
     let keeps_files = policy.map(|policy| policy.layout.keeps_files());
     match disk {
@@ -32,10 +32,10 @@ pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Optio
     }
 }
 
-/// Returns the same path as [`find`], but creates nothing.
+/// Returns the same path as [`find`], without creating a directory.
 ///
 /// # Errors
-/// The same as for [`find`].
+/// The path cannot be used; the error says why.
 pub(crate) fn expect(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
     match disk {
         DiskSettings::UserCache => {
@@ -51,10 +51,10 @@ fn default_name(keeps_files: bool) -> &'static str {
     if keeps_files { DIRECTORY_NAME } else { FILE_NAME }
 }
 
-/// Returns `path` itself or, if it is a directory and not a store, the path of the store's file in it.
+/// Returns `path` itself or, if it is a directory and not a store, the path of a store's file in it.
 ///
-/// `keeps_files` says whether the policy keeps files, if a policy was given. An existing store is used whatever the
-/// policy, so that no second store is created inside it.
+/// `keeps_files` says whether the policy keeps files; `None` without a given policy. An existing store is used whatever
+/// the policy, so that no second store is created inside it.
 fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     if path.is_dir() {
         return Ok(existing_in(path).unwrap_or_else(|| match keeps_files {
@@ -74,23 +74,24 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// Returns the store that a directory is, or that it contains under the usual name.
+/// Returns the store that a directory is or contains under the usual name. `None` if there is none.
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
-    // A store that cannot be examined is in use.
+    // A store that cannot be inspected is in use.
     let is_store = || !matches!(inspect(folder), Ok(PathContent::Nothing | PathContent::OtherFile));
     if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
 }
 
-/// Returns the path of an existing store, for commands that only read it. In a directory, it is the store that [`find`]
-/// would return.
+/// Returns the path of an existing store, for commands that only read it. In a directory, it is what [`find`] would
+/// return.
 pub(crate) fn existing(path: &Path) -> PathBuf {
     let inside = if path.is_dir() { existing_in(path) } else { None };
     inside.unwrap_or_else(|| path.to_owned())
 }
 
-/// Returns the path prefix of the files that belong to the store at `path`: next to it or, for a block device, in the
-/// directory of the default store. Returns `None` if there is no such path.
+/// Returns the path prefix of the files with the proxy's state, next to the store at `path`.
+///
+/// For a block device, they are in the directory of the default store. `None` if that cannot be created.
 pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     if !path.starts_with("/dev") {
         return Some(path.to_owned());
@@ -111,8 +112,9 @@ pub(crate) fn user_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.cache_dir().join("larder"))
 }
 
-/// Returns why the default store cannot be used, if it cannot: there is no place to write it, or, with `may_be_in_use`,
-/// another process has it.
+/// Returns why the default store cannot be used, or `None` if it can.
+///
+/// With `may_be_in_use`, a store that another process uses counts as a reason too.
 pub(crate) fn default_fault(may_be_in_use: bool) -> Option<String> {
     let path = match find(&DiskSettings::UserCache, None) {
         Ok(path) => path?,
@@ -126,8 +128,7 @@ pub(crate) fn default_fault(may_be_in_use: bool) -> Option<String> {
     is_in_use.then(|| format!("another larder uses it: {}", path.display()))
 }
 
-/// Returns the path of the default store, whether or not it exists: the file, or the directory of a policy that keeps
-/// files.
+/// Returns the path of the default store, which may not exist: a file, or a directory for policies that keep files.
 ///
 /// # Errors
 /// The user has no cache directory.
@@ -147,7 +148,7 @@ fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
 
 const USER_CACHE_HELP: &str = "choose a place for the store with --disk PATH, or use --disk none for memory only";
 
-/// Creates `folder` and its missing parents for their owner alone. Existing folders stay unchanged.
+/// Creates `folder` and its missing parents for their owner alone. Existing directories do not change.
 pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }

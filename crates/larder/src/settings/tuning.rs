@@ -10,23 +10,23 @@ use crate::ground::{
 use larder_store::{Policy, Tuning, TuningField, TuningKind, TuningValue};
 use std::fmt::Write;
 
-/// A constant in the form `NAME=VALUE`.
+/// A constant of a policy that was set with `NAME=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TunedConstant {
     pub(crate) name: &'static str,
     pub(crate) value: TuningValue,
 }
 
-/// A policy, or the request to let a plan choose one.
+/// A policy, or the order to let a plan choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyChoice {
-    /// The best policy for the disk and the memory, see `automatic`.
+    /// The policy that a plan recommends for the disk and the memory (module `automatic`).
     Auto,
-    /// This policy.
+    /// The policy that was named.
     Row(&'static Policy),
 }
 
-/// Parses `--policy` and `[store] policy`.
+/// Parses the value of `--policy` and of `policy` in `[store]`.
 pub(crate) fn parse_choice(text: &str) -> Result<PolicyChoice, BadValue> {
     if text == "auto" { Ok(PolicyChoice::Auto) } else { parse_policy(text).map(PolicyChoice::Row) }
 }
@@ -39,7 +39,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     })
 }
 
-/// Parses `--tune`.
+/// Parses the value of `--tune`.
 pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as sorted_reads=on");
     let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("a constant without a value: `{text}`")))?;
@@ -56,7 +56,7 @@ pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     Ok(TunedConstant { name: field.name, value })
 }
 
-/// Parses the value of a constant other than a switch.
+/// Parses the value of a constant that is not a switch.
 pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadValue> {
     let value = match &field.kind {
         TuningKind::Switch => {
@@ -65,7 +65,7 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
         TuningKind::Count(_) => text.parse().ok().map(TuningValue::Number),
         TuningKind::Bytes(_) | TuningKind::Power(_) => Some(TuningValue::Number(size::parse(text)?)),
         TuningKind::Time(_) => Some(TuningValue::Time(duration::parse(text)?)),
-        // The constant's own range decides whether it may exceed 1.
+        // The range of the constant decides whether it may exceed 1.
         TuningKind::Share(_) => text.parse().ok().map(TuningValue::Share),
         TuningKind::Word(words) => words.iter().find(|word| **word == text).map(|word| TuningValue::Word(word)),
     };
@@ -73,7 +73,7 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
     fitting.ok_or_else(|| BadValue::new(format!("value out of range for {}: `{text}`", field.name), range(&field.kind)))
 }
 
-/// Returns the text of `larder help tuning`: every policy, and every constant with its range and default.
+/// Returns the text of `larder help tuning`: all policies, and all constants with their ranges and defaults.
 ///
 /// Paragraphs are single lines, which clap wraps at the width of the terminal.
 pub(crate) fn reference() -> String {
@@ -81,7 +81,7 @@ pub(crate) fn reference() -> String {
     let automatic = ("auto", "the policy that `larder plan` recommends (`larder run` only)");
     let policies = Policy::all().iter().map(|policy| (policy.name, policy.about));
     for (name, about) in std::iter::once(automatic).chain(policies) {
-        // On a line of its own, because clap indents continued lines like the first one.
+        // The description is on a line of its own, because clap indents continued lines like the first one.
         writeln!(text, "  {name}\n    {about}").expect("a string takes all");
     }
     text += "\nConstants (--tune NAME=VALUE, [store.tuning]):\n";
@@ -121,7 +121,7 @@ fn show(kind: &TuningKind, value: TuningValue) -> String {
     }
 }
 
-/// Formats a size in the largest binary unit that shows it exactly, because such sizes are chosen in these units.
+/// Formats a size exactly, in the largest binary unit that permits it. Such sizes are usually chosen in these units.
 fn show_bytes(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = units.iter().find(|(_, bits)| bytes != 0 && bytes.trailing_zeros() >= *bits);

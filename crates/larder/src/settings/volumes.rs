@@ -4,7 +4,7 @@
 //! and the advice when a store does not open. Only blank devices are formatted.
 //!
 //! Invariants: a given setting is never replaced by a value from the disk. All disks are examined, and every unusable
-//! one is named, before any is changed. If one of several disks lacks its store, it is left out and reported; no new
+//! one is named, before any is changed. If one of several disks lacks its store, it is excluded and reported; no new
 //! store is created in its place.
 
 mod refusal;
@@ -18,27 +18,27 @@ pub(crate) use refusal::{check_room, format_failure, open_failure, unusable_kind
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
-/// Default size of a new store, if its file system has room for it.
+/// Default size of a new store in bytes, if its file system has room for it.
 pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
-/// Largest size of a new store with the size `auto`.
+/// Maximum size of a new store with the size `auto`, in bytes.
 const AUTO_SIZE_BYTES_MAX: u64 = 10_000_000_000;
 
-/// An open store.
+/// A store that was opened, and the disks that are missing from it.
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
-    /// The disks that are left out.
+    /// The disks that are not in use.
     pub(crate) missing: Vec<MissingDisk>,
 }
 
-/// A configured disk that is not in use.
+/// A configured disk that is not in use, and why.
 #[derive(Clone, Debug)]
 pub(crate) struct MissingDisk {
     pub(crate) path: PathBuf,
-    /// The reason, and advice.
+    /// The reason, and advice for the user.
     pub(crate) why: String,
 }
 
-/// A configured disk, and its content.
+/// A configured disk, and what is on it.
 struct DiskPlace {
     options: StoreOptions,
     there: Result<PathContent>,
@@ -47,7 +47,7 @@ struct DiskPlace {
 /// Opens the store of `settings`. Returns `None` for memory only.
 ///
 /// # Errors
-/// A failure with advice.
+/// The store cannot be opened; the failure has advice.
 pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStore>, Failure> {
     let mut places: Vec<DiskPlace> = Vec::new();
     let mut smaller = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
             return Err(refusal::twice(&twice.options.path, &path));
         }
         let there = inspect(&path);
-        // A disk that cannot be examined cannot be opened either. Opening it reports the reason.
+        // A disk that cannot be inspected cannot be opened either, which reports the reason.
         let content = there.as_ref().unwrap_or(&PathContent::Nothing);
         let options = options_of(&path, content, settings, index);
         let wanted_bytes = said_size(settings, index).unwrap_or_else(|| default_size_bytes(settings));
@@ -77,7 +77,7 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
                 refusal::check(&wanted, &content, settings.row())?;
                 options.push(wanted);
             }
-            // With several volumes, the engine leaves out an unavailable one.
+            // Of several volumes, the engine excludes those that are unavailable.
             Err(error) if is_alone || error.kind() == ErrorKind::Invalid => return Err(open_failure(&error, &wanted)),
             Err(_) => options.push(wanted),
         }
@@ -109,10 +109,10 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
     Ok(Some(OpenedStore { store, missing }))
 }
 
-/// Returns the options of each volume of `settings`, as far as its disk can be examined.
+/// Returns the options of each volume that `settings` describe, as far as its disk can be inspected.
 ///
 /// # Errors
-/// A path is unusable.
+/// A path cannot be used.
 pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOptions>, Failure> {
     let mut wanted = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
@@ -122,7 +122,7 @@ pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOption
     Ok(wanted)
 }
 
-/// Returns the content of a path, even if it is a store in use.
+/// Returns what is at a path, even if it is a store in use.
 fn content_of(path: &Path) -> Result<PathContent> {
     match glance(path)? {
         Some(info) => Ok(PathContent::Store(info)),
@@ -130,7 +130,7 @@ fn content_of(path: &Path) -> Result<PathContent> {
     }
 }
 
-/// Refuses disks that cannot become or be the store, as far as that can be known without changing anything.
+/// Refuses disks that cannot be the store, as far as this can be known without changing anything.
 ///
 /// # Errors
 /// A failure that names every such disk, with advice.
@@ -153,7 +153,7 @@ fn check_disk(settings: &Settings, index: usize) -> std::result::Result<(), Fail
     Ok(())
 }
 
-/// Refuses a store in use that could not be opened later either, as far as that can be known.
+/// Refuses a store in use that could not be opened later either, as far as this can be known.
 ///
 /// # Errors
 /// A failure with advice.
@@ -174,36 +174,36 @@ fn is_same(first: &Path, second: &Path) -> bool {
     first.canonicalize().is_ok_and(|first| second.canonicalize().is_ok_and(|second| first == second))
 }
 
-/// Returns the size that was given for the `index`-th disk, if any.
+/// Returns the size that was given for the disk with this index. `None` if none was given.
 pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
     let one_for_all = if settings.sizes.len() == 1 { settings.sizes.first() } else { None };
     settings.sizes.get(index).or(one_for_all).copied().flatten()
 }
 
-/// Returns the size of a new store for which no size was given, if there is room for it.
+/// Returns the size of a new store without a given size, if there is room for it.
 fn default_size_bytes(settings: &Settings) -> u64 {
     if settings.sizes.is_empty() { SIZE_BYTES_DEFAULT } else { AUTO_SIZE_BYTES_MAX }
 }
 
-/// Returns the size of a new store at `path`, if no size was given: `most_bytes`, or four fifths of the free space of
-/// its file system if that is less.
+/// Returns the size of a new store without a given size: `most_bytes`, or four fifths of the free space if that is
+/// less.
 pub(crate) fn fitting_size_bytes(path: &Path, most_bytes: u64) -> u64 {
     let Some(free_bytes) = free_bytes(path) else { return most_bytes };
-    // In whole MiB, so that the plan of the memory and the store agree while others write.
+    // In whole MiB, so that the plan of the memory and the store agree although other programs write meanwhile.
     let fitting_bytes = (free_bytes / 5 * 4) >> 20 << 20;
     most_bytes.min(fitting_bytes.max(*size::STORE_BYTES.start()))
 }
 
-/// Returns the free space of the file system of `path`, which need not exist. Returns `None` if there is no limit.
+/// Returns the free space of the file system for `path`, which need not exist. `None` if there is no limit.
 fn free_bytes(path: &Path) -> Option<u64> {
     let is_folder = |folder: &&Path| !folder.as_os_str().is_empty() && folder.is_dir();
     let folder = path.ancestors().find(is_folder).unwrap_or(Path::new("."));
-    // A file system without a limit of its own reports no blocks at all.
+    // A file system without a limit of its own reports 0 blocks.
     let space = rustix::fs::statvfs(folder).ok().filter(|space| space.f_blocks > 0)?;
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// Returns the options for the disk at `path`, which is the `index`-th of the settings and has the content `there`.
+/// Returns the options for the disk at `path`, which has this index in the settings and contains `there`.
 pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, index: usize) -> StoreOptions {
     let (size_there, policy_there) = match there {
         PathContent::Store(info) => (Some(info.size_bytes), info.policy),

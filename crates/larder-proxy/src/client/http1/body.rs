@@ -17,11 +17,11 @@ use crate::received_body::ReceiveFault;
 /// A request's body, as its exchange reads it.
 pub(crate) struct LinkedBody {
     link: Option<Arc<BodyLink>>,
-    /// The bytes still to come, if the request announced the length.
+    /// Number of bytes still to come. `None` if the request did not announce its length.
     left: Option<u64>,
 }
 
-/// The link between the two ends of a body.
+/// Passes a request's body from its connection to its reader, one piece at a time.
 pub(super) struct BodyLink {
     state: Mutex<LinkState>,
     connection: Waker,
@@ -31,30 +31,30 @@ pub(super) struct BodyLink {
 struct LinkState {
     is_wanted: bool,
     piece: Option<Result<Frame<Bytes>, ReceiveFault>>,
-    /// Whether nothing follows `piece`.
+    /// Whether `piece` is the last.
     has_ended: bool,
     is_dropped: bool,
     reader: Option<Waker>,
 }
 
-/// The state of a body's reader.
+/// The current activity of a body's reader. It decides whether the connection receives more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReaderState {
-    /// Waiting for the next piece.
+    /// The reader waits for the next piece.
     Waits,
-    /// Busy with something else.
+    /// The reader does not want a piece now.
     Idle,
-    /// Gone: the rest is not read.
+    /// The reader was dropped, so nobody reads the remainder of the body.
     Gone,
 }
 
 impl LinkedBody {
-    /// Creates the body of a request that has none.
+    /// Creates the body of a request without one.
     pub(super) fn none() -> Self {
         Self { link: None, left: Some(0) }
     }
 
-    /// Creates a body and the connection's end of it.
+    /// Creates a request's body and the link through which its connection fills it. `left` is the announced length.
     pub(super) fn linked(left: Option<u64>, context: &Context<'_>) -> (Self, Arc<BodyLink>) {
         let link = Arc::new(BodyLink { state: Mutex::default(), connection: context.waker().clone() });
         (Self { link: Some(Arc::clone(&link)), left }, link)
@@ -80,7 +80,7 @@ impl LinkedBody {
         Poll::Pending
     }
 
-    /// Returns whether nothing more follows.
+    /// Returns whether the body has ended and its last piece was read.
     pub(crate) fn is_end_stream(&self) -> bool {
         self.link.as_ref().is_none_or(|link| {
             let state = link.lock();
@@ -88,7 +88,7 @@ impl LinkedBody {
         })
     }
 
-    /// Returns the bytes still to come, if the request announced the length.
+    /// Returns the number of bytes still to come. `None` if the request did not announce its length.
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
     }
@@ -104,7 +104,7 @@ impl Drop for LinkedBody {
 }
 
 impl BodyLink {
-    /// Returns what the reader does.
+    /// Returns what the reader of the body is doing.
     pub(super) fn reader(&self) -> ReaderState {
         let state = self.lock();
         match (state.is_dropped, state.is_wanted) {
@@ -114,7 +114,7 @@ impl BodyLink {
         }
     }
 
-    /// Hands over a piece, or an error, after which nothing follows. `has_ended` says that it is the last.
+    /// Gives the reader a piece of the body. `has_ended` says that it is the last. An error ends the body too.
     pub(super) fn give(&self, piece: Option<Result<Frame<Bytes>, ReceiveFault>>, has_ended: bool) {
         let mut state = self.lock();
         state.is_wanted = false;

@@ -27,7 +27,7 @@ use crate::{
     received_body::{IncomingBody, ReceiveFault},
 };
 
-/// An exchange.
+/// One request and its response, from the request's head to the end of the response.
 pub(super) struct Exchange {
     terms: ResponseTerms,
     body: Option<BodyReceiver>,
@@ -46,40 +46,40 @@ pub(super) struct ResponseTerms {
 }
 
 enum ExchangeStage {
-    /// The response is awaited.
+    /// The exchange waits for the response to begin.
     Waiting {
         answer: ClientAnswer,
         counting: Option<CountGuard>,
     },
     Sending(SendingResponse),
-    /// The response is sent, and somebody still reads the request's body.
+    /// The response is being sent, and a task still reads the request's body.
     Receiving,
 }
 
-/// The next state of the connection, after an exchange.
+/// The next action of the connection, after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangeOutcome {
-    /// The next request.
+    /// The connection reads the next request.
     Next,
-    /// The end of the connection.
+    /// The connection closes.
     Close,
-    /// Nothing: another owner has the socket.
+    /// The connection does nothing more, because another owner has taken the socket.
     Switched,
 }
 
-/// A request's body on its way in.
+/// Receives a request's body and gives it to its reader.
 struct BodyReceiver {
     link: Arc<BodyLink>,
     decoder: BodyDecoder,
-    /// Whether the client may wait for a 100 before it sends the body.
+    /// Whether the client may wait for a 100 (Continue) before it sends the body.
     awaits_continue: bool,
     has_ended: bool,
-    /// Whether the rest cannot be read.
+    /// Whether the remainder of the body cannot be read, because its framing is faulty or the connection broke.
     is_broken: bool,
 }
 
 impl Exchange {
-    /// Begins the exchange of a request. `fault` says why its head is refused.
+    /// Begins the exchange of a request. If the parser refused its head, `fault` is the reason.
     pub(super) fn begin(
         link: &mut SocketLink<impl Http1Door>,
         head: RequestHead,
@@ -170,8 +170,10 @@ impl Exchange {
         }
     }
 
-    /// Does what can be done while the exchange waits: receives the request's body, writes interim responses, and sees
-    /// whether the connection breaks. Ready once the exchange may go on.
+    /// Does what is due while the exchange waits: receives the body, writes interim responses, notices a broken
+    /// connection.
+    ///
+    /// Ready when the exchange may make progress.
     fn poll_rest(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let is_waiting = matches!(self.stage, ExchangeStage::Waiting { .. });
         let has_received = match &mut self.body {
@@ -190,7 +192,7 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Begins the response.
+    /// Begins to send the response, and decides whether the connection can stay open after it.
     fn start(
         &mut self,
         response: ClientResponse,
@@ -208,13 +210,14 @@ impl Exchange {
 }
 
 impl BodyReceiver {
-    /// Returns whether nobody will read the rest.
+    /// Returns whether nobody will read the remainder of the body.
     fn is_left(&self) -> bool {
         self.is_broken || self.link.reader() == ReaderState::Gone
     }
 
-    /// Receives the next piece, if the reader waits for it. Ready once the reader has got something. `may_ask` says
-    /// that the response has not begun.
+    /// Receives the next piece of the body, if the reader waits for one. Ready when the reader has received it.
+    ///
+    /// `may_ask` says that the response has not begun, so a 100 (Continue) may be sent.
     fn poll_receive(
         &mut self,
         link: &mut SocketLink<impl Http1Door>,
@@ -265,8 +268,10 @@ impl BodyReceiver {
         }
     }
 
-    /// Returns whether the body can end before the next request: it has, or somebody reads it, or the rest of it has
-    /// arrived and is dropped.
+    /// Returns whether the connection can reach the end of the body, so that it may stay open.
+    ///
+    /// That is so if the body has ended, if somebody reads it, or if its remainder has arrived already, which is then
+    /// dropped.
     fn can_end(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> bool {
         if self.has_ended {
             return true;
@@ -290,5 +295,5 @@ impl BodyReceiver {
     }
 }
 
-/// Most octets of an unread body that are dropped so that the connection can stay open.
+/// Maximum octets of an unread body that are dropped to keep the connection open.
 const DROPPED_BYTES_MAX: usize = 64 << 10;

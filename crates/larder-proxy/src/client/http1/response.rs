@@ -29,23 +29,25 @@ use crate::{
     clock,
 };
 
-/// A response on its way out.
+/// A response that is being sent.
 pub(super) struct SendingResponse {
     out: OutgoingOctets,
-    /// Kept until everything is written, because the exchange lasts until then.
+    /// The body. Kept until everything is written, because its ticket ends the exchange when it is dropped.
     body: ResponseBody,
     encoder: BodyEncoder,
-    /// Whether the end of the body, or the error at which it breaks off, was reached.
+    /// Whether the whole body was taken, or it broke off.
     is_over: bool,
     is_broken: bool,
     /// Whether the connection closes after the response.
     pub(super) closes: bool,
-    /// Whether the octets after the response are not HTTP.
+    /// Whether what follows the response is not HTTP.
     pub(super) switches: bool,
 }
 
 impl SendingResponse {
     /// Encodes the head of a response.
+    ///
+    /// A head that came with its lines encoded gets only the missing fields.
     pub(super) fn new(response: Response<ResponseBody>, terms: ResponseTerms) -> Self {
         let (parts, mut body) = response.into_parts();
         let opens_tunnel = terms.is_connect && parts.status.is_success();
@@ -75,7 +77,7 @@ impl SendingResponse {
         if !(switches || says_close) {
             push_persistence(&mut head, terms.version, closes);
         }
-        // A stored head has a Date.
+        // A stored head has a Date already.
         if !has_lines && !parts.headers.contains_key(DATE) {
             push_field(&mut head, &DATE, &clock::date());
         }
@@ -91,7 +93,7 @@ impl SendingResponse {
         }
     }
 
-    /// Completes a head that is encoded already.
+    /// Completes a head that is encoded already, with the fields that depend on the connection.
     pub(super) fn encoded(response: EncodedResponse, terms: ResponseTerms) -> Self {
         let EncodedResponse { mut head, body, .. } = response;
         let length = body.size_hint().exact().expect("a body in memory has a length");
@@ -103,7 +105,7 @@ impl SendingResponse {
         Self { out, body, encoder, is_over: false, is_broken: false, closes: terms.closes, switches: false }
     }
 
-    /// Sends what can be sent now. Ready once everything has left.
+    /// Sends as much as the client accepts now. Ready when everything is written.
     ///
     /// # Errors
     /// The client has left, or the body breaks off.
@@ -133,7 +135,7 @@ impl SendingResponse {
         }
     }
 
-    /// Takes pieces of the body that are available, up to one that is long.
+    /// Collects available pieces of the body to write them together, up to and including the first long one.
     fn fill(&mut self, context: &mut Context<'_>) {
         if self.is_over || !self.out.piece.is_empty() || self.out.is_partly_sent() {
             return;
@@ -143,7 +145,7 @@ impl SendingResponse {
         }
         while !self.is_over && self.out.piece.is_empty() && self.out.frame.len() < GATHER_BYTES_MAX {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else { break };
-            // A body in memory needs no further look.
+            // Taking the end of a body in memory right away saves another poll.
             let is_last = matches!(self.encoder, BodyEncoder::Length(_)) && self.body.is_end_stream();
             let is_sound = match frame {
                 None => self.end(None),
@@ -172,14 +174,14 @@ impl SendingResponse {
         }
     }
 
-    /// Ends the body. Returns whether it is as long as announced.
+    /// Ends the body. Returns false if it is shorter than its head announced.
     fn end(&mut self, trailers: Option<&HeaderMap>) -> bool {
         self.is_over = true;
         self.encoder.end(trailers, &mut self.out.frame).is_ok()
     }
 }
 
-/// Appends the length of the body that the response to a GET would have, if it is known.
+/// Appends the Content-Length that a GET would have received, if it is known (for HEAD and 304).
 fn push_length_of_other(
     head: &mut Vec<u8>,
     announced: Option<&HeaderValue>,
@@ -193,7 +195,7 @@ fn push_length_of_other(
     }
 }
 
-/// Appends the fields that frame a body. Returns the framing.
+/// Appends the fields that frame the body. Returns the encoder for this framing.
 fn push_framing(head: &mut Vec<u8>, fields: &HeaderMap, body: &ResponseBody, terms: ResponseTerms) -> BodyEncoder {
     let announced = || fields.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     match body.size_hint().exact().or_else(announced) {
@@ -204,7 +206,7 @@ fn push_framing(head: &mut Vec<u8>, fields: &HeaderMap, body: &ResponseBody, ter
         None if terms.version == Version::HTTP_10 => BodyEncoder::UntilClose,
         None => {
             head.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            // Only a client that asks for trailers gets them (RFC 9110 6.5.1).
+            // Only clients that accept trailers receive them (RFC 9110 6.5.1).
             if terms.takes_trailers { BodyEncoder::chunked(fields) } else { BodyEncoder::chunked(&HeaderMap::new()) }
         }
     }
@@ -216,7 +218,7 @@ fn push_length(head: &mut Vec<u8>, length: u64) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// Appends the field that says whether the connection persists, unless that is clear from the version.
+/// Appends a Connection field if the connection does not behave as is usual for the HTTP version.
 fn push_persistence(head: &mut Vec<u8>, version: Version, closes: bool) {
     match version {
         Version::HTTP_10 if !closes => head.extend_from_slice(b"connection: keep-alive\r\n"),
@@ -226,5 +228,5 @@ fn push_persistence(head: &mut Vec<u8>, version: Version, closes: bool) {
     }
 }
 
-/// Longest octets that are gathered before they are written.
+/// Maximum octets that are collected before they are written.
 const GATHER_BYTES_MAX: usize = 16 << 10;

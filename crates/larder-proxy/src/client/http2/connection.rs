@@ -27,7 +27,7 @@ use crate::client::{
     stream::ClientStream,
 };
 
-/// A connection.
+/// An HTTP/2 connection with a client.
 pub(crate) struct Http2Connection {
     state: ConnectionState,
     client: Arc<Client>,
@@ -36,7 +36,7 @@ pub(crate) struct Http2Connection {
 }
 
 enum ConnectionState {
-    /// The client's preface has not arrived.
+    /// The client's preface has not arrived yet (RFC 9113 3.4).
     Opening(Handshake<ClientStream, Bytes>),
     Open(Connection<ClientStream, Bytes>),
 }
@@ -50,7 +50,7 @@ impl Http2Connection {
         Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
     }
 
-    /// Permits no further streams. The connection closes with its last stream.
+    /// Refuses further streams (GOAWAY). The connection closes after its last stream.
     pub(crate) fn leave(&mut self) {
         self.is_leaving = true;
         if let ConnectionState::Open(connection) = &mut self.state {
@@ -89,9 +89,10 @@ impl Http2Connection {
         }
     }
 
-    /// Starts a stream.
+    /// Starts to answer the request of a new stream.
     fn accept(&self, request: Request<RecvStream>, mut reply: SendResponse<Bytes>, context: &mut Context<'_>) {
-        // Counted first: a client that sends only malformed requests is closed like one that abandons them.
+        // Streams are counted before their requests are checked, so that a client that sends only malformed requests is
+        // disconnected.
         self.client.begin();
         let is_connect = *request.method() == Method::CONNECT;
         let (mut head, receiving) = request.into_parts();
@@ -105,5 +106,5 @@ impl Http2Connection {
     }
 }
 
-/// Most streams that are opened before the first of them is answered.
+/// Maximum number of streams that are accepted before the first of them is answered.
 const TOGETHER_COUNT_MAX: usize = 64;

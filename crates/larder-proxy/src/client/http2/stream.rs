@@ -37,22 +37,22 @@ use crate::{
     request::steps,
 };
 
-/// A stream whose request has a head.
+/// A stream whose request's head has arrived.
 pub(super) struct OpenedStream {
     pub(super) head: request::Parts,
     pub(super) receiving: RecvStream,
     pub(super) reply: SendResponse<Bytes>,
-    /// Whether the request was a CONNECT, even if it stands for an upgrade.
+    /// Whether the client sent a CONNECT, including one that stands for an upgrade.
     pub(super) is_connect: bool,
     pub(super) turn: ResponseTurn,
 }
 
-/// A stream's task.
+/// Answers the request of one stream.
 struct StreamTask {
     turn: ResponseTurn,
     state: StreamState,
     reply: Arc<StreamReply>,
-    /// Opens the pipe of a CONNECT.
+    /// Passes the sending half of the stream to a tunnel or upgrade, if the request was a CONNECT.
     opener: Option<oneshot::Sender<SendStream<Bytes>>>,
 }
 
@@ -61,7 +61,7 @@ enum StreamState {
     Sending(Http2Sending<ResponseBody>),
 }
 
-/// Answers the request of a new stream. A CONNECT, also an extended one, may turn it into a pipe.
+/// Answers the request of a new stream. A CONNECT may turn the stream into a tunnel or an upgraded connection.
 pub(super) fn start(client: &Arc<Client>, opened: OpenedStream, context: &mut Context<'_>) {
     let OpenedStream { head, receiving, reply, is_connect, turn } = opened;
     let reply = Arc::new(StreamReply::new(reply));
@@ -83,13 +83,13 @@ pub(super) fn start(client: &Arc<Client>, opened: OpenedStream, context: &mut Co
 }
 
 impl StreamTask {
-    /// Sends the head of a response. Returns its body, if there is more to send.
+    /// Sends the head of the response. Returns the body if any of it remains to be sent.
     fn send_head(&mut self, response: Response<ResponseBody>) -> Result<Option<Http2Sending<ResponseBody>>, h2::Error> {
         let (mut head, body) = response.into_parts();
         strip_connection_fields(&mut head.headers);
         head.headers.entry(DATE).or_insert_with(clock::date);
         if let Some(opener) = self.opener.take().filter(|opener| !opener.is_closed()) {
-            // What it sends back is a stream whose other side has left.
+            // The tunnel is gone if `send` fails. Dropping the stream then resets it.
             let _ = opener.send(self.reply.finish(Response::from_parts(head, ()), false)?);
             return Ok(None);
         }
@@ -108,7 +108,7 @@ impl Future for StreamTask {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let StreamState::Answering(answer) = &mut self.state {
             let Poll::Ready(response) = answer.poll_response(context) else {
-                // The exchange is abandoned once the client has reset the stream.
+                // Drops the exchange when the client resets the stream.
                 return self.reply.poll_reset(context);
             };
             let ClientResponse::Fields(response) = response else {

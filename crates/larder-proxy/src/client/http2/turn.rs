@@ -17,22 +17,22 @@ use larder_http::priority::{URGENCY_MAX, urgency};
 
 use crate::{client::peer::Client, http2::sending::SendAllowance};
 
-/// The number of responses that are being sent on one connection, by urgency.
+/// Number of responses being sent on one connection, for each urgency.
 #[derive(Default)]
 pub(super) struct UrgencyCounts([AtomicU32; URGENCY_MAX as usize + 1]);
 
-/// A response's place in the order.
+/// When one response may send, compared with the other responses on its connection.
 pub(super) struct ResponseTurn {
     client: Arc<Client>,
     counts: Arc<UrgencyCounts>,
     urgency: u8,
     is_sending: bool,
-    /// The number of flushes when the response gave way.
+    /// The number of flushes when the response last gave way to a more urgent one.
     flushed_before: Option<u64>,
 }
 
 impl ResponseTurn {
-    /// Creates the place of the response to a request with these fields.
+    /// Creates the turn of a response. `fields` are those of its request, with the urgency.
     pub(super) fn new(client: &Arc<Client>, counts: &Arc<UrgencyCounts>, fields: &HeaderMap) -> Self {
         Self {
             client: Arc::clone(client),
@@ -43,14 +43,14 @@ impl ResponseTurn {
         }
     }
 
-    /// Counts the response as one that is being sent.
+    /// Counts the response among those that are being sent.
     pub(super) fn begin_sending(&mut self) {
         self.is_sending = true;
         self.client.note_sending();
         self.counts.0[usize::from(self.urgency)].fetch_add(1, Relaxed);
     }
 
-    /// Waits for the response's turn.
+    /// Waits until the response may send. Returns how much.
     pub(super) fn poll_turn(&mut self, context: &Context<'_>) -> Poll<SendAllowance> {
         let more_urgent = &self.counts.0[..usize::from(self.urgency)];
         if more_urgent.iter().all(|count| count.load(Relaxed) == 0) {
@@ -70,11 +70,11 @@ impl ResponseTurn {
         Poll::Ready(SendAllowance::Leftover(TURN_BYTES))
     }
 
-    /// Waits for the next turn until something else is written, because the more urgent responses have left no room.
+    /// Makes the next call of [`Self::poll_turn`] wait for a flush, because more urgent responses used all the room.
     pub(super) fn await_room(&mut self, context: &Context<'_>) {
         let before = self.client.flushed.count();
         self.flushed_before = Some(before);
-        // Registers the task.
+        // Registers this task's waker. The result does not matter here.
         self.client.flushed.is_after(before, context);
     }
 }
@@ -87,5 +87,5 @@ impl Drop for ResponseTurn {
     }
 }
 
-/// Bytes that a response adds in a turn while there are more urgent ones.
+/// Maximum bytes that a response sends in one turn while more urgent ones are being sent.
 const TURN_BYTES: usize = 16 << 10;

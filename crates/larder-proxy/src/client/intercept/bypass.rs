@@ -7,7 +7,7 @@ use std::fmt;
 /// Why a tunnel to a host that is listed for interception was passed on without decryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BypassReason {
-    /// Clients refused the certificates made for the host.
+    /// Clients refused the certificates that Larder created for the host.
     Refused,
     /// The CA may not sign for the host.
     NotPermitted,
@@ -22,7 +22,7 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// All reasons, in the order of their numbers.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 6] =
         [Self::Refused, Self::NotPermitted, Self::ClientCertificate, Self::Silence, Self::NotTls, Self::NotHttp];
 

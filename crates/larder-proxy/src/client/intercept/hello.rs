@@ -15,27 +15,28 @@ use crate::{
     config::normal_host,
 };
 
-/// The kind of a tunnel's first bytes.
+/// The kind of bytes with which a client begins inside a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
-    /// A handshake, and the name that it requests, if any.
+    /// The client began a TLS handshake. `name` is the host that it requests, if it names one.
     Tls { name: Option<String> },
-    /// Something that cannot lead to HTTP inside TLS.
+    /// The client sent bytes that cannot lead to HTTP over TLS. The tunnel is not decrypted, for this reason.
     Other(BypassReason),
     /// The client sent nothing before it closed the tunnel.
     Nothing,
 }
 
-/// Returns how long a client of a tunnel to this port may be silent before the server is expected to speak first.
+/// Returns how long the client of a tunnel to `port` may send nothing before the server is expected to speak first.
 ///
-/// There is no such limit on the ports of `https://`, because a slow client, for example on a busy machine, would
-/// bypass the cache. The deadline of the whole handshake ends the wait.
+/// `None` on the ports of `https://`: there, a slow client would otherwise bypass the cache. The deadline of the whole
+/// handshake ends the wait.
 pub(crate) fn silence_limit(port: u16) -> Option<Duration> {
     if HTTPS_PORTS.contains(&port) { None } else { Some(SILENCE) }
 }
 
-/// Reads the first bytes of a tunnel into `read`, which must be empty. Waits for them at most `silence`, if it is
-/// given.
+/// Reads the first bytes of a tunnel into `read`, which must be empty, and classifies them.
+///
+/// Waits at most `silence` for the first byte.
 ///
 /// # Errors
 /// The connection failed.
@@ -88,12 +89,12 @@ fn of_hello(accepted: &Accepted) -> FirstBytes {
 
 /// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
 const HANDSHAKE: u8 = 0x16;
-/// Longest handshake message examined, in bytes.
+/// Maximum length of a handshake's first message, in bytes. A longer one is not examined further.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 /// Ports on which clients speak first and use TLS.
 const HTTPS_PORTS: [u16; 2] = [443, 8443];
-/// Longest silence of a client on other ports, after which the server is expected to speak first.
+/// Maximum time that a client on another port may send nothing before the server is expected to speak first.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Recent refusals by each client, by host.
+/// The recent refusals of certificates, by client and host.
 #[derive(Debug, Default)]
 pub(super) struct ClientRefusals(Mutex<HashMap<(IpAddr, Box<str>), HostRefusals>>);
 
@@ -23,8 +23,10 @@ struct HostRefusals {
 }
 
 impl ClientRefusals {
-    /// Records a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if the limit was already
-    /// reached.
+    /// Records that a client refused a host's certificate. Returns the number of its refusals within
+    /// [`LET_THROUGH_FOR`].
+    ///
+    /// Returns `None` if the client already had [`REFUSAL_COUNT_MAX`] refusals, so its tunnels are no longer decrypted.
     pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
         let mut table = self.0.lock().ignore_poison();
         let key = (client.to_canonical(), Box::from(host));
@@ -44,7 +46,7 @@ impl ClientRefusals {
         Some(count)
     }
 
-    /// Returns whether a client refused a host's certificate so often that its connections there are tunneled.
+    /// Returns whether a client refused a host's certificate so often that its tunnels there are not decrypted.
     pub(super) fn is_let_through(&self, client: IpAddr, host: &str, now: Instant) -> bool {
         let table = self.0.lock().ignore_poison();
         table
@@ -70,11 +72,11 @@ impl HostRefusals {
     }
 }
 
-/// Refusals after which a host's connections are tunneled.
+/// Number of refusals after which a client's tunnels to a host are no longer decrypted.
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
-/// Time for which connections are tunneled, and for which refusals are remembered.
+/// Time for which refusals are remembered, and for which a client's tunnels stay encrypted after too many.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
-/// Most pairs of a client and a host that are remembered.
+/// Maximum number of pairs of client and host whose refusals are remembered.
 const COUNT_MAX: usize = 1024;
 
 #[cfg(test)]

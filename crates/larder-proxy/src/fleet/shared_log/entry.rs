@@ -19,31 +19,31 @@ use crate::{
     fleet::{message::is_possible, secret::FleetSecret},
 };
 
-/// An entry.
+/// An entry of the shared log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogEntry {
-    /// The identity of the writing node's own log.
+    /// The identity of the own log of the node that wrote the entry.
     pub(super) log: u64,
-    /// The number in that log up to which this entry contains purges.
+    /// The number in the writing node's own log up to which this entry contains purges.
     pub(super) number: u64,
-    /// A random number that no other entry has, by which an entry that is appended again is recognized.
+    /// A random number that no other entry has. It identifies an entry that is appended again.
     pub(super) nonce: u128,
     pub(super) content: EntryContent,
 }
 
-/// The content of an entry.
+/// The content of an entry: purges, or a note about the log itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EntryContent {
-    /// The purges with the entry's number.
+    /// The purges of one command.
     Purges(Vec<Purge>),
-    /// Purges exist that are in no entry, so everything stored before must be validated.
+    /// Some purges are in no entry, so everything stored before must be validated.
     Unknown,
-    /// The first entry of a stream.
+    /// The stream begins here.
     Start,
 }
 
 impl LogEntry {
-    /// Formats the entry. `node` is the writing node's name.
+    /// Formats the entry. `node` is the name of the writing node.
     pub(super) fn encode(&self, secret: &FleetSecret, stream: &str, node: &str) -> String {
         let Self { log, number, nonce, content } = self;
         let kind = match content {
@@ -61,10 +61,10 @@ impl LogEntry {
         text + &code
     }
 
-    /// Reads an entry.
+    /// Parses an entry.
     ///
     /// # Errors
-    /// It is not an entry that a node with the secret wrote to this stream. The text says why.
+    /// The octets are not an entry that a node with the secret wrote to this stream. The text says why.
     pub(super) fn decode(octets: &[u8], secret: &FleetSecret, stream: &str) -> Result<Self, &'static str> {
         let whole = std::str::from_utf8(octets).map_err(|_| "it is no text")?;
         let (text, code) = whole.rsplit_once('\n').ok_or("it is not from Larder, or from another version")?;

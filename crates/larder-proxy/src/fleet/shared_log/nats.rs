@@ -1,7 +1,7 @@
 //! Reads and writes a stream of NATS JetStream.
 //!
-//! Entries are read by their sequence numbers, so the server has no state about this reader. A plain subscription to
-//! the stream's subject only says that there is something to read.
+//! Entries are read by their sequence numbers, so the server keeps no state about this reader. A plain subscription to
+//! the stream's subject only signals that there is something to read.
 
 use std::{
     ops::RangeInclusive,
@@ -20,24 +20,24 @@ use futures_util::{StreamExt as _, future::try_join_all};
 use super::stream::{EntryOctets, LogCredentials, StreamEntry, shown};
 use crate::{config::SharedLog, fleet::connecting::CONNECT_PATIENCE, tls_provider};
 
-/// A connection to the stream.
+/// A connection to a stream of NATS JetStream.
 pub(super) struct NatsStream {
     client: Client,
     context: Context,
     stream: Stream,
-    /// Reports new entries, from the first wait for one.
+    /// The subscription that signals new entries. Created when this node first waits for one.
     news: Option<Subscriber>,
 }
 
 impl NatsStream {
-    /// Connects to one of the servers, and creates the stream if there is none.
+    /// Connects to one of the servers, and creates the stream if it does not exist.
     pub(super) async fn connect(
         log: &SharedLog,
         credentials: Option<&LogCredentials>,
         count_max: usize,
     ) -> Result<Self, String> {
         tls_provider::install();
-        // The client must give up soon, because its owner connects again after a failure.
+        // The client gives up soon, because its owner connects again after a failure.
         let mut options = ConnectOptions::new()
             .name("larder")
             .connection_timeout(CONNECT_PATIENCE)
@@ -63,17 +63,18 @@ impl NatsStream {
         Ok(Self { client, context, stream, news: None })
     }
 
-    /// Returns the last entry.
+    /// Returns the last entry in the stream. `None` if it is empty.
     pub(super) async fn last(&mut self) -> Result<Option<StreamEntry>, String> {
         let numbers = self.numbers().await?;
         if numbers.is_empty() {
             return Ok(None);
         }
-        // The entry may be removed meanwhile. Its place stays valid.
+        // The entry may have been removed meanwhile. Its number remains valid.
         Ok(self.read(*numbers.end()..=*numbers.end()).await?.pop())
     }
 
-    /// Returns at most `count` entries after a number, from the first one if it is 0. Waits for one if there is none.
+    /// Returns at most `count` entries after a number, or from the first one on for 0. If there are none, waits for
+    /// one.
     pub(super) async fn after(
         &mut self,
         number: u64,
@@ -92,7 +93,7 @@ impl NatsStream {
             if left.is_zero() {
                 return Ok(Vec::new());
             }
-            // A message is reported before it is in the stream, so the stream is read again soon after a report.
+            // A message is signalled before it is in the stream, so the stream is read again soon after a signal.
             let is_reported = tokio::time::timeout(left.min(pause), self.news().await?.next()).await.is_ok();
             pause = if is_reported { STORING_PAUSE } else { CHECK_INTERVAL.min(2 * pause) };
         }
@@ -104,9 +105,9 @@ impl NatsStream {
         sent.map_err(|error| fault(&error))?.await.map_err(|error| fault(&error)).map(drop)
     }
 
-    /// Reads entries. Those that were removed have no octets.
+    /// Reads the entries with these numbers. Those that were removed have no content.
     async fn read(&self, numbers: RangeInclusive<u64>) -> Result<Vec<StreamEntry>, String> {
-        // Requested together, because a node that was away may have many entries to read.
+        // The entries are requested together, because a node that was away may have many to read.
         try_join_all(numbers.map(async |number| match self.stream.get_raw_message(number).await {
             Ok(message) => Ok(StreamEntry { number, octets: EntryOctets::new(message.payload.into()) }),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
@@ -117,10 +118,10 @@ impl NatsStream {
         .await
     }
 
-    /// Returns the numbers of the first and the last entry.
+    /// Returns the numbers of the first and the last entry. The range is empty if there are none.
     async fn numbers(&self) -> Result<RangeInclusive<u64>, String> {
         let state = self.stream.get_info().await.map_err(|error| fault(&error))?.state;
-        // A stream that never had an entry says that its first one is 0.
+        // For a stream that never had an entry, the server reports 0 as the first number.
         Ok(state.first_sequence.max(1)..=state.last_sequence)
     }
 
@@ -145,14 +146,14 @@ fn refusal(error: &ConnectError) -> String {
     }
 }
 
-/// Returns the reason of a failure, for the operator.
+/// Describes a failure for the operator.
 fn fault(error: &impl std::fmt::Display) -> String {
     shown(&error.to_string())
 }
 
-/// Interval at which the stream is looked at if nothing is reported, as after a reconnection.
+/// Interval between reads if nothing is signalled, for example after a reconnect.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// First pause between the report of an entry and the next look at the stream.
+/// Pause between the signal of an entry and the first attempt to read it.
 const STORING_PAUSE: Duration = Duration::from_millis(2);
-/// Most reports that are kept. Further ones would say the same.
+/// Maximum number of signals that are kept. More would say nothing new.
 const NEWS_COUNT_MAX: usize = 1;

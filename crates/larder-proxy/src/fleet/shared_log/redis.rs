@@ -2,8 +2,8 @@
 //!
 //! The number of an entry is its ID: the milliseconds times 2^20, plus the counter within the millisecond.
 //!
-//! Cost: the client reads an entry whole before it is skipped, whatever its length. Redis itself bounds it, to 512 MB
-//! by default.
+//! Cost: an entry that is skipped is nevertheless read completely, whatever its length. Redis limits it, to 512 MB by
+//! default.
 
 use std::time::Duration;
 
@@ -22,31 +22,31 @@ use crate::{
     tls_provider,
 };
 
-/// A connection to the stream.
+/// A connection to a stream of Redis.
 pub(super) struct RedisStream {
     connection: MultiplexedConnection,
     stream: String,
 }
 
-/// Entries as Redis sends them: an ID, and names and values in turn.
+/// Entries as Redis sends them: an ID, then names and values in turn.
 type RawEntries = Vec<(String, Vec<Vec<u8>>)>;
 
 impl RedisStream {
-    /// Connects to the server, or to the one that the Sentinels call the master.
+    /// Connects to the server, or to the master that the Sentinels name.
     pub(super) async fn connect(log: &SharedLog, credentials: Option<&LogCredentials>) -> Result<Self, String> {
         tls_provider::install();
         let connection = connection(log, credentials).await.map_err(|error| fault(&error))?;
         Ok(Self { connection, stream: log.stream.clone() })
     }
 
-    /// Returns the last entry.
+    /// Returns the last entry in the stream. `None` if it is empty.
     pub(super) async fn last(&mut self) -> Result<Option<StreamEntry>, String> {
         let mut command = cmd("XREVRANGE");
         command.arg(&self.stream).arg(&["+", "-", "COUNT", "1"]);
         Ok(entries(self.query(&command).await?)?.pop())
     }
 
-    /// Returns at most `count` entries after a number. Waits for one if there is none.
+    /// Returns at most `count` entries after a number. If there are none, waits for one.
     pub(super) async fn after(
         &mut self,
         number: u64,
@@ -56,7 +56,7 @@ impl RedisStream {
         let mut command = cmd("XREAD");
         command.arg("COUNT").arg(count);
         if !wait.is_zero() {
-            // To Redis, a wait of 0 means forever.
+            // To Redis, a wait of 0 means forever, so it is at least 1 ms.
             command.arg("BLOCK").arg(wait.as_millis().max(1).to_string());
         }
         command.arg("STREAMS").arg(&self.stream).arg(id_of(number));
@@ -64,7 +64,7 @@ impl RedisStream {
         entries(streams.and_then(|mut streams| streams.pop()).map(|(_, raw)| raw).unwrap_or_default())
     }
 
-    /// Appends an entry, and drops the oldest entries above `count_max`.
+    /// Appends an entry, and drops the oldest entries beyond about `count_max`.
     pub(super) async fn append(&mut self, text: &str, count_max: usize) -> Result<(), String> {
         let mut command = cmd("XADD");
         command.arg(&self.stream).arg(&["MAXLEN", "~"]).arg(count_max).arg(&["*", FIELD, text]);
@@ -77,7 +77,7 @@ impl RedisStream {
 }
 
 async fn connection(log: &SharedLog, credentials: Option<&LogCredentials>) -> RedisResult<MultiplexedConnection> {
-    // The caller bounds the time of responses, because reads wait for entries.
+    // The caller limits the time of responses, because reads wait for entries.
     let settings =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_PATIENCE)).set_response_timeout(None);
     let mut redis = RedisConnectionInfo::default().set_skip_set_lib_name();
@@ -108,7 +108,7 @@ async fn connection(log: &SharedLog, credentials: Option<&LogCredentials>) -> Re
     client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
-/// Returns the reason of a failure, for the operator.
+/// Describes a failure for the operator.
 fn fault(error: &RedisError) -> String {
     let why = shown(&error.to_string());
     let is_refusal = error.code().is_some() || error.kind() == redis::ErrorKind::AuthenticationFailed;
@@ -138,7 +138,7 @@ fn number_of(id: &str) -> Option<u64> {
     (millis < 1 << (64 - COUNTER_BITS) && counter < 1 << COUNTER_BITS).then_some(millis << COUNTER_BITS | counter)
 }
 
-/// The name of the only field of an entry.
+/// The name of the only field in an entry.
 const FIELD: &str = "purges";
 const COUNTER_BITS: u32 = 20;
 const STRANGE: &str = "its entries have IDs that Redis never makes";

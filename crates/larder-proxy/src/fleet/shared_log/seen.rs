@@ -1,21 +1,21 @@
-//! The entries of the shared log that this node has read, by which one that is appended again is recognized.
+//! The entries of the shared log that this node has read, to recognize one that is appended again.
 //!
-//! A recorded entry can be appended again by anybody with access to the stream, without the fleet's secret. Invariant:
-//! reading the same entry once more, as after a failure, is no repetition.
+//! Anybody with access to the stream can append a recorded entry again, without the fleet's secret. Invariant: reading
+//! the same entry once more, for example after a failure, is no repetition.
 
 use std::collections::{HashMap, VecDeque};
 
-/// The entries that were read.
+/// The nonces of the entries that were read.
 #[derive(Default)]
 pub(super) struct SeenEntries {
-    /// The first place of each nonce in the stream.
+    /// The number of the first entry with each nonce.
     places: HashMap<u128, u64>,
-    /// The nonces in the order in which they were seen.
+    /// The nonces, in the order in which they were first read.
     order: VecDeque<u128>,
 }
 
 impl SeenEntries {
-    /// Notes the entry with this nonce at a place in the stream. Returns whether it was at an earlier place before.
+    /// Records the entry with this nonce at the number `place`. Returns whether an earlier entry had the same nonce.
     pub(super) fn is_repeated(&mut self, nonce: u128, place: u64) -> bool {
         if let Some(first) = self.places.get(&nonce) {
             return *first < place;
@@ -30,7 +30,7 @@ impl SeenEntries {
     }
 }
 
-/// Most entries that are remembered: all that a stream has, see
+/// Maximum number of nonces that are remembered: all that a stream can contain, see
 /// [`STREAM_COUNT_MAX`](super::STREAM_COUNT_MAX).
 const SEEN_COUNT_MAX: usize = super::STREAM_COUNT_MAX;
 

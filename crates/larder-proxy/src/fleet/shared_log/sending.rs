@@ -12,12 +12,12 @@ use crate::{
     fleet::link::FleetLink,
 };
 
-/// Appends purges, for as long as the worker runs.
+/// Appends this node's purges to the shared log, as long as the worker runs.
 pub(crate) async fn send_all(link: Arc<FleetLink>, purges: Arc<Purges>, name: Box<str>) {
     let mut sender = LogSender { link, purges, name, client: SharedLogClient::default(), appended: 0 };
     loop {
         if let Err(fault) = sender.step().await {
-            // The reader of the same log reports faults to the operator.
+            // The reader of the same log reports its faults to the operator.
             tracing::debug!(%fault, "purges cannot be appended to the log of the fleet");
             sender.client.disconnect();
             sender.appended = 0;
@@ -31,16 +31,16 @@ struct LogSender {
     purges: Arc<Purges>,
     name: Box<str>,
     client: SharedLogClient,
-    /// The number of the last purge that was appended over the open connection.
+    /// The number of the last purge that was appended over the current connection.
     appended: u64,
 }
 
 impl LogSender {
-    /// Waits for purges, and appends them.
+    /// Waits for new purges, and appends them.
     async fn step(&mut self) -> Result<(), String> {
         let mut end = self.purges.log_end();
         let Some(position) = self.purges.position(&self.name) else {
-            // The reader has not begun.
+            // The reader has not found its position yet.
             tokio::time::sleep(PAUSE).await;
             return Ok(());
         };
@@ -71,7 +71,7 @@ impl LogSender {
     }
 }
 
-/// Interval at which an idle connection is used, so that it does not fail the next purge.
+/// Interval at which an idle connection is used, so that it is still open for the next purge.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
-/// Pause after a failure, and until the reader has begun.
+/// Pause after a failure, and until the reader has found its position.
 const PAUSE: Duration = Duration::from_millis(200);

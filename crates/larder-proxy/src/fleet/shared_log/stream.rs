@@ -1,42 +1,42 @@
-//! The address of a shared log with its credentials, and an entry of its stream, whatever program keeps it.
+//! The address of a shared log with its credentials, and an entry of its stream, for any kind of server.
 
 use std::path::Path;
 
 use crate::{config::SharedLog, digest::short_digest, tokens::read_own};
 
-/// The shared log under one configuration.
+/// The address of the shared log and the credentials for it, under one configuration.
 pub(crate) struct SharedLogLink {
     pub(crate) log: SharedLog,
     pub(crate) credentials: Option<LogCredentials>,
 }
 
-/// The credentials for the program that keeps the log.
+/// The user and password, or the token, for the server that keeps the log.
 #[derive(Clone)]
 pub(crate) struct LogCredentials {
     pub(super) user: Option<String>,
     pub(super) password: String,
 }
 
-/// An entry of a stream.
+/// An entry of the stream: its number and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamEntry {
     pub(super) number: u64,
     pub(super) octets: EntryOctets,
 }
 
-/// The content of an entry.
+/// The content of an entry, as far as it is of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EntryOctets {
-    /// The content, which a Larder may have written.
+    /// Content that a Larder may have written.
     Present(Vec<u8>),
-    /// The entry was removed.
+    /// The entry was removed from the stream.
     Removed,
-    /// The entry is longer, or has another form, than any that a Larder writes.
+    /// The entry is too long, or not in a form that any Larder writes.
     Foreign,
 }
 
 impl EntryOctets {
-    /// Returns the content of an entry that is there.
+    /// Classifies the content of an entry that exists.
     pub(super) fn new(octets: Vec<u8>) -> Self {
         if octets.len() > ENTRY_BYTES_MAX { Self::Foreign } else { Self::Present(octets) }
     }
@@ -46,7 +46,7 @@ impl LogCredentials {
     /// Reads credentials from a file that only its owner may read: a password or token, or `USER:PASSWORD`.
     ///
     /// # Errors
-    /// The file is unusable, with the reason.
+    /// The file cannot be used; the error says why.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = read_own(path).map_err(|error| format!("credentials for the fleet's log {name}: {error}"))?;
@@ -60,7 +60,7 @@ impl LogCredentials {
 }
 
 impl StreamEntry {
-    /// Returns a number by which the entry is recognized later.
+    /// Returns the digest by which the entry is recognized later.
     pub(super) fn mark(&self) -> u64 {
         match &self.octets {
             EntryOctets::Present(octets) => short_digest(octets),
@@ -69,11 +69,11 @@ impl StreamEntry {
     }
 }
 
-/// Returns what another program said, in a form that is safe to show.
+/// Returns a text of another program in a form that is safe to show: short and without control characters.
 pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect()
 }
 
-/// Longest entry. NATS takes 1 MiB by default.
+/// Maximum length of an entry, in bytes. NATS accepts 1 MiB by default.
 pub(super) const ENTRY_BYTES_MAX: usize = 512 << 10;
 const SHOWN_CHARS: usize = 120;

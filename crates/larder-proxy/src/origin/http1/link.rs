@@ -23,14 +23,14 @@ use tokio::{
 use super::request::{OutgoingMessage, SendFault};
 use crate::{body_budget::Reservation, origin::stream::OriginStream};
 
-/// The stream of a connection.
+/// The byte stream of a connection, and the task that sends the remainder of a request.
 pub(super) struct OriginLink {
     stream: Arc<Mutex<OriginStream>>,
-    /// The task that sends the rest of a request. It ends when this is dropped.
+    /// The task that sends the remainder of a request. It is aborted when this field is dropped.
     sending: Option<JoinSet<()>>,
 }
 
-/// A connection that has switched to another protocol. Octets that arrived with the head of the 101 come first.
+/// A connection that carries another protocol. It first returns the octets that arrived with the head of the 101.
 pub(crate) type SwitchedStream = Join<Chain<Cursor<Bytes>, ReadHalf<OriginStream>>, WriteHalf<OriginStream>>;
 
 impl OriginLink {
@@ -38,12 +38,12 @@ impl OriginLink {
         Self { stream: Arc::new(Mutex::new(stream)), sending: None }
     }
 
-    /// Sets the time by which each piece sent extends the deadline.
+    /// Sets the deadline after each piece that is sent.
     pub(super) fn set_patience(&self, patience: Duration) {
         self.lock().set_patience(patience);
     }
 
-    /// Sends what can be sent now. Ready once all of the message has left.
+    /// Sends as much of `message` as the socket accepts now. Ready when all of it was sent.
     pub(super) fn poll_send(
         &self,
         message: &mut OutgoingMessage,
@@ -52,7 +52,7 @@ impl OriginLink {
         message.poll_send(Pin::new(&mut *self.lock()), context)
     }
 
-    /// Sends the rest of a message in a task of its own.
+    /// Starts a task that sends the remainder of a message.
     pub(super) fn send_in_task(&mut self, mut message: OutgoingMessage) {
         assert!(self.sending.is_none(), "one request is sent at a time");
         let stream = Arc::clone(&self.stream);
@@ -60,14 +60,16 @@ impl OriginLink {
         sending.spawn(async move {
             let lock = || stream.lock().ignore_poison();
             if poll_fn(|context| message.poll_send(Pin::new(&mut *lock()), context)).await.is_err() {
-                // Otherwise the origin would wait for the rest. If this fails, the socket has failed already.
+                // Without a shutdown, the origin would wait for the remainder. If this fails, the socket has failed
+                // already.
                 let _ = poll_fn(|context| Pin::new(&mut *lock()).poll_shutdown(context)).await;
             }
         });
         self.sending = Some(sending);
     }
 
-    /// Lets the rest of a request be sent although its response has ended. `place` is kept until then.
+    /// Lets the task send the remainder of a request although its response has ended. `place` is dropped when it is
+    /// done.
     pub(super) fn finish_sending(&mut self, place: impl Send + 'static) {
         if let Some(mut sending) = self.sending.take() {
             tokio::spawn(async move {
@@ -77,12 +79,12 @@ impl OriginLink {
         }
     }
 
-    /// Receives octets that have arrived, at most as many as `buffer` can take.
+    /// Waits for octets from the origin, and reads at most as many as fit into `buffer`.
     pub(super) fn poll_receive(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.lock()).poll_read(context, buffer)
     }
 
-    /// Receives octets that have arrived into the room of `target`, at most `wanted` of them.
+    /// Waits for octets from the origin, and reads at most `wanted` of them into the spare capacity of `target`.
     pub(super) fn poll_receive_into(
         &self,
         context: &mut Context<'_>,
@@ -95,23 +97,24 @@ impl OriginLink {
         pin!(stream.read_buf(&mut target)).poll(context)
     }
 
-    /// Returns how many octets of a body should be read at once.
+    /// Returns the number of a body's octets to read at once.
     pub(super) fn read_len(&self) -> usize {
         self.lock().read_len()
     }
 
-    /// Returns how many octets should be read at once while a head is expected.
+    /// Returns the number of octets to read at once while a head is expected.
     pub(super) fn head_read_len(&self) -> usize {
         self.lock().head_read_len()
     }
 
-    /// Counts `len` octets of a body.
+    /// Counts `len` octets in the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
     pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
         self.lock().reserve(len)
     }
 
-    /// Returns the stream of a connection that has switched to another protocol, with the octets that arrived `after`
-    /// the 101. Returns `None` if the request is still being sent.
+    /// Turns the link into a byte stream, after a 101. `after` are the octets that arrived behind its head.
+    ///
+    /// Returns `None` if the request is still being sent.
     pub(super) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {
         let stream = Arc::into_inner(self.stream)?.into_inner().ignore_poison();
         Some(switched_stream(stream, after))
@@ -122,7 +125,7 @@ impl OriginLink {
     }
 }
 
-/// Returns a stream that has switched to another protocol, with the octets that arrived `after` the response.
+/// Turns a stream into one that first returns `after`, the octets that arrived behind the response's head.
 pub(crate) fn switched_stream(stream: OriginStream, after: Bytes) -> SwitchedStream {
     let (reading, writing) = tokio::io::split(stream.into_tunnel());
     tokio::io::join(Cursor::new(after).chain(reading), writing)

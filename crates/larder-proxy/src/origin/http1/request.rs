@@ -20,29 +20,29 @@ use tokio::io::AsyncWrite;
 
 use crate::origin::request_body::{BodyFault, RequestBody};
 
-/// A request on its way out.
+/// A request that is being sent.
 #[derive(Default)]
 pub(super) struct OutgoingMessage {
     out: OutgoingOctets,
-    /// The body, until its end was reached.
+    /// The body, as long as some of it must still be read and sent. `None` otherwise.
     body: Option<Box<OutgoingBody>>,
 }
 
-/// A body that a client is still sending.
+/// A body that is forwarded while the client sends it.
 struct OutgoingBody {
     body: RequestBody,
     encoder: BodyEncoder,
 }
 
-/// Why a request was not sent whole.
+/// Why a request was not sent completely.
 #[derive(Debug)]
 pub(super) enum SendFault {
     Socket(io::Error),
-    /// The client's body did not arrive whole.
+    /// The body of the client's request did not arrive completely.
     Body(BodyFault),
 }
 
-/// Encodes a request.
+/// Encodes a request's head, and prepares its body for sending.
 pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
     let (mut parts, mut body) = request.into_parts();
     let Some(whole) = body.take_whole() else {
@@ -65,7 +65,7 @@ pub(super) fn encode(request: Request<RequestBody>) -> OutgoingMessage {
     let is_copied = is_chunked || whole.len() <= COPIED_BODY_BYTES_MAX;
     let mut frame = encode_head(&parts, if is_copied { whole.len() + CHUNK_FRAME_BYTES_MAX } else { 0 });
     if is_chunked {
-        // A client's chunked body that has arrived in full is sent in one chunk.
+        // A chunked body that has arrived completely is sent as one chunk.
         write!(frame, "{:x}\r\n", whole.len()).expect("a buffer in memory takes all");
     }
     let piece = if is_copied {
@@ -92,7 +92,7 @@ fn encode_head(parts: &http::request::Parts, more_len: usize) -> Vec<u8> {
 }
 
 impl OutgoingMessage {
-    /// Sends what can be sent now. Ready once all of the request has left.
+    /// Sends as much as the socket accepts now. Ready when the whole request was sent.
     pub(super) fn poll_send(
         &mut self,
         mut stream: Pin<&mut impl AsyncWrite>,
@@ -100,7 +100,7 @@ impl OutgoingMessage {
     ) -> Poll<Result<(), SendFault>> {
         loop {
             let is_waiting = match &mut self.body {
-                // A piece leaves together with its framing, and the first one with the head.
+                // A piece is sent together with its framing, and the first piece together with the head.
                 Some(body) if self.out.piece.is_empty() => match body.poll_piece(&mut self.out.frame, context) {
                     Poll::Ready(Ok(Some(piece))) => {
                         self.out.piece = piece;
@@ -123,7 +123,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// Writes the frame and the piece.
+    /// Writes the frame and the piece that are waiting.
     fn poll_write(&mut self, mut stream: Pin<&mut impl AsyncWrite>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
             let slices = self.out.slices();
@@ -136,21 +136,22 @@ impl OutgoingMessage {
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            // A frame is dropped once it is sent.
+            // The buffer of a written frame is freed.
             drop(self.out.advance(sent));
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Returns whether all of the request has left.
+    /// Returns whether the whole request was sent.
     pub(super) fn is_sent(&self) -> bool {
         self.out.is_empty() && self.body.is_none()
     }
 }
 
 impl OutgoingBody {
-    /// Waits for the next piece of the body, and appends the framing before it to `frame`. At the end, appends the
-    /// framing at the end and returns `None`.
+    /// Waits for the next piece of the body, and appends the framing that precedes it to `frame`.
+    ///
+    /// At the end of the body, appends the framing that ends it and returns `None`.
     fn poll_piece(&mut self, frame: &mut Vec<u8>, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
         let broken_off = |WrongLength| BodyFault::BrokenOff;
         loop {
@@ -170,7 +171,7 @@ impl OutgoingBody {
     }
 }
 
-/// Sets the fields that frame a body of this length. Returns whether the body is sent in chunks.
+/// Sets the fields that frame a body of this length. Returns whether the body is sent as a chunk.
 fn settle_framing(fields: &mut HeaderMap, body_len: usize) -> bool {
     if body_len == 0 {
         fields.remove(TRANSFER_ENCODING);
@@ -184,11 +185,11 @@ fn settle_framing(fields: &mut HeaderMap, body_len: usize) -> bool {
     false
 }
 
-/// Longest body that is copied behind its head, so that both leave in one write.
+/// Maximum length of a body that is copied behind its head, so that both leave in one write.
 const COPIED_BODY_BYTES_MAX: usize = 16 << 10;
-/// Room for the method, the version, and the ends of the first and the last line.
+/// Room for the parts of a head other than target and fields: the method, the version and the line ends, in bytes.
 const LINE_BYTES: usize = 64;
-/// Room for the size of the only chunk, and for the last chunk.
+/// Room for the framing of a body that is sent as one chunk, in bytes.
 const CHUNK_FRAME_BYTES_MAX: usize = 32;
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::{
 
 use crate::origin::target::Origin;
 
-/// The origins that responded recently.
+/// An approximate set of the origins that responded recently.
 pub(super) struct RecentAnswers {
-    /// Each slot: 32 bits of a hash, and the second of the response since the start. 0 means empty.
+    /// Each slot holds 32 bits of an origin's hash and the second of its response, counted from the start. 0 is an
+    /// empty slot.
     slots: Box<[AtomicU64]>,
     hashes: RandomState,
     start: Instant,
@@ -25,13 +26,13 @@ impl RecentAnswers {
         Self { slots, hashes: RandomState::new(), start: Instant::now() }
     }
 
-    /// Notes that an origin answered.
+    /// Records that an origin responded.
     pub(super) fn note(&self, origin: &Origin) {
         let (slot, mark) = self.place(origin);
         slot.store(u64::from(mark) << 32 | self.second(Instant::now()), Relaxed);
     }
 
-    /// Returns whether an origin responded within this time.
+    /// Returns whether an origin responded within the last `time`.
     pub(super) fn has_within(&self, origin: &Origin, time: Duration) -> bool {
         let (slot, mark) = self.place(origin);
         let seen = slot.load(Relaxed);
@@ -39,7 +40,7 @@ impl RecentAnswers {
         seen != 0 && seen >> 32 == u64::from(mark) && seen & SECOND_MASK >= oldest
     }
 
-    /// Returns approximately how many origins responded since then.
+    /// Returns approximately how many origins have responded since the time `since`.
     pub(super) fn count_since(&self, since: Instant) -> usize {
         let oldest = self.second(since);
         let is_since = |slot: &&AtomicU64| {
@@ -54,7 +55,7 @@ impl RecentAnswers {
         (&self.slots[hash as usize % SLOT_COUNT], (hash >> 32) as u32)
     }
 
-    /// Returns whole seconds since the start, counted from 1.
+    /// Returns the time in whole seconds since this set was created, plus 1, because 0 marks empty slots.
     fn second(&self, moment: Instant) -> u64 {
         (moment.saturating_duration_since(self.start).as_secs() + 1).min(SECOND_MASK)
     }

@@ -12,15 +12,15 @@ use std::{
 
 use crate::origin::target::Origin;
 
-/// The origins that do not respond.
+/// Decides from the origins that do not respond whether the uplink is down.
 #[derive(Default)]
 pub(super) struct SilenceJudge {
-    /// The failing origins, each with the time of its first failure.
+    /// The failing origins, each with the times of its first and last failure.
     failing: HashMap<Origin, Silence>,
-    /// Requested origins that were not contacted because the uplink is down, and whose state is unknown.
+    /// Origins that clients requested while the uplink was down, and whose state is unknown. Probed next.
     wanted: VecDeque<Origin>,
     down_since: Option<Instant>,
-    /// Number of probes so far.
+    /// Number of probes so far, by which the failing origins take turns.
     probe_count: usize,
 }
 
@@ -30,19 +30,20 @@ struct Silence {
     last: Instant,
 }
 
-/// The conclusion from the last event.
+/// The effect of an event on the state of the uplink.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {
     Unchanged,
-    /// The uplink is down. Lists the failing servers.
+    /// The uplink went down. The text lists the failing servers.
     Down(String),
-    /// The uplink is up again: the origin that responded, and the time for which the uplink was down.
+    /// The uplink is up again: the origin that responded, and how long the uplink was down.
     Up(String, Duration),
 }
 
 impl SilenceJudge {
-    /// Notes that an origin does not respond. `answering_count` is the number of origins that responded since the first
-    /// failure.
+    /// Records that an origin does not respond.
+    ///
+    /// `answering_count` is the number of origins that have responded since the first failure.
     pub(super) fn handle_silence(&mut self, origin: &Origin, now: Instant, answering_count: usize) -> SilenceVerdict {
         if self.down_since.is_none() {
             self.failing.retain(|_, silence| now.saturating_duration_since(silence.last) < WINDOW);
@@ -63,7 +64,7 @@ impl SilenceJudge {
         SilenceVerdict::Down(servers.join(", "))
     }
 
-    /// Notes that an origin answers.
+    /// Records that an origin responded.
     pub(super) fn handle_answer(&mut self, origin: &Origin, now: Instant) -> SilenceVerdict {
         self.wanted.retain(|wanted| wanted != origin);
         if self.failing.remove(origin).is_none() {
@@ -75,8 +76,10 @@ impl SilenceJudge {
         SilenceVerdict::Up(origin.to_string(), now.saturating_duration_since(since))
     }
 
-    /// Returns whether an origin is contacted although the uplink is down, because it responded recently and has not
-    /// failed since.
+    /// Returns whether an origin may be contacted although the uplink is down: it has responded recently and not failed
+    /// since.
+    ///
+    /// `has_answered` says that it has responded recently. Another origin is added to the next probe.
     pub(super) fn may_ask(&mut self, origin: &Origin, has_answered: bool) -> bool {
         if self.failing.contains_key(origin) {
             return false;
@@ -88,7 +91,7 @@ impl SilenceJudge {
         has_answered
     }
 
-    /// Returns the origins to probe now: failing ones in turn, and requested ones.
+    /// Returns the origins to probe now: some failing ones in turn, and those that clients requested.
     pub(super) fn next_probes(&mut self) -> Vec<Origin> {
         let mut failing: Vec<(&Origin, &Silence)> = self.failing.iter().collect();
         failing.sort_by_key(|(origin, silence)| (silence.since, origin.to_string()));
@@ -102,9 +105,9 @@ impl SilenceJudge {
         probes
     }
 
-    /// Forgets an origin whose state cannot be determined.
+    /// Removes an origin whose probes show nothing new.
     pub(super) fn forget(&mut self, origin: &Origin) {
-        // While the uplink is down, at least one failing origin must be left to probe for its return.
+        // While the uplink is down, one failing origin must remain to be probed for its return.
         if self.failing.len() > 1 {
             self.failing.remove(origin);
         }
@@ -114,7 +117,7 @@ impl SilenceJudge {
         self.failing.contains_key(origin)
     }
 
-    /// Returns the time since which an origin has been failing, if a failure counts now.
+    /// Returns the time of the first failure that still counts, or `None` if none does.
     pub(super) fn failing_since(&self, now: Instant) -> Option<Instant> {
         let silences = self.failing.values().filter(|silence| now.saturating_duration_since(silence.last) < WINDOW);
         silences.map(|silence| silence.since).min()
@@ -128,7 +131,7 @@ impl SilenceJudge {
         self.down_since
     }
 
-    /// Returns the failing servers. The usual ports of one host count as one.
+    /// Returns the names of the failing servers. The ports 80 and 443 of one host count as one server.
     fn servers(&self) -> Vec<String> {
         let name = |origin: &Origin| match origin.port {
             80 | 443 => origin.host.to_string(),
@@ -141,15 +144,15 @@ impl SilenceJudge {
     }
 }
 
-/// Least number of failing servers.
+/// Minimum number of failing servers for the uplink to count as down.
 const SERVER_COUNT_MIN: usize = 3;
-/// Least number of failing servers for each one that responds.
+/// Minimum number of failing servers per responding origin for the uplink to count as down.
 const ANSWERING_SHARE: usize = 4;
 /// Time for which a failure counts.
 const WINDOW: Duration = Duration::from_secs(60);
 const FAILING_COUNT_MAX: usize = 64;
 const WANTED_COUNT_MAX: usize = 64;
-/// Number of failing origins, and of requested origins, that one probe contacts.
+/// Maximum number of failing origins, and of requested origins, that one probe contacts.
 const PROBE_COUNT: usize = 4;
 
 #[cfg(test)]

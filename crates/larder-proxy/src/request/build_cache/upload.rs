@@ -46,13 +46,13 @@ use crate::{
 /// The body of a request to a build cache.
 pub(super) struct UploadBody(RequestBody);
 
-/// The next piece of an upload.
+/// A piece of a body that is being uploaded.
 pub(super) enum UploadPiece {
     Bytes(Bytes),
     End(CompletedBody),
 }
 
-/// An upload whose body is arriving.
+/// An upload: the body of a PUT, while it arrives.
 pub(super) struct Upload {
     cache: Arc<Cache>,
     primary: Arc<[u8]>,
@@ -61,10 +61,10 @@ pub(super) struct Upload {
     max_bytes: u64,
     check: Option<DigestCheck>,
     representation: u64,
-    /// The body in chunks, once it is longer than one.
+    /// The part of the body that was stored in chunks. `None` while the body fits in one chunk.
     chunks: Option<ChunkedBody>,
     chunk_count: u64,
-    /// The bytes that are not stored yet, and their number.
+    /// Received bytes that are not stored yet.
     pieces: Vec<Bytes>,
     pending_bytes: u64,
     len: u64,
@@ -75,20 +75,20 @@ pub(super) struct Upload {
 /// Why an upload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadRefusal {
-    /// The request sends a part of the entry.
+    /// The request has Content-Range, so it contains only a part of the entry.
     Partial,
     TooLong {
         max_bytes: u64,
     },
     WrongDigest,
-    /// The entry was removed while the upload was running.
+    /// The entry was removed while its upload was running.
     Removed,
     MemoryShort,
-    /// The store accepts nothing, or there is none for long bodies.
+    /// The store accepts no entries now, or the proxy has no store for long bodies.
     NotStored,
 }
 
-/// Returns the response to a PUT whose preconditions do not hold (RFC 9110 13.2).
+/// Returns the refusal of a PUT whose preconditions fail (RFC 9110 13.2), or `None` if they hold.
 pub(super) fn precondition(fields: &HeaderMap, before: Option<&FoundResponse>) -> Option<ServedResponse> {
     let holds = match before {
         Some(found) => conditional::evaluate(fields, &found.entry.head) == Precondition::Pass,
@@ -102,12 +102,12 @@ impl UploadBody {
         Self(RequestBody::of_client(body, None, limits, watches))
     }
 
-    /// Returns whether nothing more will arrive.
+    /// Returns whether the whole body was received.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_end_stream()
     }
 
-    /// Reads the rest of the body and drops it. Returns whether it has ended.
+    /// Reads the remainder of the body and drops it. Returns whether the end was reached.
     pub(super) async fn skip(&mut self) -> bool {
         let mut left = SKIPPED_BYTES_MAX;
         while left > 0 {
@@ -120,7 +120,7 @@ impl UploadBody {
         self.is_over()
     }
 
-    /// Returns the next bytes, or the end.
+    /// Waits for the next bytes of the body, or its end.
     async fn next(&mut self) -> Result<UploadPiece, Failure> {
         loop {
             let Some(frame) = poll_fn(|context| Pin::new(&mut self.0).poll_frame(context)).await else {
@@ -135,10 +135,10 @@ impl UploadBody {
 }
 
 impl Upload {
-    /// Begins an upload to the entry `primary`.
+    /// Begins an upload to the entry with the key `primary`.
     ///
     /// # Errors
-    /// The upload is refused, whatever its body.
+    /// The upload is refused before its body is read.
     pub(super) fn begin(by: &AdmittedRequest, primary: &Arc<[u8]>) -> Result<Self, UploadRefusal> {
         let AdmittedRequest { worker, asked } = by;
         let cache = Arc::clone(&worker.cache);
@@ -172,10 +172,10 @@ impl Upload {
         })
     }
 
-    /// Returns the next piece of the body. While memory is short, waits for a turn.
+    /// Waits for the next piece of the body. While memory is short, waits for this upload's turn to buffer a chunk.
     ///
     /// # Errors
-    /// The body does not arrive, or is refused because its turn is over.
+    /// The body does not arrive, or the turn has expired.
     pub(super) async fn next_piece(
         &mut self,
         body: &mut UploadBody,
@@ -194,7 +194,7 @@ impl Upload {
         }
     }
 
-    /// Adds the next bytes, and stores chunks that are full.
+    /// Adds received bytes, and stores the chunks that they complete.
     ///
     /// # Errors
     /// The body is too long, or cannot be stored.
@@ -208,7 +208,7 @@ impl Upload {
         }
         self.pending_bytes += bytes.len() as u64;
         self.pieces.push(self.cache.shared.bodies.count(bytes));
-        // A body of exactly one chunk is stored in one piece, so a full chunk waits for the next byte.
+        // A body of exactly one chunk is stored together with its head. So a full chunk waits until more bytes arrive.
         while self.pending_bytes > CHUNK_BYTES {
             let pieces = self.take_pieces(CHUNK_BYTES);
             self.store_chunk(pieces).await?;
@@ -216,8 +216,9 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the entry visible, waits until a kill of the process cannot lose it, and returns its entity tag. With
-    /// `has_origin`, a fetch of the entry that is running does not replace it.
+    /// Makes the entry visible, waits until it survives a kill of the process, and returns its entity tag.
+    ///
+    /// With `has_origin`, a fetch of the same entry that is in progress does not replace the upload.
     ///
     /// # Errors
     /// The body has a wrong digest, or cannot be stored.
@@ -227,7 +228,7 @@ impl Upload {
         has_origin: bool,
     ) -> Result<HeaderValue, UploadRefusal> {
         if self.check.take().is_some_and(|check| !check.matches()) {
-            // The chunks stored so far are never found without a head.
+            // Chunks that were stored already have no head, so no lookup finds them.
             return Err(UploadRefusal::WrongDigest);
         }
         let len = completed.len();
@@ -248,8 +249,8 @@ impl Upload {
         let primary = Arc::clone(&self.primary);
         let key = Arc::clone(&self.primary);
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };
-        // The status is a promise, so nothing of the entry may be in memory only. The same flush covers the chunks,
-        // which were committed earlier.
+        // The status promises that the entry is stored, so all of it must leave this process' memory. One flush covers
+        // the earlier chunks too.
         if storing::commit_for_good(&self.cache, &place, &head, body, &work).await {
             return Ok(tag_of(representation));
         }
@@ -270,7 +271,7 @@ impl Upload {
         is_stored.then_some(()).ok_or(UploadRefusal::NotStored)
     }
 
-    /// Takes the first `len` of the bytes that are not stored yet.
+    /// Removes the first `len` bytes from the received bytes that are not stored yet.
     fn take_pieces(&mut self, len: u64) -> Vec<Bytes> {
         debug_assert!(len <= self.pending_bytes, "{len} of {} bytes", self.pending_bytes);
         let mut taken = Vec::new();
@@ -319,7 +320,7 @@ impl fmt::Display for UploadRefusal {
     }
 }
 
-/// Returns the head of an entry that a client sent with these fields.
+/// Creates the head of an entry from the fields that a client sent.
 fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: u64) -> StoredHead {
     let mut fields = HeaderMap::new();
     for name in &KEPT {
@@ -329,7 +330,8 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     let now = clock::now();
     fields.insert(LAST_MODIFIED, format_http_date(now));
     fields.insert(ETAG, tag_of(representation));
-    // Caches between this proxy and the client use this field. This cache uses the ruling.
+    // This field is for caches between this proxy and the client. This cache obeys the ruling that is stored with the
+    // head.
     let lifetime = if is_immutable { "max-age=31536000, immutable" } else { "no-cache" };
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(lifetime));
     let ignored = IgnoredParts { client_directives: true, cookie: true, ..IgnoredParts::default() };
@@ -338,17 +340,17 @@ fn head_of(cache: &Cache, sent: &HeaderMap, is_immutable: bool, representation: 
     StoredHead::new(received, BodyPlace::Whole { len: 0 }, SelectingFields::default(), &cache.http.targets)
 }
 
-/// Returns the entity tag of an entry, which is different for each upload.
+/// Returns the entity tag of an entry. Each upload gets a different one.
 fn tag_of(representation: u64) -> HeaderValue {
     HeaderValue::try_from(format!("\"{representation:016x}\"")).expect("it is hexadecimal digits in quotes")
 }
 
-/// The fields that are stored with an entry. The last two are Turborepo's.
+/// The fields that are stored with an entry. The two that begin with x-artifact are Turborepo's.
 static KEPT: [HeaderName; 4] = [
     CONTENT_TYPE,
     CONTENT_ENCODING,
     HeaderName::from_static("x-artifact-duration"),
     HeaderName::from_static("x-artifact-tag"),
 ];
-/// Most bytes of a refused body that are read, so that the client sees the response.
+/// Maximum bytes of a refused body that are read, so that a client that sends before it reads can see the response.
 const SKIPPED_BYTES_MAX: u64 = 64 << 20;

@@ -1,7 +1,7 @@
-//! Foretells the steps of a request, by the functions that decide those of real ones.
+//! Foretells the steps of a request, with the functions that decide those of real requests.
 //!
-//! Owns: what stands in for the steps that contact an origin or change something. Invariant: nothing is sent, and no
-//! stored response is changed. The client is one that may use this proxy and sends no body. Cost: two lookups of the
+//! Owns: replacements for the steps that contact an origin or change something. Invariant: nothing is sent, and no
+//! stored response is changed. The imagined client may use this proxy and sends no body. Cost: two lookups of the
 //! stored response, and one of the origin's name, which may take a second.
 
 use std::{
@@ -39,14 +39,14 @@ use crate::{
 };
 
 impl Worker {
-    /// Returns the steps that a request would take now, or `None` if no client can send it.
+    /// Returns the steps that a request would take now, or `None` if no client can send such a request.
     pub(super) async fn foretell(self: &Arc<Self>, asked: &ExplainedRequest<'_>) -> Option<Trace> {
         let mut request = self.imagined_request(asked)?;
         let config = &self.shared.config;
         let address = config.clients.first().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |network| network.addr());
         let client = Arc::new(Client::imagined(self, SocketAddr::new(address, 0)));
         let mut exchange = ClientExchange::begin(&client, &mut request);
-        // It is no exchange of the client's, so its end is none either.
+        // No client waits for this exchange, so its end is not counted.
         exchange.note_answered();
         while !matches!(exchange.trace.step(), Step::Deliver | Step::Done) {
             let step = exchange.foretell_step(&mut request).await.unwrap_or_else(|_| {
@@ -58,7 +58,7 @@ impl Worker {
         Some(exchange.trace)
     }
 
-    /// Returns a request as a client would send it: to this proxy itself, or through it.
+    /// Creates the request as a client would send it: to this proxy as a server, or through it.
     fn imagined_request(&self, asked: &ExplainedRequest<'_>) -> Option<Request<String>> {
         let &ExplainedRequest { method, uri, fields } = asked;
         let authority = uri.authority()?.as_str();
@@ -90,7 +90,8 @@ impl ClientExchange {
             Step::Resolve => self.resolve(request)?,
             Step::Memory => {
                 self.choose_worker(request);
-                // The lookups that explain a request put what they find in memory, before a client sends the request.
+                // The stored response is looked up first, because a lookup puts it in memory, where a later client
+                // would find it.
                 self.look_up(request).await;
                 return Ok(self.peek_into_memory(request).err().unwrap_or(Step::Deliver));
             }
@@ -115,7 +116,7 @@ impl ClientExchange {
         }
     }
 
-    /// Looks up the stored response of a request.
+    /// Looks up the stored response of a request, which puts it in memory.
     async fn look_up(&self, request: &Request<String>) {
         let cache = &self.worker.cache;
         let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
@@ -186,7 +187,7 @@ impl ClientExchange {
         step
     }
 
-    /// Checks that the rules allow an origin's address.
+    /// Checks that this proxy may connect to an origin's addresses.
     async fn check_way(&self, origin: &Origin) -> Result<(), Failure> {
         target_refusal(&self.worker.origins, origin).await.map_or(Ok(()), Err)
     }

@@ -28,20 +28,20 @@ use crate::{
     worker::Worker,
 };
 
-/// The result of the checks before and after the cache's own decision.
+/// The result of the checks that are made before and after the cache's own decision.
 pub(super) struct RequestOutlook {
-    /// The origin, if a request leads to one.
+    /// The origin of the request. `None` if the request has none.
     pub(super) origin: Option<Origin>,
-    /// The answer of every request, whatever is stored.
+    /// The response to every request for the URL, whatever is stored, if it is refused.
     pub(super) refusal: Option<String>,
-    /// The answer of a request that would have to contact the origin.
+    /// The response to a request that would have to contact the origin, if that is refused.
     pub(super) origin_refusal: Option<String>,
-    /// The answer to CONNECT, if the requests of clients that send it do not reach the cache.
+    /// The answer to a CONNECT for the origin. `None` if requests inside the tunnel reach the cache.
     pub(super) tunnel: Option<String>,
 }
 
 impl RequestOutlook {
-    /// Checks a GET of `uri`.
+    /// Makes the checks for a GET of `uri`.
     pub(super) async fn of(worker: &Arc<Worker>, uri: &Uri) -> Self {
         let host = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
         let fields = host.map(|host| (header::HOST, host)).into_iter().collect();
@@ -52,7 +52,7 @@ impl RequestOutlook {
             });
         let unknown = Self { origin: None, refusal: None, origin_refusal: None, tunnel: None };
         match located {
-            // A mirror or a build cache answers it, whose requests other checks admit.
+            // The URL belongs to a mirror or a build cache, whose requests are checked elsewhere.
             Err(_) if is_ours(&worker.shared, uri) => unknown,
             Err(failure) => Self { refusal: Some(told(&worker.shared, &failure)), ..unknown },
             Ok(Destination { origin, .. }) => Self::of_located(worker, uri, origin).await,
@@ -78,7 +78,7 @@ impl RequestOutlook {
     }
 }
 
-/// Returns whether a client sends a request for a URI to this proxy itself, not through it.
+/// Returns whether clients send a request for a URI to this proxy as its server, not through it as a proxy.
 pub(super) fn is_for_us(shared: &ProxyState, uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return true };
     let scheme = uri.scheme_str().unwrap_or("http");
@@ -88,7 +88,7 @@ pub(super) fn is_for_us(shared: &ProxyState, uri: &Uri) -> bool {
     }
 }
 
-/// Returns whether the origin that a URI names is this proxy, by its address, or for a mirror or a build cache.
+/// Returns whether a URI leads to this proxy itself: to its own address, or to a mirror or build cache.
 fn is_at_us(shared: &ProxyState, uri: &Uri, origin: &Origin) -> bool {
     let mut own = shared.origins.own_addresses.iter().filter(|own| own.port() == origin.port).peekable();
     let is_near = own.peek().is_some();
@@ -96,7 +96,7 @@ fn is_at_us(shared: &ProxyState, uri: &Uri, origin: &Origin) -> bool {
     is_address || (is_near && is_ours(shared, uri))
 }
 
-/// Returns whether a URI names a path of a mirror or a build cache, if a client sends it to this proxy itself.
+/// Returns whether a URI leads to a mirror or a build cache, if a client sends it to this proxy as its server.
 fn is_ours(shared: &ProxyState, uri: &Uri) -> bool {
     let mut request = Request::new(());
     *request.uri_mut() = uri.clone();
@@ -107,13 +107,13 @@ fn is_ours(shared: &ProxyState, uri: &Uri) -> bool {
     !shared.mirrors.divert("http", &mut request, |_| true).is_ok_and(|found| found.is_none())
 }
 
-/// Returns whether the keys of a mirror are those of this URI.
+/// Returns whether a mirror stands for the server that a URI names, so that both have the same cache keys.
 fn is_mirrored(shared: &ProxyState, uri: &Uri) -> bool {
     let named = uri.scheme_str().zip(uri.authority());
     named.is_some_and(|(scheme, authority)| shared.mirrors.leads_to(scheme, authority.as_str()))
 }
 
-/// Returns the refusal of an origin's address. A name that cannot be resolved in time is not refused.
+/// Returns the refusal of an origin because of its addresses. A name that cannot be resolved in time is not refused.
 pub(super) async fn target_refusal(origins: &OriginRouter, origin: &Origin) -> Option<Failure> {
     match tokio::time::timeout(NAME_PATIENCE, connect::check_way(origins, origin)).await {
         Ok(Err(failure @ Failure::TargetDenied { .. })) => Some(failure),
@@ -121,15 +121,16 @@ pub(super) async fn target_refusal(origins: &OriginRouter, origin: &Origin) -> O
     }
 }
 
-/// Returns the answer to CONNECT for an origin, or `None` if the requests inside the tunnel reach the cache.
-/// `refusal` is the refusal of the origin's address, if any.
+/// Returns how a CONNECT for an origin is answered, or `None` if requests inside the tunnel reach the cache.
+///
+/// `refusal` is the refusal of the origin because of its addresses, if any.
 fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Option<String> {
     let request = Request::builder().method(Method::CONNECT).uri(origin.to_string()).body(()).ok()?;
     let target = match tunnel::target(&worker.shared.config, &request) {
         Ok(target) => target,
         Err(failure) => return Some(told(&worker.shared, &failure)),
     };
-    // The address of no client, so that none of the tunnels that a client has refused counts.
+    // This address belongs to no client, so no client's refused certificates influence the result.
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let interceptor = worker.shared.interceptor.as_ref();
     let is_down = worker.shared.origins.uplink.line_to(&target).is_down();
@@ -142,7 +143,7 @@ fn tunnel_of(worker: &Worker, origin: &Origin, refusal: Option<String>) -> Optio
     }
 }
 
-/// Describes the refusal of a request, with the setting that decides.
+/// Describes why a request is refused, with the setting that decides it.
 fn told(shared: &ProxyState, failure: &Failure) -> String {
     let status = failure.status().as_u16();
     match failure {
@@ -161,5 +162,5 @@ fn told(shared: &ProxyState, failure: &Failure) -> String {
     }
 }
 
-/// Longest time for finding the addresses of the origin's name.
+/// Maximum time to resolve the origin's name.
 const NAME_PATIENCE: Duration = Duration::from_secs(1);

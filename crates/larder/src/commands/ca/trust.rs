@@ -30,14 +30,14 @@ pub(crate) struct TrustFlags {
     system_store: PathBuf,
 }
 
-/// The outcome for one trust store.
+/// The outcome of the change to one trust store.
 enum TrustOutcome {
     Changed(String),
-    /// The store was not changed, for this reason.
+    /// The store was not changed, for the reason given here.
     Left(String),
 }
 
-/// Runs the command.
+/// Runs `larder ca trust`.
 ///
 /// # Errors
 /// There is no CA, or no trust store was changed.
@@ -73,7 +73,8 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Changes Debian's store, which is a file and a command that reads it.
+/// Adds the CA to Debian's system store, or removes it: changes the CA's file, and runs the command that rebuilds the
+/// store.
 fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     let file = store.join(FILE_NAME);
     if !store.is_dir() {
@@ -94,7 +95,7 @@ fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     }
 }
 
-/// Changes the NSS database of Chromium and other browsers.
+/// Adds the CA to the NSS database of Chromium and other browsers, or removes it.
 fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
     let Some(home) = env::var_os("HOME") else { return TrustOutcome::Left("HOME is not set".to_owned()) };
     let folder = Path::new(&home).join(".pki/nssdb");
@@ -116,7 +117,8 @@ fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
             return TrustOutcome::Left(why);
         }
     }
-    // An older CA of this name would take precedence, so it is removed first.
+    // An older CA with the same nickname would take precedence, so it is removed first. An error means that there is
+    // none.
     let _ = certutil(&["-D", "-n", NICKNAME]);
     let shown = certificate.display().to_string();
     match certutil(&["-A", "-n", NICKNAME, "-t", "C,,", "-i", &shown]) {
@@ -125,7 +127,7 @@ fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
     }
 }
 
-/// Runs a program. Its output is used only if it fails.
+/// Runs a program without showing its output. If it fails, the error contains the output.
 fn run_quietly(mut command: Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
@@ -139,7 +141,7 @@ fn run_quietly(mut command: Command) -> Result<(), String> {
     Err(format!("{name}: {}", told.lines().next().unwrap_or("it failed without a message")))
 }
 
-/// The file in the system's store.
+/// Name of the CA's file in the system's trust store.
 const FILE_NAME: &str = "larder-local-ca.crt";
-/// The name in NSS databases.
+/// Nickname of the CA in NSS databases.
 const NICKNAME: &str = "Larder local CA";

@@ -9,17 +9,17 @@ use crate::settings::{
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
-/// The flags that were given, each with its values.
+/// The flags that were given on the command line, each with its values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettingFlags(Vec<(&'static str, Vec<String>)>);
 
 impl SettingFlags {
-    /// Returns the values of a flag.
+    /// Returns the values that were given for a flag, or none.
     pub(super) fn values(&self, flag: &str) -> &[String] {
         self.0.iter().find(|(name, _)| *name == flag).map_or(&[], |(_, values)| values)
     }
 
-    /// Puts the values into `settings`.
+    /// Applies the values of all flags to `settings`.
     pub(super) fn apply(&self, settings: &mut RunSettings) {
         for setting in config::flagged() {
             let values = setting.flag().map_or(&[][..], |(name, _)| self.values(name));
@@ -53,7 +53,7 @@ impl FromArgMatches for SettingFlags {
     }
 }
 
-/// Returns the flag made from an entry of the table.
+/// Makes the command-line flag for an entry of the table of settings. Returns `None` if the setting has no flag.
 fn arg(setting: &'static Setting) -> Option<Arg> {
     let (name, form) = setting.flag()?;
     let check = |text: &str| {

@@ -14,8 +14,8 @@ use clap::{
 };
 use std::{error::Error, ffi::OsString};
 
-/// Returns the failure to show for the parser's error about `arguments`, which begin with the program's name. Returns
-/// `None` if help or the version was requested.
+/// Returns the failure to show for an error of the command-line parser. `arguments` begin with the program's name.
+/// Returns `None` if the user requested help or the version.
 pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) -> Option<Failure> {
     let command = command_of(arguments);
     let help = format!("see {command} --help");
@@ -48,7 +48,7 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
         ErrorKind::MissingRequiredArgument => Some(Failure::usage(format!("missing: {flag}"), help)),
         ErrorKind::InvalidSubcommand => {
             let name = text_of(error, ContextKind::InvalidSubcommand);
-            // The parser's own suggestion lacks names with swapped letters.
+            // clap's own suggestion misses names in which letters are swapped.
             let suggested = text_of(error, ContextKind::SuggestedSubcommand);
             let root = Cli::command();
             let is_here = |own: &str| command == "larder" && root.find_subcommand(own).is_some();
@@ -71,7 +71,7 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
     }
 }
 
-/// Returns the failure for a value that the flag's own parser refused.
+/// Makes the failure for a value that the parser of this flag refused.
 fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -> Failure {
     match error.source().map(|source| (source.downcast_ref::<BadValue>(), source)) {
         Some((Some(bad), _)) => Failure::usage(format!("{flag}: {}", bad.problem), format!("{}; {help}", bad.help)),
@@ -82,11 +82,11 @@ fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -
     }
 }
 
-/// Flags of other proxies, with the flags of `larder run` that do the same.
+/// Flags of other proxies, each with the flag of `larder run` that does the same.
 const PEER_FLAGS: [(&str, &str); 4] =
     [("--port", "--listen"), ("--http-port", "--listen"), ("--upstream", "--origin"), ("--proxy-pass", "--origin")];
 
-/// Commands of other proxies, with those of Larder that do the same.
+/// Commands of other proxies, each with Larder's command that does the same.
 const PEER_COMMANDS: [(&str, &str); 3] = [("serve", "run"), ("start", "run"), ("status", "top")];
 
 /// Returns whether an argument looks like the path of a configuration file.
@@ -94,8 +94,8 @@ fn is_configuration(argument: &str) -> bool {
     !argument.starts_with('-') && argument.ends_with(".toml")
 }
 
-/// Returns the command below `parent` of which `name` is probably a misspelling. `parent` contains the names of all
-/// commands above.
+/// Returns the subcommand of `parent` of which `name` is probably a misspelling. `parent` is a full command, such as
+/// `larder config`.
 fn nearest_command(parent: &str, name: &str) -> Option<String> {
     let root = Cli::command();
     let parent = parent.split(' ').skip(1).try_fold(&root, |command, name| command.find_subcommand(name))?;
@@ -103,7 +103,7 @@ fn nearest_command(parent: &str, name: &str) -> Option<String> {
     value::nearest(name, shown.map(clap::Command::get_name)).map(str::to_owned)
 }
 
-/// Returns a flag's name without its values.
+/// Returns a flag without its values: the text before the first space.
 fn name_of(flag: &str) -> &str {
     flag.split(' ').next().unwrap_or(flag)
 }
@@ -123,9 +123,9 @@ fn texts_of(error: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Returns the name of the command in the arguments, including the commands that contain it.
+/// Returns the full command in the arguments, such as `larder config check`.
 ///
-/// The parser's own usage line would contain it, but errors about values have none.
+/// The parser's errors about values do not contain it.
 fn command_of(arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut command = &Cli::command();
     let mut names = vec![command.get_name()];

@@ -51,7 +51,7 @@ pub(crate) struct BalancerFlags {
     listen: SocketAddr,
 }
 
-/// The balancers for which configurations are written.
+/// A balancer for which a configuration can be written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Balancer {
     Haproxy,
@@ -59,34 +59,36 @@ enum Balancer {
     Envoy,
 }
 
-/// The content of a configuration, for every balancer.
+/// The facts from which the configuration of any balancer is written.
 pub(super) struct BalancerPlan {
     pub(super) listen: SocketAddr,
     pub(super) nodes: Vec<FleetNode>,
     pub(super) ready_path: Option<String>,
-    /// Whether clients use Larder as a forward proxy.
+    /// Whether clients use the Larders as forward proxies.
     pub(super) forwards: bool,
-    /// The places whose keys are changed by rules. The first match counts.
+    /// The parts of sites whose keys are changed by rules. The first match counts.
     pub(super) places: Vec<KeyPlace>,
 }
 
-/// A host and path below which keys differ from URLs.
+/// A host and a path below which a rule makes keys differ from URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPlace {
-    /// Host, with its port unless that is 80.
+    /// The host, with its port unless the port is 80.
     pub(super) host: String,
-    /// Path without a slash at its end; matches whole segments.
+    /// The path, without a slash at its end. It matches whole path segments.
     pub(super) path: String,
-    /// Host and path that replace these in keys, if a rule requires it.
+    /// The host and the path that take the place of `host` and `path` in keys. `None` if a rule replaces neither.
     pub(super) stands: Option<(String, String)>,
-    /// A regular expression of the names of query arguments that keys leave out.
+    /// A regular expression that matches the names of the query arguments that keys leave out. `None` if keys contain
+    /// all.
     pub(super) stripped: Option<String>,
 }
 
-/// Prints a configuration.
+/// Prints the configuration of a balancer.
 ///
 /// # Errors
-/// A usage failure for nodes or rules that cannot be written; a runtime failure if a file cannot be read.
+/// A usage failure for nodes or rules that the configuration cannot express; a runtime failure if a file cannot be
+/// read.
 pub(super) fn print(flags: &BalancerFlags) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
     if let Some(file) = &flags.config {
@@ -114,7 +116,8 @@ impl BalancerPlan {
         Ok(Self {
             listen: flags.listen,
             nodes: nodes.clone(),
-            // Without a configuration the nodes' path is unknown, so the file names the one that they need.
+            // Without a configuration file, the path of the nodes' health checks is unknown, so the usual one is
+            // written.
             ready_path: match flags.config {
                 Some(_) => settings.proxy.fleet.ready_path.clone(),
                 None => Some(READY_PATH.to_owned()),
@@ -124,7 +127,7 @@ impl BalancerPlan {
         })
     }
 
-    /// Returns comment lines that say what the nodes need.
+    /// Returns comment lines for the configuration that say how the nodes must be configured.
     pub(super) fn needs(&self) -> String {
         let checks = match &self.ready_path {
             Some(path) => format!("network, and `ready_path = \"{path}\"` for health checks."),
@@ -138,7 +141,8 @@ impl BalancerPlan {
         )
     }
 
-    /// Returns the numbers of the nodes on a ring, from their names, so that they do not depend on the order.
+    /// Returns the number of each node on the ring. A number follows from the node's name, so that it does not depend
+    /// on the order of the nodes.
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::new();
         for node in &self.nodes {
@@ -152,8 +156,8 @@ impl BalancerPlan {
     }
 }
 
-/// Returns the places whose keys are changed by the rules. Balancers speak plain HTTP with the nodes, so rules for
-/// `https://` have no effect there.
+/// Returns the hosts and paths whose keys are changed by `rules`. Balancers speak plain HTTP with the nodes, so rules
+/// for `https://` URLs are left out.
 fn places(rules: &KeyRules) -> Result<Vec<KeyPlace>, Failure> {
     let mut places = Vec::new();
     for rule in rules.rules() {
@@ -166,7 +170,7 @@ fn places(rules: &KeyRules) -> Result<Vec<KeyPlace>, Failure> {
     Ok(places)
 }
 
-/// Returns host and path of a URL prefix.
+/// Returns the host and the path of a URL prefix.
 fn place_of(prefix: &str) -> Result<(String, String), Failure> {
     let uri: Uri = prefix.parse().expect("a rule's URL was parsed");
     let host = uri.authority().expect("a rule's URL has a host").as_str().to_owned();
@@ -175,7 +179,7 @@ fn place_of(prefix: &str) -> Result<(String, String), Failure> {
     Ok((host, path))
 }
 
-/// Returns a regular expression of the names that a rule strips.
+/// Returns a regular expression that matches the names of query arguments that `rule` strips. `None` if it strips none.
 fn stripped(rule: &KeyRule) -> Result<Option<String>, Failure> {
     let mut names = Vec::new();
     for (name, is_beginning) in rule.stripped() {
@@ -185,7 +189,8 @@ fn stripped(rule: &KeyRule) -> Result<Option<String>, Failure> {
     Ok(Some(names.join("|")).filter(|_| !names.is_empty()))
 }
 
-/// Refuses texts with characters that are special in one of the files.
+/// Refuses a text with characters that have a special meaning in any of the balancers' configurations. `whole` is the
+/// part of the rule that the message shows.
 fn check(whole: &str, text: &str) -> Result<(), Failure> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_~.%+,:@!*()[]".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -196,7 +201,8 @@ fn check(whole: &str, text: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("a balancer's configuration cannot express this key rule: `{whole}`"), help))
 }
 
-/// Returns a regular expression that matches exactly this text, in a form that needs no escapes in any of the files.
+/// Returns a regular expression that matches exactly `text`. Brackets take the place of backslashes, which the
+/// configurations would treat differently.
 pub(super) fn pattern(text: &str) -> String {
     let is_literal = |letter: char| letter.is_ascii_alphanumeric() || "/-_~%,:@!".contains(letter);
     let parts = text.chars().map(|letter| match letter {
@@ -207,19 +213,20 @@ pub(super) fn pattern(text: &str) -> String {
     parts.collect()
 }
 
-/// Returns a regular expression of separators, and of the arguments that keys leave out. When its matches are removed,
-/// queries of one key become equal, whatever the number and order of such arguments. Each argument is matched with the
-/// separator after it, because not every balancer supports lookahead.
+/// Returns a regular expression that matches the separators of a query, and the arguments that keys leave out. When its
+/// matches are removed, queries with the same key become equal, whatever the number and order of such arguments.
+///
+/// Each argument is matched together with the separator after it, because not every balancer supports lookahead.
 pub(super) fn queries(stripped: &str) -> String {
     format!("[?&](({stripped})(=[^&]*)?(&|$))+|[?&]")
 }
 
-/// Reads a node of `--nodes`.
+/// Parses a node of `--nodes`.
 fn node(text: &str) -> Result<FleetNode, BadValue> {
     value::fleet_node(text).map_err(|bad| BadValue::new(bad.problem, NODES_HELP))
 }
 
-/// The path of health checks in deploy/ and the documentation.
+/// The path of health checks in the files of deploy/ and in the documentation.
 const READY_PATH: &str = "/-/ready";
 
 const NODES_HELP: &str = "give each node once, such as --nodes a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";

@@ -41,7 +41,8 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
             let is_shared = place.stands.is_some() || standing.contains(&(place.host.clone(), place.path.clone()));
             push_routes(&mut text, &place.path, Some(&hash_of(place, is_shared)), is_shared);
         }
-        // URLs that replace others in keys are hashed as those are: by their paths below the prefix.
+        // A URL prefix that replaces others in keys is hashed in the same way as they are: only by the path below the
+        // prefix.
         for (_, path) in standing.iter().filter(|(standing, _)| standing == host) {
             push_routes(&mut text, path, Some(&below(path)), true);
         }
@@ -57,7 +58,8 @@ fn push_host(text: &mut String, name: &str, domains: &str) {
     let _ = write!(text, "            - name: \"{name}\"\n              domains: [{domains}]\n              routes:\n");
 }
 
-/// Returns the pattern of the parts of a path that are not hashed.
+/// Returns a pattern that matches the parts of a path that are not hashed. `is_shared` says that several prefixes share
+/// keys.
 fn hash_of(place: &KeyPlace, is_shared: bool) -> String {
     let query = place.stripped.as_deref().map(queries);
     match (is_shared, query) {
@@ -67,12 +69,12 @@ fn hash_of(place: &KeyPlace, is_shared: bool) -> String {
     }
 }
 
-/// Returns the pattern of a prefix and of separators.
+/// Returns a pattern that matches the prefix `path` and the separators of a query.
 fn below(path: &str) -> String {
     format!("^{}|[?&]", pattern(path))
 }
 
-/// Writes two routes for the paths below a prefix: one for requests that may be repeated, and one for others.
+/// Writes two routes for the paths below a prefix: one for requests that may be repeated, and one for all others.
 fn push_routes(text: &mut String, path: &str, unhashed: Option<&str>, is_shared: bool) {
     let at = match path {
         "" => "prefix: \"/\"".to_owned(),

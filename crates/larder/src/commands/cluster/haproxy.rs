@@ -44,7 +44,7 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
     text
 }
 
-/// Writes the lines that compute a request's key.
+/// Writes the lines that compute the key of a request.
 fn push_key(text: &mut String, plan: &BalancerPlan) {
     *text += "    # The key: host, path and query, after the [[key]] rules.\n    \
               http-request set-var(txn.larder_host) 'req.hdr(host),lower,regsub(\":80$\",)'\n    \

@@ -45,7 +45,7 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
     text
 }
 
-/// Writes the maps that compute a request's key. Returns the variable with the key.
+/// Writes the maps that compute the key of a request. Returns the name of the variable that contains the key.
 fn push_key(text: &mut String, places: &[KeyPlace]) -> String {
     if places.is_empty() {
         return "$host$request_uri".to_owned();
@@ -92,5 +92,6 @@ fn push_key(text: &mut String, places: &[KeyPlace]) -> String {
     format!("$larder_path$larder_args{STRIPPED_MAX}")
 }
 
-/// Most arguments that are left out of one key. URLs with more are spread as if they had different keys.
+/// Maximum number of arguments that the configuration strips from one URL. URLs with more are spread as if they had
+/// different keys.
 const STRIPPED_MAX: usize = 12;

@@ -24,18 +24,19 @@ use tokio::{
     task, time,
 };
 
-/// The end of a command's process.
+/// The result of a command whose process has ended.
 pub(super) struct CommandEnd {
-    /// The exit code.
+    /// The exit code that `larder exec` returns.
     pub(super) code: ExitCode,
     /// Whether the program was found and started.
     pub(super) was_run: bool,
 }
 
-/// Runs the command to its end. With `only`, it runs in its own network, from which it can reach only this proxy.
+/// Runs the command to its end. If `only` is given, the command runs in an isolated network, from which it can reach
+/// only the proxy at that address.
 ///
 /// # Errors
-/// Its signals cannot be received, or its network cannot be prepared.
+/// Signals cannot be received, or the network cannot be prepared.
 pub(super) fn run(
     command: &[OsString],
     environment: &CommandEnvironment,
@@ -76,7 +77,7 @@ pub(super) fn run(
                 run = &mut start, if was_run.is_none() => was_run = Some(run),
                 status = &mut ended => {
                     let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
-                    // The process may have sent a last message that is still unread.
+                    // The helper process may have sent a last message before it ended, which is still unread.
                     let was_run = match was_run {
                         Some(was_run) => was_run,
                         None => time::timeout(LAST_WORDS, &mut start).await.unwrap_or_default(),
@@ -84,7 +85,7 @@ pub(super) fn run(
                     return Ok(CommandEnd { code: code_of(status), was_run });
                 }
                 number = signals.next() => {
-                    // An error is ignored, because the process may have just ended.
+                    // The process may have just ended, so an error is ignored.
                     let _ = kill_process(id, number);
                 }
             }
@@ -98,13 +99,13 @@ fn direct(program: &OsString, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Returns the exit code that a shell would report.
+/// Returns the exit code that a shell would report for this end of a process.
 fn code_of(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| SIGNAL_CODE + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
 }
 
-/// Reports that a program cannot be run. Returns the exit code.
+/// Reports on standard error that a program cannot be run. Returns the exit code that a shell would return.
 pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     let help = "give a program in your PATH, or a path";
@@ -112,7 +113,7 @@ pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     ExitCode::from(if is_missing { NOT_FOUND_CODE } else { NOT_RUN_CODE })
 }
 
-/// The signals that are forwarded to the command.
+/// The signals that this process receives and forwards to the command.
 struct ForwardedSignals {
     from_terminal: [(Number, Signal); 2],
     others: [(Number, Signal); 5],
@@ -133,7 +134,8 @@ impl ForwardedSignals {
         })
     }
 
-    /// Waits for a signal that the command has not received already.
+    /// Waits for the next signal that has to be forwarded. A signal from the terminal is skipped if the command
+    /// received it, too.
     async fn next(&mut self) -> Number {
         let Self { from_terminal: [interrupt, quit], others: [terminate, hangup, user1, user2, alarm] } = self;
         loop {
@@ -153,14 +155,15 @@ impl ForwardedSignals {
     }
 }
 
-/// Returns whether the terminal sends its signals to this process group, to which the command belongs, too.
+/// Returns whether this process group is in the terminal's foreground. Then the terminal sends its signals to the
+/// command, too, which is in the same group.
 fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Longest wait for the last message of a process that has ended.
+/// Maximum wait for the last message of a helper process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Added to a signal's number to get the exit code.
+/// Number that shells add to a signal's number to get the exit code of a process that the signal ended.
 const SIGNAL_CODE: i32 = 128;
 const NOT_FOUND_CODE: u8 = 127;
 const NOT_RUN_CODE: u8 = 126;

@@ -17,14 +17,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The variables of a command, and the files that they name. The files are removed when this is dropped.
+/// The environment variables for a command, and the temporary files that they name. Dropping this removes the files.
 pub(crate) struct CommandEnvironment {
     variables: Vec<(&'static str, OsString)>,
     files: TempDir,
 }
 
 impl CommandEnvironment {
-    /// Creates the environment for the programs of a session.
+    /// Creates the variables and files for the programs of a session. `certificate` is the session's CA, in PEM.
     ///
     /// # Errors
     /// The files cannot be written, or the system's CAs are not found.
@@ -33,7 +33,7 @@ impl CommandEnvironment {
             let help = "it needs a directory for its files: set TMPDIR to one that you may write to";
             Failure::runtime(format!("cannot write the CA: {error}"), help)
         };
-        // The files are not secret, and programs that change their user (apt) read them.
+        // Everybody may read the files, because programs such as apt read them as another user. They are not secret.
         let readable = fs::Permissions::from_mode(0o755);
         let files = tempfile::Builder::new().prefix("larder-exec-").permissions(readable).tempdir().map_err(failed)?;
         let bundle = bundle(certificate)?;
@@ -48,7 +48,7 @@ impl CommandEnvironment {
         Ok(Self { variables, files })
     }
 
-    /// Returns the folder of the files.
+    /// Returns the temporary folder that contains the files.
     pub(crate) fn folder(&self) -> &Path {
         self.files.path()
     }
@@ -58,12 +58,12 @@ impl CommandEnvironment {
     }
 }
 
-/// Returns the variables that make programs use a proxy.
+/// Returns the variables that make programs use the proxy at this address.
 pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)> {
     let url = OsString::from(format!("http://{proxy}"));
     let mut variables: Vec<_> = PROXY_VARIABLES.iter().map(|name| (*name, url.clone())).collect();
-    // Addresses of this machine are reached without the proxy. Earlier exceptions are dropped, so that their hosts are
-    // cached.
+    // Addresses of this machine are reached without the proxy. Exceptions that were set before are dropped, so that
+    // their hosts are cached, too.
     variables.extend(DIRECT_VARIABLES.iter().map(|name| (*name, OsString::from(DIRECT))));
     variables.extend(SWITCH_VARIABLES.iter().map(|name| (*name, OsString::from("1"))));
     let of_gcloud = ["http".to_owned(), proxy.ip().to_string(), proxy.port().to_string()];
@@ -71,7 +71,8 @@ pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)
     variables
 }
 
-/// Writes the script that makes Node's `fetch` use the proxy. Returns the options with which Node loads it.
+/// Writes a script that makes Node's `fetch` use the proxy. Returns the value of `NODE_OPTIONS` with which Node loads
+/// it.
 fn preload_in_node(folder: &Path) -> io::Result<OsString> {
     let script = folder.join("node-fetch.cjs");
     fs::write(&script, NODE_SCRIPT)?;
@@ -85,7 +86,8 @@ fn preload_in_node(folder: &Path) -> io::Result<OsString> {
     Ok(options)
 }
 
-/// Writes the CAs into a folder. Returns the variables that make programs trust them.
+/// Writes the CAs in `bundle` into `folder`, in the forms that programs need. Returns the variables that make programs
+/// trust them.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -101,8 +103,8 @@ pub(crate) fn trust(folder: &Path, bundle: &str) -> io::Result<Vec<(&'static str
     Ok(variables)
 }
 
-/// Writes settings for wget, which has no variable for CAs: the user's own settings and the bundle. They may contain a
-/// password.
+/// Writes a settings file for wget, which has no variable for CAs. It contains the user's own settings, which may
+/// include a password, and the path of the CAs.
 fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
     let path = folder.join(WGET_FILE);
     let before = wget_before().filter(|before| *before != path).and_then(|before| fs::read_to_string(before).ok());
@@ -112,30 +114,30 @@ fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
     Ok(path.into())
 }
 
-/// Returns the settings file that wget would read otherwise.
+/// Returns the settings file that wget would read without Larder. `None` if there is no home directory.
 pub(super) fn wget_before() -> Option<PathBuf> {
     let named = env::var_os(WGET_VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
     named.or_else(|| env::home_dir().map(|home| home.join(".wgetrc")))
 }
 
-/// Returns a configuration for apt: the user's own one, and the CAs to trust (apt.conf(5)).
+/// Returns a configuration for apt that includes the user's own one and names the CAs to trust (apt.conf(5)).
 fn apt_configuration(before: Option<&OsStr>, authorities: &Path) -> String {
     let before = before.map(|file| format!("#include \"{}\";\n", file.display())).unwrap_or_default();
     format!("{before}Acquire::https::CAInfo \"{}\";\n", authorities.display())
 }
 
-/// Returns every variable that may be set.
+/// Returns the names of all variables that a session or `larder env` may set.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let of_proxy = PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(SWITCH_VARIABLES).chain(GCLOUD_VARIABLES);
     of_proxy.chain(TRUST_VARIABLES).chain([APT_VARIABLE, WGET_VARIABLE])
 }
 
-/// Returns the CAs that programs trusted before, and one more, in PEM.
+/// Returns the CAs that programs trusted before, and also `certificate`, in PEM.
 ///
 /// # Errors
-/// This system has no CAs.
+/// No CAs of this system are found.
 pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
-    // If a variable names an unreadable file, the programs themselves report it.
+    // An unreadable file that a variable names is skipped, because the programs themselves report it.
     let mut texts = trusted::texts();
     let system = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
     let mut seen = HashSet::new();
@@ -154,7 +156,7 @@ pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
     Err(Failure::runtime("this system's CA certificates were not found", help))
 }
 
-/// Returns the certificates of a PEM file, each from its first line to its last.
+/// Returns the certificates of a PEM file, each from its first line to its last line.
 pub(crate) fn certificates(text: &str) -> impl Iterator<Item = &str> {
     let begins = text.match_indices(BEGIN).map(|(at, _)| &text[at..]);
     begins.filter_map(|rest| rest.find(END).map(|end| &rest[..end + END.len()]))
@@ -163,7 +165,7 @@ pub(crate) fn certificates(text: &str) -> impl Iterator<Item = &str> {
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Variables that nearly every program reads. Cargo and Yarn have their own.
+/// Variables that name the proxy. Nearly every program reads the first six; Cargo and Yarn have their own.
 const PROXY_VARIABLES: [&str; 9] = [
     "http_proxy",
     "HTTP_PROXY",
@@ -175,16 +177,16 @@ const PROXY_VARIABLES: [&str; 9] = [
     "YARN_HTTP_PROXY",
     "YARN_HTTPS_PROXY",
 ];
-/// Tells programs that they are in a session, and in which one.
+/// The variable that tells programs that they run in a session of `larder exec`, and in which one.
 pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
-/// Make Perl's LWP, and newer versions of Node, use the proxy's variables.
+/// Variables that make Perl's LWP and newer versions of Node read the variables that name the proxy.
 const SWITCH_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
-/// The type, address and port of the proxy for gcloud, whose own settings may name another one.
+/// Variables with the type, address and port of the proxy for gcloud, whose own settings may name another proxy.
 const GCLOUD_VARIABLES: [&str; 3] = ["CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT"];
-/// In this order: OpenSSL, Go, Ruby and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno; two
-/// libraries of Perl's LWP; bundler; gcloud; Yarn; Nix.
+/// Variables that name a file of CAs. Their readers, in this order: OpenSSL, Go, Ruby and uv; curl; Python's requests;
+/// pip; node; npm; cargo; git; AWS; deno; two libraries of Perl's LWP; bundler; gcloud; Yarn; Nix.
 pub(super) const TRUST_VARIABLES: [&str; 16] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -203,16 +205,16 @@ pub(super) const TRUST_VARIABLES: [&str; 16] = [
     "YARN_HTTPS_CA_FILE_PATH",
     "NIX_SSL_CERT_FILE",
 ];
-/// Names a settings file for apt, which has no variable for CAs.
+/// The variable that names a settings file for apt, which has no variable for CAs.
 const APT_VARIABLE: &str = "APT_CONFIG";
 const APT_FILE: &str = "larder-apt.conf";
-/// Names a settings file for wget, in place of `~/.wgetrc`.
+/// The variable that names a settings file for wget, in place of `~/.wgetrc`.
 const WGET_VARIABLE: &str = "WGETRC";
 const WGET_FILE: &str = "larder-wgetrc";
-/// Options that every Node process reads.
+/// The variable with options that every Node process reads.
 const NODE_VARIABLE: &str = "NODE_OPTIONS";
 const NODE_SCRIPT: &str = include_str!("node_fetch.cjs");
-/// The CA bundles of Debian, Fedora, Alpine and SUSE.
+/// Paths of the CA bundles of Debian, Fedora, Alpine and SUSE.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

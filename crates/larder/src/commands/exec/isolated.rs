@@ -45,7 +45,8 @@ pub(crate) struct IsolatedFlags {
     command: Vec<OsString>,
 }
 
-/// Becomes the command. Returns only if the command cannot be run.
+/// Isolates the network of this process, and then replaces the process by the user's command. Returns only if the
+/// command cannot be run.
 pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let failed = |error: io::Error| {
         let help = "run it without --offline, or see network_namespaces(7)";
@@ -59,13 +60,13 @@ pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let mut command = Command::new(program);
     restore_allocator(&mut command);
     let error = command.args(arguments).exec();
-    // An error is ignored: it means that the starting process has gone.
+    // An error means that the process that started this one has ended, so nobody waits for the message.
     let _ = passing::send(&line, &[NOT_RUN], None);
     not_run(program, &error)
 }
 
-/// Leaves the network if that is possible, and informs the process that started this one. Returns the connection to
-/// that process.
+/// Moves this process to its own network if that is possible, and sends the result to the process that started this
+/// one. Returns the connection to that process.
 fn prepare(flags: &IsolatedFlags) -> io::Result<UnixStream> {
     let line = UnixStream::connect(&flags.line)?;
     match leave_network() {
@@ -79,8 +80,8 @@ fn prepare(flags: &IsolatedFlags) -> io::Result<UnixStream> {
     Ok(line)
 }
 
-/// Moves this process to its own network namespace. Unless it runs as root, that requires a user namespace, which maps
-/// only this user and group.
+/// Moves this process to its own network namespace. Only root may do so directly. Other users also need a new user
+/// namespace, in which only their user and group exist.
 fn leave_network() -> Result<(), Errno> {
     match unshare(UnshareFlags::NEWNET) {
         Err(Errno::PERM) => {}
@@ -104,16 +105,16 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     rustix::thread::unshare(flags)
 }
 
-/// Brings up the loopback interface of a new network namespace, with a message of rtnetlink(7).
+/// Activates the loopback interface of a new network namespace, with a message of rtnetlink(7).
 fn raise_loopback() -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut message = Vec::with_capacity(LINK_MESSAGE_BYTES);
     message.extend((LINK_MESSAGE_BYTES as u32).to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    // Sequence number and sender.
+    // The message's sequence number and sender.
     message.extend([0; 8]);
-    // Family and type of the interface.
+    // The interface's address family and type.
     message.extend([0; 4]);
     message.extend(LOOPBACK_INDEX.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
@@ -136,6 +137,6 @@ const ANSWER_BYTES: usize = 256;
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-/// The index of the loopback interface, which is the first in each namespace.
+/// Index of the loopback interface. It is the first interface of every network namespace.
 const LOOPBACK_INDEX: i32 = 1;
 const IFF_UP: u32 = 1;

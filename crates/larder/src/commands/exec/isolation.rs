@@ -19,7 +19,7 @@ use tokio::{
     time,
 };
 
-/// The command's network.
+/// Starts the user's command in a network of its own, and connects that network with the proxy.
 pub(super) struct Isolation {
     line: UnixListener,
     path: PathBuf,
@@ -27,17 +27,17 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    /// Prepares a network in which the command reaches the proxy. Requires a folder for this purpose only, and a
-    /// runtime.
+    /// Prepares the socket over which the started process passes its listener. `folder` must be used for nothing other.
+    /// Requires a tokio runtime.
     ///
     /// # Errors
-    /// The folder is unusable.
+    /// The socket cannot be created in the folder.
     pub(super) fn new(folder: &Path, proxy: SocketAddr) -> io::Result<Self> {
         let path = folder.join("network.sock");
         Ok(Self { line: UnixListener::bind(&path)?, path, proxy })
     }
 
-    /// Returns the command that starts a program in the network.
+    /// Returns the command that starts `program` in its own network.
     ///
     /// # Errors
     /// The path of this program is unknown.
@@ -48,16 +48,16 @@ impl Isolation {
         Ok(command)
     }
 
-    /// Serves the command until it runs. Returns whether its program was found.
+    /// Receives the messages of the started process until it runs the program. Returns whether the program was found.
     ///
     /// # Errors
-    /// The started process broke off.
+    /// The connection broke off.
     pub(super) async fn serve_start(&self) -> io::Result<bool> {
         let (line, _) = self.line.accept().await?;
         loop {
             let mut octets = [0; 2];
             match receive(&line, &mut octets).await? {
-                // The pipe closes once the program runs.
+                // The connection closes when the process becomes the user's program.
                 (0, _) => return Ok(true),
                 (_, Some(listener)) if octets[0] == LISTENER => {
                     tokio::spawn(carry_all(StdListener::from(listener), self.proxy));
@@ -72,8 +72,8 @@ impl Isolation {
     }
 }
 
-/// Returns allocator settings that keep it from starting a thread, because only a process with one thread may create a
-/// user namespace (unshare(2)).
+/// Returns settings for jemalloc that keep it from starting a thread. Only a process with one thread may create a user
+/// namespace (unshare(2)).
 fn one_thread(before: Option<OsString>) -> OsString {
     let mut settings = before.unwrap_or_default();
     if !settings.is_empty() {
@@ -83,7 +83,7 @@ fn one_thread(before: Option<OsString>) -> OsString {
     settings
 }
 
-/// Restores the allocator settings of the command's environment, because other programs use this allocator, too.
+/// Restores jemalloc's settings in the command's environment, because the command may use jemalloc, too.
 pub(super) fn restore_allocator(command: &mut Command) {
     let settings = env::var(ALLOCATOR_VARIABLE).unwrap_or_default();
     let Some(before) = settings.strip_suffix(ONE_THREAD) else { return };
@@ -103,31 +103,32 @@ async fn receive(line: &UnixStream, octets: &mut [u8]) -> io::Result<(usize, Opt
     }
 }
 
-/// Forwards connections from a listener in the command's network to the proxy.
+/// Forwards all connections to `listener`, which is in the command's network, to the proxy.
 async fn carry_all(listener: StdListener, proxy: SocketAddr) {
     let Ok(listener) = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) else { return };
     loop {
         let Ok((mut client, _)) = listener.accept().await else {
-            // The process is out of descriptors. It waits for connections to end instead of retrying at once.
+            // The process is probably out of descriptors. A retry makes sense only after some connections have ended.
             time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         tokio::spawn(async move {
             if let Ok(mut socket) = TcpStream::connect(proxy).await {
-                // A connection that fails is closed at both ends.
+                // If either side fails, both connections are closed, which the two peers notice.
                 let _ = copy_bidirectional(&mut client, &mut socket).await;
             }
         });
     }
 }
 
-/// The variable with the settings of jemalloc, in the name of Rust's builds.
+/// The environment variable with jemalloc's settings. Rust's builds of jemalloc prefix its name.
 const ALLOCATOR_VARIABLE: &str = "_RJEM_MALLOC_CONF";
-/// Appended to other settings, which it overrides.
+/// A setting of jemalloc. It is appended to the other settings, and overrides them.
 const ONE_THREAD: &str = "background_thread:false";
-/// First octet of the message that brings the listener in the network.
+/// First octet of the message with which the started process passes the listener in its network.
 pub(super) const LISTENER: u8 = b'L';
-/// First octet of the message that there is no such network. The second octet is the error's number.
+/// First octet of the message that no network namespace can be created. The second octet is the number of the system's
+/// error.
 pub(super) const NO_NAMESPACE: u8 = b'N';
 /// The message that the program cannot be run.
 pub(super) const NOT_RUN: u8 = b'X';

@@ -15,16 +15,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The variable that every Java reads.
+/// The environment variable with options that every Java reads.
 pub(crate) const VARIABLE: &str = "JAVA_TOOL_OPTIONS";
 
-/// Returns whether Java is installed, so that the command could use it.
+/// Returns whether Java seems to be installed, so that the user's command may use it.
 pub(crate) fn is_there() -> bool {
     let on_path = |folders: &OsStr| env::split_paths(folders).any(|folder: PathBuf| folder.join("java").is_file());
     env::var_os("JAVA_HOME").is_some() || env::var_os("PATH").is_some_and(|folders| on_path(&folders))
 }
 
-/// Writes a trust store with the certificates in `bundle`. Returns the options that make Java use it and the proxy.
+/// Writes a Java trust store with the certificates in `bundle` to the path `store`. Returns the options with which Java
+/// uses it and the proxy.
 pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Result<OsString> {
     fs::write(store, trust_store(bundle))?;
     let host = proxy.ip();
@@ -36,7 +37,7 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     for scheme in ["http", "https"] {
         options.push(format!("-D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port} "));
     }
-    // Current versions of Maven use the system properties only with this option.
+    // Current versions of Maven use the proxy's system properties only with this option.
     options.push("-Daether.connector.http.useSystemProperties=true ");
     options.push(format!("-Dhttp.nonProxyHosts={DIRECT} -Djavax.net.ssl.trustStoreType=JKS "));
     options.push(format!("-Djavax.net.ssl.trustStorePassword={PASSWORD} -Djavax.net.ssl.trustStore="));
@@ -44,8 +45,7 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     Ok(options)
 }
 
-/// Encodes the certificates as a Java key store: the number of entries, each with a name and a certificate, and a
-/// digest over everything.
+/// Encodes certificates as a Java key store: their number, an entry with a name for each, and a digest over all bytes.
 fn trust_store(bundle: &str) -> Vec<u8> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok).collect();
     let mut store = [MAGIC, VERSION, certificates.len() as u32].map(u32::to_be_bytes).concat();
@@ -73,10 +73,10 @@ fn push_text(store: &mut Vec<u8>, text: &str) {
 
 const MAGIC: u32 = 0xfeed_feed;
 const VERSION: u32 = 2;
-/// The kind of an entry that has only a certificate.
+/// Tag of an entry of a key store that contains only a certificate.
 const TRUSTED: u32 = 2;
 const SALT: &[u8] = b"Mighty Aphrodite";
-/// The usual password. The store contains no secrets.
+/// The password that Java expects by default. The key store contains no secrets.
 const PASSWORD: &str = "changeit";
 const DIRECT: &str = "localhost|127.*|[::1]";
 

@@ -8,16 +8,16 @@ use crate::ground::value;
 use larder_proxy::{Direct, HostPattern, Parent, Parents};
 use std::env;
 
-/// The proxy that the environment names.
+/// The proxy that the environment named before the session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProxyBefore {
-    /// The variable that names it.
+    /// The environment variable that names the proxy.
     pub(crate) variable: &'static str,
-    /// The settings of a Larder that uses this proxy as a parent. `None` if that is impossible.
+    /// The settings with which a Larder uses this proxy as its parent. `None` if Larder cannot use such a proxy.
     pub(crate) parents: Option<Parents>,
 }
 
-/// Returns the proxy that the environment names, unless it is a Larder session's.
+/// Returns the proxy that the environment names. `None` if it names none, or the proxy of a Larder session.
 pub(crate) fn find() -> Option<ProxyBefore> {
     of(|name| env::var(name).ok())
 }
@@ -40,8 +40,8 @@ fn of(variable: impl Fn(&str) -> Option<String>) -> Option<ProxyBefore> {
     Some(ProxyBefore { variable: name, parents })
 }
 
-/// Returns the exceptions in one member of `no_proxy`: a network, or a host and all below it. Ports are ignored, and so
-/// are malformed members.
+/// Returns the exceptions that one item of `no_proxy` describes: a network, or a host and all hosts below it. A port is
+/// ignored. An invalid item gives none.
 fn directs(text: &str) -> Vec<Direct> {
     if text.contains('/') {
         return value::network(text).map(Direct::Network).into_iter().collect();
@@ -55,8 +55,8 @@ fn directs(text: &str) -> Vec<Direct> {
     patterns.iter().filter_map(|text| text.parse::<HostPattern>().ok()).map(Direct::Hosts).collect()
 }
 
-/// The variables in order of precedence. Those for `https://` come first, because nearly all requests are `https://`.
-/// Lower case comes first, as in curl.
+/// The variables that may name a proxy, in order of precedence. Those for `https://` come first, because nearly all
+/// requests use it. Lower case comes first, as in curl.
 const VARIABLES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "http_proxy", "HTTP_PROXY"];
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 

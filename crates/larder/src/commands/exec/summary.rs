@@ -8,14 +8,14 @@ use crate::{
 };
 use clap::ValueEnum;
 
-/// The form of the summary.
+/// The format of the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SummaryForm {
     Text,
     Json,
 }
 
-/// Prints the figures of a session that lasted `seconds`.
+/// Prints the counts of a session that lasted `seconds`.
 pub(super) fn print(figures: &SessionFigures, form: SummaryForm, seconds: f64) {
     match form {
         SummaryForm::Text => text(figures, seconds).iter().for_each(|line| tell!("{line}")),
@@ -52,7 +52,7 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     lines
 }
 
-/// Returns the line about list members that are not shown. `None` if all are shown.
+/// Returns the line that says how many members of a list are left out. `None` if all are shown.
 fn further(count: usize, of: &str) -> Option<String> {
     let hidden = count.checked_sub(SHOWN_COUNT_MAX).filter(|hidden| *hidden > 0)?;
     Some(format!("  and {hidden} more {of}; --summary json lists them"))
@@ -77,7 +77,7 @@ fn json(figures: &SessionFigures, seconds: f64) -> serde_json::Value {
     })
 }
 
-/// Most lines of a list.
+/// Maximum number of printed members of a list.
 const SHOWN_COUNT_MAX: usize = 20;
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Returns the texts of all files of CAs that the environment or a configuration file names. They are PEM if the
-/// programs can read them.
+/// Returns the texts of all files of CAs that the environment or a configuration file names. Their format is not
+/// checked.
 pub(crate) fn texts() -> Vec<String> {
     let home = env::home_dir();
     let read = |path: &Path| fs::read_to_string(path).ok();
@@ -20,13 +20,13 @@ pub(crate) fn texts() -> Vec<String> {
     for (path, names) in settings_files(home.as_deref()) {
         let Some(settings) = read(&path) else { continue };
         texts.extend(values(&settings, names).filter_map(|value| read(&expanded(value, home.as_deref()))));
-        // npm's setting `ca` contains the certificates themselves.
+        // npm's setting `ca` contains the certificates themselves, with escaped line breaks.
         texts.push(settings.replace("\\n", "\n"));
     }
     texts
 }
 
-/// Returns the settings files that may exist, each with the settings that name a file of CAs.
+/// Returns the configuration files that may exist, each with the names of its settings that name a file of CAs.
 fn settings_files(home: Option<&Path>) -> Vec<(PathBuf, Names)> {
     let named = |variable: &str| env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
     let in_home = |path: &str| home.map(|home| home.join(path));
@@ -73,7 +73,8 @@ fn settings_files(home: Option<&Path>) -> Vec<(PathBuf, Names)> {
 /// Names of settings, in lower case and without hyphens and underscores.
 type Names = &'static [&'static str];
 
-/// Returns the values of settings in a file of lines such as `name = value`, `name: value` or `--name value`.
+/// Returns the values of the settings `names` in a file. Its lines have the form `name = value`, `name: value` or
+/// `--name value`.
 fn values(settings: &str, names: Names) -> impl Iterator<Item = &str> {
     settings.lines().filter_map(move |line| {
         let line = line.trim().trim_start_matches(['-', ':']);
@@ -84,7 +85,7 @@ fn values(settings: &str, names: Names) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns a path in a setting, with the spellings of the user's home directory replaced.
+/// Returns a path from a setting, in which `~/`, `$HOME/` or `${HOME}/` at the start is replaced.
 fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
     let rest = ["~/", "${HOME}/", "$HOME/"].into_iter().find_map(|start| path.strip_prefix(start));
     match (rest, home) {

@@ -125,10 +125,10 @@ pub(crate) struct DescriptorsFlags {
     json: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `larder bench`.
 ///
 /// # Errors
-/// A failure with advice.
+/// The measurement failed, or the flags contradict each other.
 pub(crate) fn run(flags: BenchFlags) -> Result<(), Failure> {
     match flags.command {
         None => load::run(flags.load),
@@ -153,7 +153,7 @@ fn results(flags: ReportFlags) -> Result<(), Failure> {
     load::write_page(&flags.html, &results)
 }
 
-/// Returns a progress line on standard error, if that is a terminal.
+/// Returns a progress bar, which is drawn on standard error if that is a terminal.
 fn progress_bar() -> ProgressBar {
     ProgressBar::new(PROGRESS_STEPS).with_style(
         ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),
@@ -206,10 +206,10 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
     }
 }
 
-/// Measures a device, and shows the progress.
+/// Measures a disk, and shows the progress.
 ///
 /// # Errors
-/// A failure with advice.
+/// The place is unusable, or the disk fails.
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     let size = size::show(job.span_bytes);
     let seconds = job.time.as_secs_f64();
@@ -295,6 +295,6 @@ fn kib(bytes: u64) -> String {
 
 const SPAN_BYTES_DEFAULT: u64 = 2 << 30;
 const TIME_DEFAULT: Duration = Duration::from_secs(30);
-/// Time of each measurement of descriptors.
+/// Default time of each measurement of descriptors.
 const DESCRIPTORS_TIME_DEFAULT: Duration = Duration::from_secs(2);
 const PROGRESS_STEPS: u64 = 1000;

@@ -5,23 +5,23 @@
 
 const NAME_WIDTH: usize = 22;
 
-/// The columns after the names: both lines of the header, and the widths.
+/// The columns of a table, after the first one, which contains names.
 pub(crate) struct Columns {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [(&'static str, &'static str, usize)],
-    /// Header of the text after the last column.
+    /// Header of the text that may follow the last column.
     pub(crate) rest: &'static str,
 }
 
 impl Columns {
-    /// Returns both lines of the header.
+    /// Returns the two lines of the header.
     pub(crate) fn header(&self) -> String {
         let first = self.values.iter().map(|(first, _, _)| *first);
         let second = self.values.iter().map(|(_, second, _)| *second);
         format!("{}{}\n{}", self.row(' ', self.name, first), self.rest, self.row(' ', "", second))
     }
 
-    /// Returns one row, which begins with `mark`.
+    /// Returns a row: the character `mark`, the name, and a cell for each column.
     pub(crate) fn row<T: AsRef<str>>(&self, mark: char, name: &str, cells: impl IntoIterator<Item = T>) -> String {
         let mut row = format!("{mark} {name:NAME_WIDTH$}");
         for (cell, (_, _, width)) in cells.into_iter().zip(self.values) {

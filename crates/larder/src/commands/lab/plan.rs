@@ -102,10 +102,10 @@ pub(crate) struct PlanFlags {
     json: bool,
 }
 
-/// Computes the plan, and prints it.
+/// Runs `larder plan`: computes the plan, and prints it.
 ///
 /// # Errors
-/// A failure with advice.
+/// A file cannot be read, the disk cannot be measured, or no plan is possible.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     let settings = RunSettings { memory: TotalMemory::Bytes(flags.memory), ..RunSettings::default() };
     let mut wishes = PlanWishes::new(flags.size, memory_plan::index_and_cache_bytes(&settings)?);
@@ -195,7 +195,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
     }
 }
 
-/// Prints the flags for the constants that the plan chose, for each policy that has some.
+/// Prints the flags that set the constants that the plan chose for each policy.
 fn print_constants(plan: &Plan) -> Result<(), Failure> {
     let mut rows = plan.rows.iter().filter(|row| !row.constants.is_empty()).peekable();
     if rows.peek().is_some() {
@@ -207,10 +207,10 @@ fn print_constants(plan: &Plan) -> Result<(), Failure> {
     })
 }
 
-/// Reads figures of a device.
+/// Reads the figures of a disk from a file.
 ///
 /// # Errors
-/// A failure that names the fault in the file.
+/// A failure that says why the file is unusable.
 pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
     let help = "give a file written by `larder bench device PATH --json FILE`";
     let text = fs::read_to_string(path)
@@ -219,7 +219,8 @@ pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
         .map_err(|error| Failure::usage(format!("not figures of a device: {}: {error}", path.display()), help))
 }
 
-/// Takes the lengths of requested objects from a trace, and the hit ratio of an LRU with the store's size.
+/// Reads a trace, and puts the lengths of its objects into `wishes`, with the hit ratio that an LRU of the store's size
+/// has on it.
 fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     let failed = |error: TraceError| {
         let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
@@ -280,7 +281,7 @@ const COLUMNS: Columns = Columns {
 };
 const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);
-/// Most lengths to keep. Beyond it, later lengths are sampled less and less often.
+/// Maximum number of lengths that are kept. In a longer trace, lengths are sampled less and less often.
 const SAMPLE_MAX: u64 = 1_000_000;
 /// Number of requests between two updates of the progress.
 const SHOWN_EVERY: u64 = 16_384;

@@ -157,7 +157,7 @@ pub(crate) struct EvictionsFlags {
     output: OutputFlags,
 }
 
-/// The policies in one value of the flag.
+/// The policies that one value of the flag `--policy` names.
 #[derive(Clone, Debug)]
 struct PolicyList(Vec<&'static Policy>);
 
@@ -206,7 +206,7 @@ impl OutputFlags {
         self.jobs.map_or_else(jobs_default, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX))
     }
 
-    /// Creates the folder for figures, so that a simulation is not wasted if that fails.
+    /// Creates the folder for the figures before the simulation, so that its result is not lost if that fails.
     fn prepare(&self) -> Result<(), Failure> {
         self.plots.as_deref().map_or(Ok(()), |folder| {
             fs::create_dir_all(folder).map_err(|error| {
@@ -217,7 +217,7 @@ impl OutputFlags {
     }
 }
 
-/// The formats of results.
+/// The formats in which results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OutputForm {
     Table,
@@ -225,10 +225,10 @@ enum OutputForm {
     Csv,
 }
 
-/// Runs `command`.
+/// Runs `larder sim`.
 ///
 /// # Errors
-/// A failure with advice.
+/// The simulation failed, or the flags contradict each other.
 pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
@@ -254,7 +254,8 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     }
 }
 
-/// The name of the beds in `larder sim models`: they are no machine.
+/// The name with which `larder sim models` prints the test beds of a paper. They are not machines on which simulations
+/// run.
 const BEDS: &str = "beds";
 
 fn print_notes(notes: &[Note]) -> Result<(), Failure> {
@@ -330,7 +331,7 @@ fn failed(error: SweepError) -> Failure {
     Failure::runtime(format!("cannot simulate: {error}"), help)
 }
 
-/// Returns all policies in several lists, without duplicates.
+/// Returns the policies of several lists, each once.
 fn listed(lists: &[PolicyList]) -> Vec<&'static Policy> {
     let mut listed = Vec::new();
     for policy in lists.iter().flat_map(|PolicyList(policies)| policies) {
@@ -401,7 +402,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
 
 fn model(name: &str) -> Result<Model, Failure> {
     Model::open(name).map_err(|error| match fs::read(name) {
-        // The name is that of a file, not of a known machine.
+        // The file exists but cannot be read, so `name` was not meant as a built-in machine.
         Err(unread) if unread.kind() != io::ErrorKind::NotFound => files::unreadable("model", Path::new(name), &unread),
         _ => Failure::usage(error.to_string(), "larder sim models lists the models"),
     })

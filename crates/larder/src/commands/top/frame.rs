@@ -14,10 +14,10 @@ use ratatui::{
     widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, Widget as _},
 };
 
-/// Draws the frame.
+/// Draws a frame into `buffer`.
 pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     let TopFigures { overview, trouble, view } = shown;
-    // What a low terminal has no room for is left out whole.
+    // A part of the frame that does not fit into a low terminal is left out completely.
     let lines = buffer.area().height;
     let rate_lines = if lines < LOW_LINES { 0 } else { RATE_LINES };
     let disks_lines = if lines < LOW_LINES - RATE_LINES { 0 } else { DISKS_LINES };
@@ -42,7 +42,7 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     let [left, right] = halves(times);
     draw_times(buffer, &overview.latencies, left);
     draw_reasons(buffer, overview, right);
-    // Names are long: one below the other, they have the whole width.
+    // The two lists are below each other, because their names are long and need the whole width.
     let [upper, lower] = Layout::vertical([Constraint::Fill(2), Constraint::Fill(3)]).areas(asked);
     draw_asked(buffer, "Sites", &view.listed(&overview.sites), upper);
     draw_asked(buffer, "URLs", &view.listed(&overview.objects), lower);
@@ -52,7 +52,7 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     Paragraph::new(keys_line(view)).render(foot, buffer);
 }
 
-/// Returns the last line: the keys, or the filter while it is typed.
+/// Returns the bottom line of the frame: the names of the keys, or the filter while the user types it.
 fn keys_line(view: &TopView) -> Line<'_> {
     if view.is_typing {
         return Line::from(vec![
@@ -84,7 +84,7 @@ fn requests(counted: &RequestFigures) -> u64 {
     counted.hits + counted.misses + counted.others
 }
 
-/// Formats the share of requests that were answered from the cache, among those that the cache could answer.
+/// Formats the hit ratio: the share of hits among the requests that the cache could have answered.
 fn share(counted: &RequestFigures) -> String {
     match counted.hits + counted.misses {
         0 => "-".to_owned(),
@@ -127,7 +127,7 @@ fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     table.block(block("")).render(area, buffer);
 }
 
-/// Makes a row of a name and numbers, which are aligned at their ends.
+/// Makes a table row from a name and numbers. The numbers are aligned to the right.
 fn numbers_right<const COUNT: usize>(cells: [String; COUNT]) -> Row<'static> {
     let mut cells = cells.into_iter();
     let name = Line::from(cells.next().unwrap_or_default());
@@ -135,7 +135,7 @@ fn numbers_right<const COUNT: usize>(cells: [String; COUNT]) -> Row<'static> {
 }
 
 fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
-    // The last second is still being counted, so it is left out.
+    // The newest second is still being counted, so it is left out.
     let seconds: Vec<u64> = overview.by_second.iter().rev().skip(1).rev().map(requests).collect();
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
     let most = seconds.iter().max().copied().unwrap_or(0);
@@ -164,7 +164,7 @@ fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     table.block(block("Time to first byte, last minute")).render(area, buffer);
 }
 
-/// Formats a time with three significant digits.
+/// Formats a time, given in milliseconds, in the unit that suits it.
 fn show_ms(ms: f64) -> String {
     match ms {
         0.0..1.0 => format!("{:.0} µs", ms * 1000.0),
@@ -197,8 +197,8 @@ fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[&AskedFor], area: Rect)
     table.block(block(title)).render(area, buffer);
 }
 
-/// Truncates a text to the available space. Keeps its end, because the end of a URL or path is more distinctive than
-/// its beginning.
+/// Truncates a text to `room` columns. The end is kept, because the ends of URLs and paths differ more than their
+/// beginnings.
 fn end_of(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {
@@ -244,7 +244,7 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     words.block(block(&title)).render(area, buffer);
 }
 
-/// Returns the name of a part of the memory for people. Other names, such as that of the index, are plain already.
+/// Returns the displayed name for a part of the memory. Other names are displayed unchanged.
 fn part_name(name: &str) -> &str {
     match name {
         "dirty" => "write buffer",
@@ -259,8 +259,9 @@ fn part_name(name: &str) -> &str {
 const RATE_LINES: u16 = 6;
 const TIMES_LINES: u16 = 7;
 const ASKED_LINES_MIN: u16 = 8;
-/// Height below which the rate is left out. Below that without the rate, the disks and the memory are, too.
+/// Height in lines below which the rate is not drawn. In an even lower terminal, the disks and the memory are not drawn
+/// either.
 const LOW_LINES: u16 = 1 + 5 + RATE_LINES + TIMES_LINES + ASKED_LINES_MIN + DISKS_LINES + 1;
 const DISKS_LINES: u16 = 7;
-/// Lines of a printed frame.
+/// Height in lines of a frame that is printed as text.
 pub(super) const LINES: u16 = 50;

@@ -5,17 +5,17 @@
 use larder_proxy::AskedFor;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The order and the filter of the lists of sites and URLs.
+/// The sort order and the filter of the lists of sites and URLs.
 #[derive(Debug, Default)]
 pub(crate) struct TopView {
     pub(super) order: ListOrder,
-    /// Part of the names that are listed. Empty for all.
+    /// Text that a name must contain to be listed, in any case of letters. Empty: all names are listed.
     pub(super) filter: String,
-    /// Whether keys go to the filter.
+    /// Whether the user is typing the filter, so that keys are added to it.
     pub(super) is_typing: bool,
 }
 
-/// The order of the lists, the largest first.
+/// The property by which the lists are sorted. Names are in ascending order, and figures in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ListOrder {
     #[default]
@@ -25,7 +25,7 @@ pub(super) enum ListOrder {
     Name,
 }
 
-/// The effect of a key beyond the view.
+/// The effect of a key on the command as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyEffect {
     Redraw,
@@ -33,7 +33,7 @@ pub(super) enum KeyEffect {
 }
 
 impl TopView {
-    /// Applies a key.
+    /// Changes the order or the filter as the key demands. Returns the key's effect on the command.
     pub(super) fn press(&mut self, key: KeyEvent) -> KeyEffect {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -61,7 +61,7 @@ impl TopView {
         KeyEffect::Redraw
     }
 
-    /// Returns the matching entries of a list in the chosen order.
+    /// Returns the entries whose name contains the filter, in the chosen order.
     pub(super) fn listed<'a>(&self, list: &'a [AskedFor]) -> Vec<&'a AskedFor> {
         let filter = self.filter.to_lowercase();
         let mut listed: Vec<&AskedFor> =
@@ -90,7 +90,7 @@ impl ListOrder {
         }
     }
 
-    /// Returns the name of the order, for the last line.
+    /// Returns the name of the order, for the bottom line of the frame.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -101,7 +101,7 @@ impl ListOrder {
     }
 }
 
-/// Longest filter, in characters.
+/// Maximum length of the filter, in characters.
 const FILTER_CHARS_MAX: usize = 40;
 
 #[cfg(test)]

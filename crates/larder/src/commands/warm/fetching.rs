@@ -18,36 +18,36 @@ use tokio::{
     time::timeout,
 };
 
-/// The properties common to all fetches.
+/// The settings that all fetches share.
 pub(super) struct WarmContext {
     pub(super) proxy: SocketAddr,
-    /// Field lines that every request has.
+    /// Header field lines that each request contains.
     pub(super) fields: Vec<String>,
     pub(super) pacing: WarmPace,
 }
 
-/// The URL of a fetch, with its own fields.
+/// A URL to fetch, and header fields for this request only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchTarget {
     pub(super) url: String,
-    /// Additional fields of its request.
+    /// Header fields that only the request for this URL contains.
     pub(super) fields: Vec<(String, String)>,
 }
 
-/// The outcome of a fetch.
+/// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// The cache could already answer it.
+    /// The cache had a usable response already, so nothing was fetched.
     There,
-    /// Fetched and stored.
+    /// The response was fetched, and the proxy stored it.
     Stored { bytes: u64 },
-    /// Fetched but not stored.
+    /// The response was fetched, but the proxy did not store it, for the reason `why`.
     NotStored { why: String },
-    /// The origin does not have the resource.
+    /// The origin answered that it does not have the resource.
     Gone { status: StatusCode },
-    /// The fetch failed.
+    /// The fetch failed, for the reason given here.
     Failed(String),
-    /// The proxy does not respond, or may not contact origins.
+    /// The proxy does not respond, or may not contact origins. The text says which.
     NoProxy(String),
 }
 
@@ -58,16 +58,17 @@ impl FetchTarget {
 }
 
 impl FetchOutcome {
-    /// Returns whether repeating the fetch would give the same outcome.
+    /// Returns whether the fetch need not be repeated, because its outcome would be the same.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }
 }
 
 impl WarmContext {
-    /// Makes the proxy store a resource, unless it is stored already.
+    /// Makes the proxy fetch and store a resource, unless it is stored already.
     pub(super) async fn warm(&self, target: &FetchTarget) -> FetchOutcome {
-        // A request for the last byte shows whether the whole body is stored, without sending all of it.
+        // A request for the last byte only from the cache shows whether the whole body is stored, and transfers almost
+        // nothing.
         let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
         match self.ask(target, &asked).await {
             Ok((head, _)) if is_hit(&head.fields) && head.status != StatusCode::GATEWAY_TIMEOUT => {
@@ -84,10 +85,10 @@ impl WarmContext {
         }
     }
 
-    /// Returns the whole body of a URL, if it is not longer than `bytes_max`.
+    /// Returns the whole body of a URL.
     ///
     /// # Errors
-    /// The reason why it is unavailable.
+    /// The reason why the body is unavailable, for example because it is longer than `bytes_max`.
     pub(super) async fn body(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         let (head, mut body) =
             self.ask(&FetchTarget::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
@@ -108,7 +109,7 @@ impl WarmContext {
         Ok(all)
     }
 
-    /// Reads a response to its end. Returns the outcome of the fetch.
+    /// Reads the body of a response to its end, and returns the outcome of the fetch.
     async fn settle(&self, head: ResponseHead, mut body: ProxyBody) -> FetchOutcome {
         let mut bytes = 0;
         loop {
@@ -134,7 +135,7 @@ impl WarmContext {
                 let advice = if is_denied { ", see --allow-target" } else { "" };
                 FetchOutcome::Failed(format!("{}{advice}", shown.trim_end()))
             }
-            // The origin has just confirmed a stored response.
+            // The response was stored, and the origin has just confirmed it.
             _ if is_hit(&head.fields) || says(status_line, "fwd-status=304") => FetchOutcome::There,
             _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
             _ if status_line.is_empty() => FetchOutcome::NotStored { why: "the proxy does not confirm it".to_owned() },
@@ -142,7 +143,8 @@ impl WarmContext {
         }
     }
 
-    /// Sends a request, and returns its response.
+    /// Sends a request for `target` to the proxy, with the fields in `more`. Returns the head of the response and its
+    /// body.
     async fn ask(
         &self,
         target: &FetchTarget,
@@ -179,13 +181,13 @@ impl WarmContext {
     }
 }
 
-/// The reason why there is no response.
+/// The reason why a request got no response.
 enum FetchTrouble {
     NoProxy(String),
     Failed(String),
 }
 
-/// Returns the Cache-Status of the nearest proxy.
+/// Returns the member that the nearest proxy added to the field Cache-Status.
 fn cache_status(fields: &HeaderMap) -> &str {
     let last = fields.get_all("cache-status").iter().next_back().and_then(|value| value.to_str().ok());
     last.and_then(|last| last.rsplit(',').next()).unwrap_or_default().trim()
@@ -195,12 +197,12 @@ fn is_hit(fields: &HeaderMap) -> bool {
     says(cache_status(fields), "hit")
 }
 
-/// Returns whether a member of Cache-Status has a parameter.
+/// Returns whether a member of Cache-Status has this parameter.
 fn says(cache_status: &str, parameter: &str) -> bool {
     cache_status.split(';').any(|part| part.trim() == parameter)
 }
 
-/// Sends a request, and returns the head of its response, with the octets after it.
+/// Sends a request, and receives the head of its response. Also returns the octets received after the head.
 async fn exchange(socket: &mut TcpStream, request: &Request<()>) -> io::Result<(ResponseHead, Bytes)> {
     let mut sent = Vec::new();
     push_request_line(&mut sent, request.method(), request.uri());
@@ -218,7 +220,7 @@ async fn exchange(socket: &mut TcpStream, request: &Request<()>) -> io::Result<(
     }
 }
 
-/// A response's body, as it arrives.
+/// The body of a response, which is read piece by piece.
 struct ProxyBody {
     socket: TcpStream,
     decoder: BodyDecoder,
@@ -226,7 +228,7 @@ struct ProxyBody {
 }
 
 impl ProxyBody {
-    /// Returns the next piece.
+    /// Returns the next piece of the body. `None` is its end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         let broken_off = |why: &dyn std::fmt::Display| format!("the connection broke off: {why}");
         loop {
@@ -248,14 +250,14 @@ impl ProxyBody {
     }
 }
 
-/// The reason why a proxy fetches nothing while it is offline.
+/// The reason that the proxy states if it fetches nothing because it is offline.
 pub(super) const OFFLINE: &str = "it is offline";
 const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait for a response. It exceeds the proxy's own wait for an origin.
+/// Maximum wait for a response. It is longer than the proxy's own wait for an origin.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
 const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 400 };
-/// Most octets that are received at once.
+/// Maximum number of octets in one receive operation.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

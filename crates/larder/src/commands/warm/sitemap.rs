@@ -10,18 +10,18 @@ use flate2::read::MultiGzDecoder;
 use quick_xml::{Reader, events::Event};
 use std::io::Read;
 
-/// The links in a document.
+/// The links in a sitemap or in an index of sitemaps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SitemapLinks {
-    /// Other sitemaps.
+    /// URLs of the sitemaps that an index lists.
     sitemaps: Vec<String>,
     pages: Vec<String>,
 }
 
-/// Returns the pages in a sitemap, or in the sitemaps of an index.
+/// Returns the URLs of the pages in a sitemap. If `url` is an index, returns those of all its sitemaps.
 ///
 /// # Errors
-/// The sitemap cannot be fetched or is invalid.
+/// A sitemap cannot be fetched or is invalid.
 pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String>, Failure> {
     let SitemapLinks { sitemaps, mut pages } = one(warming, url).await?;
     for sitemap in sitemaps {
@@ -52,7 +52,7 @@ fn refused(url: &str, why: &str) -> Failure {
     )
 }
 
-/// Returns a document as text, decompressed if it is gzip.
+/// Returns a document as text. Decompresses it first if it is gzip.
 fn unpack(bytes: Vec<u8>) -> Result<String, String> {
     let bytes = if bytes.starts_with(&GZIP_MAGIC) {
         let mut unpacked = Vec::new();
@@ -68,7 +68,7 @@ fn unpack(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// Reads a document.
+/// Parses a sitemap or an index, and returns its links.
 fn parse(text: &str) -> Result<SitemapLinks, String> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
     let mut found = SitemapLinks::default();
@@ -126,7 +126,7 @@ fn parse(text: &str) -> Result<SitemapLinks, String> {
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Largest uncompressed size that sitemaps.org permits, in bytes.
+/// Maximum uncompressed size of a sitemap, in bytes, which sitemaps.org prescribes.
 const SITEMAP_BYTES_MAX: usize = 50 << 20;
 const PAGE_COUNT_MAX: usize = 50_000;
 const SITEMAP_COUNT_MAX: usize = 1000;

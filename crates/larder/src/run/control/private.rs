@@ -19,26 +19,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Creates `folder` and its parents, unless it exists.
+/// Creates `folder` and its parents for their owner alone, unless it exists.
 ///
 /// # Errors
-/// The folder cannot be created, belongs to another user, or others may write to it.
+/// The directory cannot be created, belongs to another user, or other users may write to it.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let own = geteuid().as_raw();
-    // The link's own metadata is checked, because another user's link could lead to this user's folder.
+    // The metadata is that of a symbolic link itself, because another user's link could lead to this user's directory.
     let fault = fault_of(&fs::symlink_metadata(folder)?, |owner| owner == own);
     if let Some(fault) = fault {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, fault));
     }
-    // It may be on a file system that is mounted read-only.
+    // The directory may be on a read-only file system.
     Ok(access(folder, Access::WRITE_OK)?)
 }
 
-/// Connects to the socket. Returns `None` if no process listens on it, or if this user may not connect.
+/// Connects to a control socket. `None` if no process listens on it, or if this user must not connect.
 ///
 /// # Errors
-/// The socket or its directory belongs to another user, or others may write to the directory.
+/// The socket or its directory belongs to another user, or other users may write to the directory.
 pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
     let refused = |fault: String| Refusal { socket: socket.to_owned(), fault };
     let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -49,7 +49,7 @@ pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
         return Err(refused(fault));
     }
     let Ok(stream) = UnixStream::connect(socket) else { return Ok(None) };
-    // This identifies the listening process, even if the path has changed since the directory was checked.
+    // This checks the process that listens, even if the path has changed since the directory was checked.
     let peer =
         socket_peercred(&stream).map_err(|error| refused(format!("cannot find out who listens there: {error}")))?;
     match peer.uid.as_raw() {
@@ -58,10 +58,10 @@ pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
     }
 }
 
-/// The users whose Larder is trusted to name the proxy and the CA for commands.
+/// The users whose Larder is trusted to be a command's proxy, and to name the CA.
 struct TrustedUsers {
     own: u32,
-    /// The user of the service. Only root creates the service's directory.
+    /// The user of the service. Only root can have created the service's directory.
     service: Option<u32>,
 }
 
@@ -82,7 +82,7 @@ fn fault_of(data: &Metadata, is_trusted: impl Fn(u32) -> bool) -> Option<String>
     }
 }
 
-/// Why a control socket is not trusted.
+/// Why a control socket is not trusted, in words for the user.
 #[derive(Debug)]
 pub(super) struct Refusal {
     socket: PathBuf,
@@ -90,7 +90,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Logs that the socket is ignored.
+    /// Prints a warning that the socket is ignored.
     pub(super) fn warn(&self) {
         tell!("larder: warning: {}; {}", self.problem(), self.help());
     }
@@ -112,9 +112,9 @@ impl Refusal {
     }
 }
 
-/// The folder of the package's service, which is `RuntimeDirectory=larder` in its unit.
+/// The directory of the packaged service: `RuntimeDirectory=larder` in its unit.
 pub(super) const SERVICE_FOLDER: &str = "/run/larder";
-/// The permission bits that let other users write.
+/// Permission bits that let other users write.
 const OTHERS: u32 = 0o022;
 
 #[cfg(test)]

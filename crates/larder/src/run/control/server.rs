@@ -1,6 +1,6 @@
 //! The server side of the control socket: answers the commands of its own user.
 //!
-//! Owns: the sessions opened over it, each for as long as its connection. Their clients are served elsewhere.
+//! Owns: the sessions that commands open, each for as long as its connection. Their clients are served elsewhere.
 //! Invariant: it answers only the user who runs this process, and root.
 
 use super::{ControlAnswer, ControlPath, ControlRequest, ControlSummary, MESSAGE_BYTES_MAX, SessionFigures};
@@ -27,18 +27,18 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-/// The server of a control socket.
+/// Answers the requests on a control socket.
 pub(crate) struct ControlServer {
     handle: ProxyHandle,
     about: Mutex<ControlSummary>,
     reloader: Arc<Reloader>,
-    /// The receiver of upgrade requests.
+    /// Passes upgrade requests to the task that can execute them.
     upgrades: mpsc::UnboundedSender<UpgradeRequest>,
-    /// Number of sessions.
+    /// Number of open sessions.
     session_count: watch::Sender<usize>,
-    /// Whether the server ends with its last session.
+    /// Whether the server ends when its last session has ended.
     ends_with_sessions: bool,
-    /// Whether the server is ending.
+    /// Whether the server is ending, so that it answers no more requests.
     ends: AtomicBool,
 }
 
@@ -61,8 +61,9 @@ impl ControlServer {
         })
     }
 
-    /// Listens at the usual path, or at another one if another Larder listens there. If there is no usable path, the
-    /// proxy runs without a control socket, and a warning is printed.
+    /// Listens on the socket at the usual path, or at another one if another Larder has that.
+    ///
+    /// Returns `None` after a warning if no path can be used. The proxy then runs without a control socket.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
         let unfound =
             |why: &str| tell!("  warning  larder exec, ls, purge and other commands do not find this proxy: {why}");
@@ -80,16 +81,16 @@ impl ControlServer {
         }
     }
 
-    /// Answers requests until the runtime ends.
+    /// Answers requests as long as the runtime exists.
     ///
     /// # Errors
-    /// The listener is unusable.
+    /// The listener cannot be used.
     pub(crate) async fn serve(self: Arc<Self>, listener: StdListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                // The process is out of descriptors. It waits for connections to end instead of retrying at once.
+                // The process has no descriptors left. Connections must end before another attempt makes sense.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -101,13 +102,13 @@ impl ControlServer {
         }
     }
 
-    /// Reads the configuration again and adopts it.
+    /// Reads the configuration again and puts it into force. Returns a description of the result.
     ///
     /// # Errors
-    /// The configuration is unusable; the previous one stays in force.
+    /// The configuration is invalid. The previous one stays in force.
     pub(crate) async fn reload(self: &Arc<Self>) -> Result<String, Failure> {
         let this = Arc::clone(self);
-        // On a blocking thread, because it reads files.
+        // On a blocking thread, because reloading reads files.
         let reloaded = tokio::task::spawn_blocking(move || {
             let told = this.reloader.reload()?;
             *this.about() = this.reloader.about(&told);
@@ -123,8 +124,8 @@ impl ControlServer {
     /// Waits until the last session has ended. After that, no request is answered.
     pub(crate) async fn idle(&self) {
         let mut count = self.session_count.subscribe();
-        // The sender cannot be dropped, because this server owns it. The wait has a limit, because the process that
-        // started this one may end before its first request.
+        // Waiting cannot fail, because this server owns the sender. The first wait has a limit, because the process
+        // that started this one may end before it opens a session.
         let _ = tokio::time::timeout(FIRST_PATIENCE, count.wait_for(|count| *count > 0)).await;
         let _ = count.wait_for(|count| *count == 0).await;
         self.ends.store(true, Relaxed);
@@ -135,13 +136,14 @@ impl ControlServer {
         let mut session = None;
         // A conversation that fails is closed like one that ends.
         if let Ok(NextStep::Operate) = self.converse(&mut stream, &mut session).await {
-            // An error is ignored: a client that connects while the proxy stops gets no response.
+            // This fails while the proxy is stopping. The client then gets no response.
             let _ = stream.into_inner().into_std().and_then(|stream| self.handle.serve_operator(stream));
         }
         if session.take().is_some() {
             self.session_count.send_modify(|count| *count -= 1);
             if self.ends_with_sessions && *self.session_count.borrow() == 0 {
-                // The connection is kept open. It closes when the process ends, after all work is complete.
+                // The connection closes when the process ends, after all work is complete. That tells the client that
+                // it may end.
                 std::future::pending::<()>().await;
             }
         }
@@ -168,7 +170,7 @@ impl ControlServer {
                     not_allowed(&allow_targets)
                 }
                 Ok(ControlRequest::Open { hosts, except, offline, .. }) => {
-                    // The process that asks is the one whose command will use the session.
+                    // The process at the other end is the one whose command will use the session.
                     let owner_process = stream.get_ref().peer_cred().ok().and_then(|peer| peer.pid()?.try_into().ok());
                     let options = SessionOptions { offline, owner_process, ..SessionOptions::default() };
                     self.open(session, &hosts, &except, options)
@@ -187,7 +189,7 @@ impl ControlServer {
                 Ok(ControlRequest::Upgrade { program, check }) => {
                     let (answer, told) = self.upgrade(program, check).await;
                     respond(stream, &answer).await?;
-                    // An error is ignored: if the proxy continues, no task waits for this message.
+                    // Sending fails if the proxy continues, when no task waits for this message.
                     let _ = told.send(());
                     continue;
                 }
@@ -203,7 +205,7 @@ impl ControlServer {
         }
     }
 
-    /// Starts an upgrade. Returns the response, and a sender to report that it was sent.
+    /// Starts an upgrade. Returns the response, and a sender with which to report that the response was sent.
     async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (ControlAnswer, oneshot::Sender<()>) {
         let (answer, answered) = oneshot::channel();
         let (told, is_told) = oneshot::channel();
@@ -253,7 +255,7 @@ async fn respond(stream: &mut BufReader<UnixStream>, answer: &ControlAnswer) -> 
     stream.get_mut().write_all(&text).await
 }
 
-/// Returns the response to a command that needs targets in these networks.
+/// Returns the refusal of a command that needs targets in networks that this Larder does not permit.
 fn not_allowed(networks: &[String]) -> ControlAnswer {
     refused(
         &format!("the running larder does not allow all of these targets: {}", networks.join(", ")),
@@ -262,14 +264,14 @@ fn not_allowed(networks: &[String]) -> ControlAnswer {
     )
 }
 
-/// The next step after the messages of a conversation.
+/// The use of a connection after the messages of a conversation.
 enum NextStep {
     End,
-    /// The proxy answers the following messages, which are of another kind.
+    /// The proxy serves the connection, which carries an operator's command over HTTP.
     Operate,
 }
 
-/// Returns the response about a faulty configuration, with the place of the fault.
+/// Returns the response for an invalid configuration, with the place of the fault.
 fn refusal_of(failure: Failure) -> ControlAnswer {
     let help = failure.told().1.to_owned();
     let shown = failure.placed();
@@ -298,5 +300,5 @@ fn figures(session: &Session) -> SessionFigures {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time for which a Larder that serves only sessions waits for the first session.
+/// Time for which a Larder that serves only sessions waits for the first one.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);

@@ -27,22 +27,23 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 
-/// Time for the first message.
+/// Maximum time for a client to send its first message.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest pause in the middle of a request or a response.
+/// Maximum pause in the middle of a request or a response.
 const STALL_PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes read at once while the length of the next request is unknown.
+/// Number of bytes to read at once while the length of the next request is unknown.
 const READ_BYTES: usize = 16 << 10;
-/// Bytes of a write that are received before they are appended. Of a longer request that is no write, as many are
-/// received and dropped at a time.
+/// Number of bytes of a write that are received before they are appended to the value.
+///
+/// Other requests that are too long are received and dropped in pieces of this length.
 const PIECE_BYTES: usize = 64 << 10;
-/// Responses up to this length are written together with their front.
+/// Maximum length of a response that is joined with its front into one write.
 const JOINED_BYTES_MAX: usize = 16 << 10;
 
-/// A client's connection.
+/// The connection of one client of a store's socket.
 pub(super) struct StoreClient {
     stream: UnixStream,
-    /// Bytes that were received and not executed yet.
+    /// Bytes that were received and not processed yet.
     received: BytesMut,
     cache: Cache,
     handles: Handles,
@@ -51,18 +52,18 @@ pub(super) struct StoreClient {
     stop: watch::Receiver<bool>,
 }
 
-/// The content of a response.
+/// The content of a response, after its front.
 enum ResponseBody {
     Fields(Vec<u8>),
     Data {
-        /// Bytes of a value.
+        /// Bytes of a value, for the client that reads it.
         bytes: Bytes,
-        /// The share of these bytes in the memory for responses, until they are sent.
+        /// The memory for these bytes, released when they were sent. `None` if they fit in the connection's own share.
         _share: Option<OwnedSemaphorePermit>,
     },
 }
 
-/// Waits until a moment. Without one, never returns.
+/// Waits until a moment, or forever if there is none.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment.into()).await,
@@ -82,7 +83,7 @@ impl StoreClient {
         }
     }
 
-    /// Serves the client until it disconnects, breaks the protocol, or the server stops.
+    /// Serves the client until it disconnects or violates the protocol, or the server stops.
     ///
     /// # Errors
     /// The connection failed, or the client stalled.
@@ -90,11 +91,11 @@ impl StoreClient {
         if !self.greet().await? {
             return Ok(());
         }
-        // A client that is between two requests gets the response to neither: its connection ends.
+        // When the server stops, a client between two requests sees that the connection closes.
         while let Some(length) = self.next_length().await? {
             if length == 0 || length > REQUEST_BYTES_MAX {
                 let text = format!("a request has 1 to {REQUEST_BYTES_MAX} bytes, not {length}");
-                // Its end cannot be found without reading up to 4 GB, so the connection ends.
+                // Finding the end of the request could take up to 4 GB, so the connection closes.
                 return self.refuse(&RequestRefusal::new(Status::Invalid, text)).await;
             }
             self.received.advance(LENGTH_BYTES);
@@ -124,7 +125,7 @@ impl StoreClient {
         Ok(self.execute(&message).await)
     }
 
-    /// Appends the next `left` bytes that arrive to a value. After a refusal, the others are received and dropped.
+    /// Appends the next `left` bytes that arrive to a value. After a refusal, the remaining ones are dropped.
     async fn receive_write(
         &mut self,
         handle: u32,
@@ -145,7 +146,7 @@ impl StoreClient {
         }
     }
 
-    /// Receives and drops `left` bytes.
+    /// Receives `left` bytes and drops them.
     async fn drop_bytes(&mut self, mut left: usize) -> io::Result<()> {
         while left > 0 {
             let count = self.next_piece(left).await?;
@@ -155,19 +156,20 @@ impl StoreClient {
         Ok(())
     }
 
-    /// Waits until some of the next `left` bytes have arrived: a whole piece, or all of them. Returns how many.
+    /// Waits until a piece of the next `left` bytes has arrived, or all of them if they are fewer. Returns the piece's
+    /// length.
     async fn next_piece(&mut self, left: usize) -> io::Result<usize> {
         let count = left.min(PIECE_BYTES);
         self.fill(count).await?;
         Ok(count)
     }
 
-    /// Exchanges the first messages. Returns whether the client speaks this version.
+    /// Exchanges the first messages. Returns false if the client uses another protocol or version.
     async fn greet(&mut self) -> io::Result<bool> {
         timeout(HELLO_PATIENCE, self.fill(HELLO_BYTES)).await??;
         let hello = self.received.split_to(HELLO_BYTES);
         let hello = hello.first_chunk().expect("as many bytes were read");
-        // A client of another protocol would not understand a reason.
+        // A client of another protocol would not understand a reason, so none is sent.
         let Some(version) = protocol::version_of(hello) else { return Ok(false) };
         self.send(&protocol::hello()).await?;
         if version != VERSION {
@@ -183,8 +185,7 @@ impl StoreClient {
         Ok(true)
     }
 
-    /// Waits for the next request. Returns its length, or `None` if there is none: the client has disconnected, or the
-    /// server stops.
+    /// Waits for the next request and returns its length. `None` if the client has disconnected or the server stops.
     async fn next_length(&mut self) -> io::Result<Option<usize>> {
         if self.received.is_empty() && !self.await_request().await? {
             return Ok(None);
@@ -197,8 +198,8 @@ impl StoreClient {
         Ok(Some(u32::from_le_bytes(*length) as usize))
     }
 
-    /// Waits without a limit for the first bytes of a request: a client may keep values open for reading and do other
-    /// things.
+    /// Waits for the first bytes of a request. There is no time limit, because a client may keep values open while it
+    /// works.
     async fn await_request(&mut self) -> io::Result<bool> {
         self.received.reserve(READ_BYTES);
         loop {
@@ -211,14 +212,14 @@ impl StoreClient {
         }
     }
 
-    /// Reads until at least `count` bytes are there.
+    /// Reads until at least `count` bytes were received.
     async fn fill(&mut self, count: usize) -> io::Result<()> {
         while self.received.len() < count {
             self.received.reserve(count.max(READ_BYTES) - self.received.len());
             if timeout(STALL_PATIENCE, self.stream.read_buf(&mut self.received)).await?? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            // A client that sends a byte now and then must not keep its values, either.
+            // A client that sends a byte now and then must not keep its unfinished values forever either.
             self.handles.expire(Instant::now());
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! The values that one connection has open.
 //!
 //! Owns: the handles, and their limits, per connection and for the whole server. The cache stores the values.
-//! Invariants: a value is visible only after its close succeeded. A value that is written never takes more memory than
-//! a chunk of the cache and a piece. An unfinished value is dropped when the connection ends, or when nothing was
-//! written to it for [`WRITE_PATIENCE`]: its place may be one of few that all clients share.
+//! Invariants: a value is visible only after its close succeeded. While a value is written, it takes at most the memory
+//! of one chunk and one piece. An unfinished value is dropped when the connection ends, or when nothing was written to
+//! it for [`WRITE_PATIENCE`], because its permit may be one of few that all clients share.
 //!
-//! Every connection has places of its own, for [`OWN_HANDLES_MAX`] handles and [`OWN_WRITERS_MAX`] unfinished value.
-//! Only further ones take shared places. So whatever the others hold, a client can read and write one value at a time.
+//! Every connection has permits of its own, for [`OWN_HANDLES_MAX`] handles and [`OWN_WRITERS_MAX`] unfinished value.
+//! Only further ones take shared permits. So whatever other clients hold, a client can read one value and write one at
+//! a time.
 
 use super::protocol::{RequestRefusal, Status};
 use bytes::{Bytes, BytesMut};
@@ -18,37 +19,38 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of handles of a connection.
+/// Maximum number of open handles of a connection.
 const CONNECTION_HANDLES_MAX: usize = 64;
-/// Maximum number of handles for writing of a connection.
+/// Maximum number of values that a connection may write at the same time.
 const CONNECTION_WRITERS_MAX: usize = 8;
-/// Handles of a connection that take no shared place: one to read, one to write.
+/// Number of handles of a connection that need no shared permit: one to read, one to write.
 const OWN_HANDLES_MAX: usize = 2;
-/// Handles for writing of a connection that take no shared place.
+/// Number of values that a connection may write without a shared permit.
 const OWN_WRITERS_MAX: usize = 1;
-/// Longest time without a write to an unfinished value.
+/// Maximum time without a write to an unfinished value. After that, the value is dropped.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
-/// Maximum number of further handles of all connections. A handle for reading can hold a value of the memory cache.
+/// Number of shared permits for handles. Each handle for reading can hold a value of the memory cache.
 const SHARED_HANDLES_MAX: usize = 1024;
-/// Maximum number of further handles for writing of all connections. Each takes at most 1.25 MiB.
+/// Number of shared permits for values being written. Each value takes at most 1.25 MiB.
 const SHARED_WRITERS_MAX: usize = 64;
-/// Bytes of a response that each connection may take.
+/// Number of bytes of a response that each connection may always hold.
 const RESPONSE_BYTES: usize = 64 << 10;
-/// Memory for the remaining bytes of responses of all connections together. While it is taken, reads return fewer
-/// bytes.
+/// Memory for longer responses of all connections together, in bytes. While it is in use, reads return fewer bytes.
 const SHARED_RESPONSE_BYTES: usize = 16 << 20;
-/// Bytes that are passed to the cache at once. Small writes are gathered, because the cache keeps each piece that it is
-/// given, and a piece of a byte takes much more memory than that.
+/// Number of bytes that are passed to the cache at once.
+///
+/// The cache keeps each piece that it receives, and a piece of one byte takes much more memory than that. So small
+/// writes are collected first.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The limits that all connections share.
+/// The permits and limits that all connections share.
 #[derive(Clone)]
 pub(super) struct SharedLimits {
     handles: Arc<Semaphore>,
     writers: Arc<Semaphore>,
-    /// The free part of the memory for responses.
+    /// Permits for the bytes of longer responses.
     response_bytes: Arc<Semaphore>,
-    /// Maximum length of a value in bytes.
+    /// Maximum length of a value, in bytes.
     pub(super) value_bytes_max: u64,
 }
 
@@ -62,8 +64,9 @@ impl SharedLimits {
         }
     }
 
-    /// Lends memory for a response of `wanted` bytes. Never waits: a client that does not read its response would hold
-    /// up the others. If too little is free, lends what every connection has.
+    /// Lends memory for a response of `wanted` bytes, or for fewer if too little is free.
+    ///
+    /// It never waits, because a client that does not read its response would then block the others.
     pub(super) fn lend_memory(&self, wanted: usize) -> LentMemory {
         let Some(shared) = wanted.checked_sub(RESPONSE_BYTES).filter(|shared| *shared > 0) else {
             return LentMemory { bytes: wanted, permit: None };
@@ -76,21 +79,21 @@ impl SharedLimits {
     }
 }
 
-/// Memory for a response.
+/// Memory that was lent for a response.
 pub(super) struct LentMemory {
-    /// The bytes that the response may have.
+    /// Number of bytes that the response may have.
     pub(super) bytes: usize,
-    /// Returns the shared part when it is dropped.
+    /// The shared permit, which is returned when it is dropped. `None` if the connection's own share suffices.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A new handle of a value that can be read.
+/// The handle and length of a value that was opened for reading.
 pub(super) struct OpenedValue {
     pub(super) handle: u32,
     pub(super) len_bytes: u64,
 }
 
-/// The open values of a connection.
+/// The values that one connection has open.
 pub(super) struct Handles {
     cache: Cache,
     limits: SharedLimits,
@@ -100,31 +103,31 @@ pub(super) struct Handles {
 
 struct OpenHandle {
     kind: HandleKind,
-    /// `None` for a place of the connection's own.
+    /// The shared permit of the handle. `None` if it uses one of the connection's own.
     shared_place: Option<OwnedSemaphorePermit>,
 }
 
 enum HandleKind {
     Reads(Value),
     Writes(Box<UnfinishedValue>),
-    /// The value was dropped, because nothing was written to it for too long.
+    /// An unfinished value that was dropped, because nothing was written to it for too long.
     Expired,
 }
 
 /// A value that is being written.
 struct UnfinishedValue {
     writer: ValueWriter,
-    /// The declared length.
+    /// The length that the client declared, in bytes. `None` if it did not know the length.
     declared_bytes: Option<u64>,
-    /// The bytes that were accepted.
+    /// Number of bytes that were accepted so far.
     len_bytes: u64,
-    /// The last of them, which the writer does not have yet.
+    /// The last accepted bytes, which were not passed to the cache yet.
     piece: BytesMut,
     /// The time of the last write.
     written_at: Instant,
-    /// Set while the cache takes bytes, and for good if it refused some.
+    /// Set while bytes are passed to the cache. It stays set if the cache refuses them.
     is_broken: bool,
-    /// `None` for a place of the connection's own.
+    /// The shared permit for writing. `None` if the value uses one of the connection's own.
     shared_place: Option<OwnedSemaphorePermit>,
 }
 
@@ -158,7 +161,7 @@ impl Handles {
         Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), shared_place }))
     }
 
-    /// Returns the bytes of a value from `offset`: `count` of them, or those up to the end.
+    /// Returns `count` bytes of a value from `offset` on, or those up to its end if they are fewer.
     pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, RequestRefusal> {
         let Some(OpenHandle { kind: HandleKind::Reads(value), .. }) = self.open.get(&handle) else {
             return Err(bad_handle(handle, "read"));
@@ -168,7 +171,7 @@ impl Handles {
         Ok(value.read(begin..end).await?)
     }
 
-    /// Appends bytes to a value.
+    /// Appends bytes to a value that is being written.
     pub(super) async fn write(&mut self, handle: u32, bytes: &[u8]) -> Result<(), RequestRefusal> {
         let longest = self.limits.value_bytes_max;
         match self.open.get_mut(&handle).map(|open| &mut open.kind) {
@@ -178,13 +181,14 @@ impl Handles {
         }
     }
 
-    /// Returns the time at which the next unfinished value is dropped, if nothing is written to it.
+    /// Returns the time at which the next unfinished value is dropped if nothing is written to it.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.writers().map(|value| value.written_at + WRITE_PATIENCE).min()
     }
 
-    /// Drops the unfinished values to which nothing was written for too long. Their handles stay, so that the client
-    /// learns the reason.
+    /// Drops the unfinished values to which nothing was written for too long.
+    ///
+    /// Their handles stay open, so that the client learns the reason.
     pub(super) fn expire(&mut self, now: Instant) {
         for open in self.open.values_mut() {
             let is_over = |value: &UnfinishedValue| value.written_at + WRITE_PATIENCE <= now;
@@ -194,7 +198,7 @@ impl Handles {
         }
     }
 
-    /// Closes a handle. A value that was written becomes visible.
+    /// Closes a handle. A value that was being written becomes visible.
     pub(super) async fn close(&mut self, handle: u32) -> Result<(), RequestRefusal> {
         let closed = self.open.remove(&handle).ok_or_else(|| bad_handle(handle, "closed"))?;
         match closed.kind {
@@ -204,7 +208,7 @@ impl Handles {
         }
     }
 
-    /// Closes a handle without storing what was written.
+    /// Closes a handle and drops the value that was being written.
     pub(super) fn abandon(&mut self, handle: u32) -> Result<(), RequestRefusal> {
         self.open.remove(&handle).map(drop).ok_or_else(|| bad_handle(handle, "closed"))
     }
@@ -217,7 +221,7 @@ impl Handles {
         })
     }
 
-    /// Takes a place among the open handles. Returns `None` for one of the connection's own.
+    /// Takes a permit for a further handle. Returns `None` if the connection has one of its own left.
     fn place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
         if self.open.len() >= CONNECTION_HANDLES_MAX {
             let text = format!("a connection has at most {CONNECTION_HANDLES_MAX} open values: close one first");
@@ -229,7 +233,7 @@ impl Handles {
         take(&self.limits.handles, "further values are open", SHARED_HANDLES_MAX).map(Some)
     }
 
-    /// Takes a place among the values that are being written. Returns `None` for one of the connection's own.
+    /// Takes a permit for a further value to write. Returns `None` if the connection has one of its own left.
     fn writing_place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
         if self.writers().count() >= CONNECTION_WRITERS_MAX {
             let text = format!("a connection writes at most {CONNECTION_WRITERS_MAX} values at once: close one first");
@@ -242,7 +246,7 @@ impl Handles {
     }
 
     fn insert(&mut self, value: OpenHandle) -> u32 {
-        // A number is used again only after 4 billion others, and never while its value is open.
+        // A handle's number is reused only after 4 billion others, and never while it is open.
         loop {
             self.last = self.last.wrapping_add(1);
             if !self.open.contains_key(&self.last) {
@@ -261,7 +265,7 @@ impl Handles {
 }
 
 impl UnfinishedValue {
-    /// Appends bytes. After an error, the value cannot be stored any more: it would lack these bytes.
+    /// Appends bytes to the value. After an error the value cannot be stored, because it would lack these bytes.
     async fn append(&mut self, mut bytes: &[u8], longest: u64) -> Result<(), RequestRefusal> {
         self.check_whole()?;
         self.is_broken = true;

@@ -6,27 +6,27 @@
 use larder_cache::Error as CacheError;
 use larder_store::ErrorKind;
 
-/// Begins the first message of each side.
+/// The beginning of each side's first message.
 pub(super) const MAGIC: [u8; 6] = *b"LARDER";
-/// Version of the messages. A server refuses other versions.
+/// The version of the protocol. A server refuses other versions.
 pub(super) const VERSION: u16 = 1;
-/// Bytes of the first message of each side: the magic and the version.
+/// Length of each side's first message, in bytes: the magic and the version.
 pub(super) const HELLO_BYTES: usize = MAGIC.len() + 2;
-/// Maximum length of a key in bytes.
+/// Maximum length of a key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = 4096;
-/// Maximum bytes of a value in one message.
+/// Maximum number of bytes of a value in one message.
 pub(super) const DATA_BYTES_MAX: usize = 1 << 20;
-/// Maximum length of a request in bytes, without the field of its length: a write of the most data.
+/// Maximum length of a request in bytes, without its length field. The longest request is a write.
 pub(super) const REQUEST_BYTES_MAX: usize = WRITE_FRONT_BYTES + DATA_BYTES_MAX;
-/// Bytes of a write before the bytes of the value: the operation and the handle.
+/// Length of a write before the bytes of the value, in bytes: the operation and the handle.
 pub(super) const WRITE_FRONT_BYTES: usize = 1 + HANDLE_BYTES;
-/// Maximum length of every other request in bytes: to open a value with the longest key.
+/// Maximum length of a request other than a write, in bytes. The longest one opens a value with the longest key.
 pub(super) const SHORT_REQUEST_BYTES_MAX: usize = 1 + size_of::<u64>() + KEY_BYTES_MAX;
-/// Bytes of the field with the length of a message.
+/// Length of the field with a message's length, in bytes.
 pub(super) const LENGTH_BYTES: usize = 4;
 
 const HANDLE_BYTES: usize = 4;
-/// The length with which a client opens a value whose length it does not know yet.
+/// The declared length in a request to write a value whose length the client does not know yet.
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 
 /// A request of a client.
@@ -42,26 +42,26 @@ pub(super) enum Request<'a> {
     Sync,
 }
 
-/// The outcome of a request, as the first byte of its response.
+/// The outcome of a request: the first byte of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {
     Done = 0,
-    /// The key has no value.
+    /// No value is stored under the key.
     NotFound = 1,
-    /// The request cannot be understood.
+    /// The request is malformed.
     Invalid = 2,
-    /// The connection has no such handle, or it is of the other kind.
+    /// The connection has no such handle, or the handle is for another use.
     BadHandle = 3,
-    /// Too many connections, handles or unfinished values.
+    /// There are too many connections, handles or unfinished values.
     TooMany = 4,
     /// The value is longer than the store permits.
     TooLong = 5,
-    /// The value is not as long as was declared.
+    /// The value does not have the length that was declared.
     WrongLength = 6,
-    /// A part of an open value was evicted, or is damaged.
+    /// A part of the open value was evicted or is damaged.
     Gone = 7,
-    /// The store has no room now.
+    /// The store has no room for the value now.
     Full = 8,
     /// The store or its device failed.
     Failed = 9,
@@ -69,11 +69,11 @@ pub(super) enum Status {
     Stopping = 10,
 }
 
-/// A refused request.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(super) struct RequestRefusal {
     pub(super) status: Status,
-    /// The problem, for people.
+    /// A description of the problem, for people.
     pub(super) text: String,
 }
 
@@ -101,10 +101,10 @@ impl From<CacheError> for RequestRefusal {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a request, without the field of its length.
+    /// Parses a request, without its length field.
     ///
     /// # Errors
-    /// The operation is unknown, or its fields do not fit.
+    /// The operation is unknown, or its fields are malformed.
     pub(super) fn parse(message: &'a [u8]) -> Result<Self, RequestRefusal> {
         let Some((&operation, fields)) = message.split_first() else { return Err(invalid("an empty request")) };
         match operation {
@@ -139,7 +139,7 @@ fn invalid(text: impl Into<String>) -> RequestRefusal {
     RequestRefusal::new(Status::Invalid, text)
 }
 
-/// Refuses a request that is no write, and longer than any such request.
+/// Returns the refusal of a request that is not a write and longer than any other request may be.
 pub(super) fn too_long_request(length: usize) -> RequestRefusal {
     let text = format!("only a write has more than {SHORT_REQUEST_BYTES_MAX} bytes; a key has 1 to {KEY_BYTES_MAX}");
     invalid(format!("a request of {length} bytes: {text}"))
@@ -168,7 +168,7 @@ fn only_handle(fields: &[u8]) -> Result<u32, RequestRefusal> {
     }
 }
 
-/// Returns the first message of this side.
+/// Returns the first message of the server.
 pub(super) fn hello() -> [u8; HELLO_BYTES] {
     let mut hello = [0; HELLO_BYTES];
     hello[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -176,27 +176,27 @@ pub(super) fn hello() -> [u8; HELLO_BYTES] {
     hello
 }
 
-/// Returns the version in a client's first message, or `None` if it is the message of another protocol.
+/// Returns the version in a client's first message. `None` if the client uses another protocol.
 pub(super) fn version_of(hello: &[u8; HELLO_BYTES]) -> Option<u16> {
     let version = hello.strip_prefix(&MAGIC)?;
     version.try_into().ok().map(u16::from_le_bytes)
 }
 
-/// Returns the start of a response, before its `body_bytes` of content.
+/// Returns the front of a response with `body_bytes` of content: its length and the status.
 pub(super) fn response_front(status: Status, body_bytes: usize) -> [u8; LENGTH_BYTES + 1] {
     assert!(body_bytes <= DATA_BYTES_MAX, "a response of {body_bytes} bytes");
     let [a, b, c, d] = (body_bytes as u32 + 1).to_le_bytes();
     [a, b, c, d, status as u8]
 }
 
-/// Returns the response to a refused request.
+/// Returns the response that refuses a request.
 pub(super) fn refusal_response(refusal: &RequestRefusal) -> Vec<u8> {
     let text = refusal.text.as_bytes();
     let text = &text[..text.len().min(TEXT_BYTES_MAX)];
     [&response_front(refusal.status, text.len())[..], text].concat()
 }
 
-/// Maximum length of a problem's text in bytes.
+/// Maximum length of a problem's description, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

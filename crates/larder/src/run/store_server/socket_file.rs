@@ -1,7 +1,7 @@
-//! The file of a store's socket: its permissions, and its replacement.
+//! The file of a store's socket: its creation, permissions and removal.
 //!
-//! Owns: creating and removing it. Connections are served elsewhere. Invariants: nobody but the permitted users can
-//! connect at any moment. A socket on which a process listens, and a file that is no socket, are never removed.
+//! Owns: creating and removing it. Connections are served elsewhere. Invariants: at no moment can other users than the
+//! permitted ones connect. A socket on which a process listens, and a file that is not a socket, are never removed.
 
 use crate::ground::failure::Failure;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -14,22 +14,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// A listening socket in the file system. The file is removed when this is dropped.
+/// A listening socket in the file system. Its file is removed when this is dropped.
 pub(super) struct SocketFile {
     pub(super) listener: UnixListener,
     path: PathBuf,
-    /// The number of the file, so that a later server's socket is not removed.
+    /// The inode number of the file, by which the socket of a later server is recognized and kept.
     inode: u64,
 }
 
 impl SocketFile {
-    /// Creates the socket with these permissions, and listens.
+    /// Creates a socket with these permissions, and listens on it.
     ///
     /// # Errors
-    /// A process listens there, the path belongs to another file, or it cannot be used.
+    /// A process listens there already, the path belongs to another kind of file, or the path cannot be used.
     pub(super) fn listen(path: &Path, mode: u32) -> Result<Self, Failure> {
         remove_dead(path)?;
         Self::create(path, mode).map_err(|error| {
@@ -42,7 +42,7 @@ impl SocketFile {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
-        // Connections are refused until `listen`, so nobody connects before the permissions are in force.
+        // Connections are refused until `listen`, so nobody can connect before the permissions are set.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         listen(&socket, BACKLOG)?;
         let inode = fs::symlink_metadata(path)?.ino();
@@ -53,13 +53,16 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
-            // If it stays, the next server recognizes it as dead.
+            // If the file remains, the next server recognizes it as dead.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes the socket of a server that was killed.
+/// Removes the socket of a server that was killed. Does nothing if no file exists.
+///
+/// # Errors
+/// A process listens on the socket, or the file is not a socket.
 fn remove_dead(path: &Path) -> Result<(), Failure> {
     let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();

@@ -1,4 +1,4 @@
-//! Passes clients' connections from the old proxy to its successor.
+//! Passes clients' connections from the old process to its successor.
 //!
 //! Owns: the thread that passes them. Other modules choose the connections. Invariant: a connection is either passed or
 //! stays in the queue, which is returned if the successor does not take over.
@@ -16,14 +16,14 @@ use std::{
     time::Duration,
 };
 
-/// A thread that sends connections to the new process.
+/// A thread that passes connections to the successor.
 pub(crate) struct ConnectionForwarder {
     thread: JoinHandle<Receiver<ClientConnection>>,
     ends: Arc<AtomicBool>,
 }
 
 impl ConnectionForwarder {
-    /// Sends the connections from `connections` over `line`, until either end closes.
+    /// Starts to pass the connections from `connections` over `line`, until either of them closes.
     pub(super) fn start(line: &Arc<HandoverLine>, connections: Receiver<ClientConnection>) -> Self {
         let line = Arc::clone(line);
         let ends = Arc::new(AtomicBool::new(false));
@@ -33,7 +33,7 @@ impl ConnectionForwarder {
                 match connections.recv_timeout(LOOK_INTERVAL) {
                     Ok(ClientConnection { listener, client, socket }) => {
                         let message = HandoverMessage::Connection { listener, client };
-                        // An error is ignored: if the successor has ended, its clients' connections end, too.
+                        // If sending fails, the successor has ended, and its clients' connections end too.
                         let _ = line.send_socket(&message, socket.as_fd());
                     }
                     Err(RecvTimeoutError::Timeout) if !is_ended.load(Relaxed) => {}
@@ -44,18 +44,18 @@ impl ConnectionForwarder {
         Self { thread, ends }
     }
 
-    /// Waits until the last connection has been sent. The proxy must have ended. Blocks.
+    /// Waits until the last connection was passed. The old proxy must have ended. Blocks.
     pub(crate) fn finish(self) {
         self.ends.store(true, Relaxed);
         let _ = self.thread.join();
     }
 
-    /// Stops sending, and returns the connections that have not been sent. Blocks.
+    /// Stops passing connections, and returns those that are left. Blocks.
     pub(super) fn give_back(self) -> Receiver<ClientConnection> {
         self.ends.store(true, Relaxed);
         self.thread.join().expect("the thread does not panic")
     }
 }
 
-/// Interval of checks whether to stop.
+/// Interval at which the thread checks whether to stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

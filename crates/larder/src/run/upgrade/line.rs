@@ -1,4 +1,4 @@
-//! The connection between a running proxy and its successor.
+//! The connection between a running process and its successor.
 //!
 //! Owns: the messages, and the sockets that are sent with some of them. `upgrade` and `taking` define their order.
 //! Invariant: a message arrives completely or not at all, together with its socket.
@@ -14,35 +14,36 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use std::{io, net::SocketAddr, time::Duration};
 
-/// A message of the handover.
+/// A message between a running process and its successor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum HandoverMessage {
-    /// A listening socket, which is sent with the message, and its configured address.
+    /// A listening socket, which is attached to the message, and its configured address.
     Socket { address: SocketAddr },
-    /// There are no more sockets.
+    /// All listening sockets were sent.
     AllSockets,
-    /// The successor has checked everything that it can check, and would start.
+    /// The successor has checked everything that it can check, and could start.
     Ready,
-    /// Do not start: it was only a check.
+    /// The successor must not start, because this was only a check.
     Cancel,
-    /// The old process accepts no more connections, and the store is released.
+    /// The old process accepts no more connections, and has released the store.
     StoreFree,
-    /// The successor accepts connections, and continues those sent from now on.
+    /// The successor accepts connections, and will continue connections that are sent from now on.
     Accepting,
-    /// A client's connection, whose socket is sent with the message: its listener, and the client's address if known.
+    /// A client's connection, whose socket is attached to the message. It has a listener, and the client's address if
+    /// known.
     Connection { listener: SocketAddr, client: Option<SocketAddr> },
     /// Commands can find the successor.
     Serving,
-    /// The service manager knows the successor as the main process.
+    /// The service manager knows that the successor is the main process.
     InCharge,
-    /// The successor does not start.
+    /// The successor does not start, for this reason.
     Failed { problem: String, help: String },
 }
 
-/// One end of the connection.
+/// One end of the connection between a process and its successor.
 pub(crate) struct HandoverLine(OwnedFd);
 
-/// A received message.
+/// A message that was received, with the socket that was attached to it.
 pub(super) struct ReceivedMessage {
     pub(super) message: HandoverMessage,
     pub(super) socket: Option<OwnedFd>,
@@ -55,7 +56,7 @@ impl HandoverLine {
         Ok((Self(own), other))
     }
 
-    /// Returns the end that this process inherited as its standard input.
+    /// Returns the end that this process inherited as standard input.
     pub(super) fn of_stdin() -> io::Result<Self> {
         Ok(Self(io::stdin().as_fd().try_clone_to_owned()?))
     }
@@ -64,7 +65,7 @@ impl HandoverLine {
         self.send_with(message, None)
     }
 
-    /// Sends a message and a socket.
+    /// Sends a message with a socket attached.
     pub(super) fn send_socket(&self, message: &HandoverMessage, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.send_with(message, Some(socket))
     }
@@ -75,7 +76,7 @@ impl HandoverLine {
         passing::send(&self.0, &text, socket)
     }
 
-    /// Waits for a message, for at most `patience` if it is given.
+    /// Waits for a message. With `patience`, waits no longer than that.
     ///
     /// # Errors
     /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing arrived, `InvalidData` for an invalid message.
@@ -93,7 +94,7 @@ impl HandoverLine {
     }
 }
 
-/// Longest message, in bytes.
+/// Maximum length of a message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

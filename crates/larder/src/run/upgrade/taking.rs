@@ -15,24 +15,25 @@ use std::{
     time::Duration,
 };
 
-/// The parts of the running proxy that this process takes over.
+/// The things that this process has received from the running one that it will replace.
 pub(crate) struct Takeover {
     line: Arc<HandoverLine>,
     sockets: Cell<Vec<ListeningSocket>>,
-    /// Receives a message once the service manager knows this process.
+    /// Signals that the service manager knows this process as the main one. `None` before this process accepts
+    /// connections.
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
-/// The running proxy's reply to the report that this process can start.
+/// The running process's answer to the report that this process can start.
 pub(crate) enum TakeoverTurn {
-    /// Start, because the store is released.
+    /// The running process orders this one to start, because the store was released.
     Start,
-    /// Do not start, because this was only a check.
+    /// The running process orders this one not to start, because this was only a check.
     Cancelled,
 }
 
 impl Takeover {
-    /// Receives the sockets from the process that started this one.
+    /// Receives the listening sockets from the process that started this one.
     ///
     /// # Errors
     /// No running proxy started this process.
@@ -53,22 +54,22 @@ impl Takeover {
         }
     }
 
-    /// Returns the process ID of the predecessor, while it lives.
+    /// Returns the ID of the process that is being replaced, as long as it runs.
     pub(crate) fn predecessor(&self) -> Option<u32> {
         rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Returns the sockets for this configuration's addresses. The others are closed.
+    /// Returns the sockets for the addresses in a configuration. The other sockets are closed.
     pub(crate) fn sockets(&self, config: &ProxyConfig) -> Vec<ListeningSocket> {
         let addresses: Vec<_> = config.listeners.iter().map(|listener| listener.address).chain(config.admin).collect();
         let is_wanted = |socket: &ListeningSocket| addresses.iter().any(|address| socket.is_for(*address));
         self.sockets.take().into_iter().filter(is_wanted).collect()
     }
 
-    /// Reports that this process can start, and waits until it may.
+    /// Reports that this process can start, and waits for the answer.
     ///
     /// # Errors
-    /// The running proxy is gone, or does not hand over.
+    /// The running process is gone, or does not hand over.
     pub(crate) fn await_turn(&self) -> Result<TakeoverTurn, Failure> {
         self.line.send(&HandoverMessage::Ready).map_err(gone)?;
         match self.line.receive(None).map_err(gone)?.message {
@@ -78,8 +79,7 @@ impl Takeover {
         }
     }
 
-    /// Reports that this process accepts connections. Continues the connections that the old process sends, until that
-    /// process ends.
+    /// Reports that this process accepts connections. Then continues the connections that the old process sends.
     pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
         // If the old process has ended meanwhile, there is nothing to continue.
         if self.line.send(&HandoverMessage::Accepting).is_err() {
@@ -94,7 +94,8 @@ impl Takeover {
                     (HandoverMessage::Connection { listener, client }, Some(socket)) => {
                         proxy.adopt(ClientConnection { listener, client, socket: TcpStream::from(socket) });
                     }
-                    // This process may have had no free descriptor for the socket. That client's connection ends.
+                    // Without a free descriptor, this process cannot receive the socket, and the client's connection
+                    // ends.
                     (HandoverMessage::Connection { .. }, None) => {}
                     (HandoverMessage::InCharge, _) => drop(in_charge.send(())),
                     // No other message can follow.
@@ -104,21 +105,21 @@ impl Takeover {
         });
     }
 
-    /// Reports that commands can find this process, and waits until the service manager knows it.
+    /// Reports that commands can find this process. Waits until the service manager knows it as the main process.
     pub(crate) fn tell_serving(&self) {
         if self.line.send(&HandoverMessage::Serving).is_ok()
             && let Some(is_in_charge) = self.in_charge.take()
         {
-            // An error is ignored: if the old process has ended or does not respond, it no longer serves.
+            // An old process that has ended or does not respond no longer serves, so its answer does not matter.
             let _ = is_in_charge.recv_timeout(PATIENCE);
         }
     }
 
-    /// Reports why this process does not start.
+    /// Reports to the running process why this one does not start.
     pub(crate) fn tell_failed(&self, failure: &Failure) {
         let problem = failure.placed();
         let help = failure.told().1.to_owned();
-        // An error is ignored: the old process has ended.
+        // If sending fails, the old process has ended.
         let _ = self.line.send(&HandoverMessage::Failed { problem, help });
     }
 }
@@ -133,5 +134,5 @@ fn unexpected(message: &HandoverMessage) -> Failure {
     Failure::runtime(format!("the running larder uses another handover protocol: {message:?}"), help)
 }
 
-/// Longest wait for a reply that should be immediate.
+/// Maximum time to wait for an answer that should come at once.
 const PATIENCE: Duration = Duration::from_secs(30);

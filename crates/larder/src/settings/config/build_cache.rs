@@ -1,6 +1,6 @@
 //! Reads a `[[build_cache]]` section of the configuration file, and the flag `--build-cache`.
 //!
-//! Owns: the section's keys, and how sections and flags go together.
+//! Owns: the section's keys, and how sections and flags combine.
 
 use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
@@ -11,7 +11,7 @@ use larder_proxy::{BuildCache, LocalWriters};
 
 const HELP: &str = "give a path such as path = \"/cache\"";
 
-/// Reads a section.
+/// Reads a `[[build_cache]]` section.
 pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<BuildCache, ConfigProblem> {
     let at = section.take("path", |value| value.parsed("a path", parse));
     let mut cache = at.ok_or_else(|| section.missing("path", HELP))?;
@@ -33,10 +33,10 @@ pub(crate) fn parse(text: &str) -> Result<BuildCache, BadValue> {
     cache.fault().map_or(Ok(cache), |fault| Err(BadValue::new(fault, HELP)))
 }
 
-/// Adds the build caches of flags to those of the file. A path that is in the file keeps its settings.
+/// Adds the build caches of flags to those of the file. A path that is in both has the settings of the file.
 ///
-/// A flag is typed by somebody who wants to use the cache at once, so the same user's programs may write. A proxy on
-/// the same machine runs as a user of its own, so what it forwards is refused.
+/// A user who types the flag wants to use the cache at once, so programs of the same user may write. Another proxy on
+/// the machine runs as a user of its own, so what it forwards is refused.
 pub(crate) fn add(caches: &mut Vec<BuildCache>, flags: Vec<BuildCache>) {
     for flag in flags {
         if caches.iter().all(|known| known.path != flag.path) {

@@ -1,11 +1,11 @@
-//! Reads the keys about other machines of the same fleet: balancers in front, and the node's name.
+//! Reads the keys about other machines of a fleet: load balancers in front, and the node's name.
 
 use super::{section::ConfigSection, values::duration};
 use crate::ground::value;
 use larder_proxy::Fleet;
 use std::time::Duration;
 
-/// Reads these keys into `fleet` and `drain_notice`.
+/// Reads the keys about a fleet into `fleet` and `drain_notice`.
 pub(super) fn read(top: &mut ConfigSection<'_>, fleet: &mut Fleet, drain_notice: &mut Duration) {
     top.set("trusted_proxies", &mut fleet.trusted_proxies, |value| value.each("a network", value::network));
     top.set("client_field", &mut fleet.client_field, |value| value.parsed("a field name", value::client_field));

@@ -7,7 +7,7 @@ use super::section::{ConfigProblem, ConfigSection};
 use crate::ground::value::BadValue;
 use larder_http::key_rules::KeyRule;
 
-/// Reads a section.
+/// Reads a `[[key]]` section.
 pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<KeyRule, ConfigProblem> {
     let url = |text: &str| {
         let alone = KeyRule::new(&[text.to_owned()], &[], Some(text));

@@ -11,7 +11,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Reads the keys at the top of the file into `proxy`.
+/// Reads the listening addresses and certificates into `proxy`.
 pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) {
     let plain = top.take("listen", |value| value.each("an address", value::listen_address));
     let tls = top.take("listen_tls", |value| value.each("an address", value::listen_address));
@@ -24,7 +24,7 @@ pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) {
     proxy.identities = top.tables("certificate", identity);
 }
 
-/// Returns the listening addresses in `text`, each with its place.
+/// Returns the listening addresses in a configuration file, each with its place in the text.
 pub(super) fn places(text: &str) -> Vec<(SocketAddr, Range<usize>)> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
     let table = table.into_inner();
@@ -51,7 +51,7 @@ fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> 
     Ok(listener)
 }
 
-/// Reads a `[[certificate]]` section: a certificate's file and the file of its key.
+/// Reads a `[[certificate]]` section: the files of a certificate and its key.
 fn identity(section: &mut ConfigSection<'_>) -> Result<TlsIdentity, ConfigProblem> {
     let help = "give the file with the certificate chain, such as file = \"/etc/larder/example.pem\"";
     let certificate = section.take("file", |value| value.parsed("a path", value::path));

@@ -17,7 +17,7 @@ use crate::{
 use larder_http::rules::MatchedPart;
 use larder_proxy::{Mirror, MirrorLink};
 
-/// Reads a section into `settings`.
+/// Reads a `[[mirror]]` section into `settings`.
 pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
     let registry = section.take("name", |value| value.parsed("a name", mirrors::named));
     let url = section.take("origin", origin);

@@ -10,7 +10,7 @@ use super::{
 use crate::ground::value::{self, BadValue};
 use larder_proxy::{DirectFallback, Parent, Parents};
 
-/// Reads `[parents]` into `parents`, which already contains the members from `parent`.
+/// Reads the section `[parents]` into `parents`, which may already contain a member from the key `parent`.
 pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) {
     let is_given = !parents.members.is_empty();
     top.table("parents", |section| {
@@ -29,7 +29,7 @@ pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) {
     });
 }
 
-/// Reads one of several parents.
+/// Reads a `[[parents.members]]` section: a parent's URL and weight.
 fn member(section: &mut ConfigSection<'_>) -> Result<(Parent, u32), ConfigProblem> {
     let url = section.take("url", |value| value.parsed("a URL", value::parent));
     let url =

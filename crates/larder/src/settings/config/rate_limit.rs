@@ -7,7 +7,7 @@ use super::{
 use crate::ground::value::{self, BadValue};
 use larder_proxy::{RateLimit, RateSharing};
 
-/// Reads a section. A limit without a name gets one from `number`.
+/// Reads a `[[rate_limit]]` section. A limit without a name is named after `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<RateLimit, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", super::rule::name));
     let rate = section.take("rate", |value| value.parsed("a rate", value::rate));

@@ -55,8 +55,7 @@ macro_rules! row {
 }
 pub(super) use row;
 
-/// Returns every key of the configuration file, except for the constants of policies (`store.tuning`), which the engine
-/// lists.
+/// Returns all keys of the configuration file except `store.tuning`, whose constants the engine lists.
 pub(super) fn settings() -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().chain(responses::SETTINGS)
 }
@@ -66,7 +65,7 @@ pub(crate) const STORE: &str = "Store and memory";
 pub(crate) const ORIGINS: &str = "Origins and mirrors";
 const FORWARD: &str = "Forward proxy";
 
-/// Keys about clients, origins, the store and forward requests.
+/// The keys about clients, origins, the store and forward requests.
 #[rustfmt::skip]
 const SETTINGS: &[Setting] = &[
     row!("listen", "--listen", List, "", Toml("[\"127.0.0.1:3128\"]"), Reload, "[\"127.0.0.1:3128\", \"[::1]:3128\"]",

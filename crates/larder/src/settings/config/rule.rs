@@ -18,7 +18,7 @@ use larder_http::{
     ruling::{IgnoredParts, RedirectPolicy},
 };
 
-/// Reads a section. A rule without a name gets one from `number`.
+/// Reads a `[[rule]]` section. A rule without a name is named after `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rule, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", name));
     let texts = MatchTexts {
@@ -90,12 +90,12 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     Ok(Rule::new(&texts, ruling).expect("each text was tried when it was read"))
 }
 
-/// The clients that may receive a stored response to a request with credentials.
+/// The clients that may get a stored response to a request with credentials.
 #[derive(Clone, Copy)]
 enum Authorization {
-    /// All clients.
+    /// All clients may get it.
     Share,
-    /// The clients whom the origin permits to read the response.
+    /// Only clients whom the origin permits to read it may get it.
     Check,
 }
 
@@ -110,7 +110,7 @@ fn authorization(text: &str) -> Result<Authorization, BadValue> {
     }
 }
 
-/// Reads the texts of `key`, and checks that each is a valid `matched`.
+/// Reads the texts of `key`, and checks that each is valid for the part of a request that `matched` names.
 fn texts(section: &mut ConfigSection<'_>, key: &'static str, matched: MatchedPart) -> Vec<String> {
     let checked = |text: &str| match matched.check(text) {
         Ok(()) => Ok(text.to_owned()),

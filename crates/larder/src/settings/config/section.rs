@@ -3,8 +3,8 @@
 //! Owns: taking keys from the section, and reporting unknown keys with the nearest known key. A key counts as known
 //! once it has been taken. Invariant: a section without problems has no key that was not taken.
 //!
-//! Reading goes on after a problem, so that one run shows them all. A key with an invalid value counts as absent. The
-//! problems of the section as a whole are then dropped, because they may be consequences, such as a missing key.
+//! Reading continues after a problem, so that one run shows all problems. A key with an invalid value counts as absent.
+//! Problems of the section as a whole are then dropped, because they may be consequences, such as a missing key.
 
 use super::table;
 use crate::ground::{
@@ -17,19 +17,19 @@ use toml::{
     de::{DeString, DeTable, DeValue},
 };
 
-/// A fault in the file, and its place.
+/// A fault in the configuration file, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigProblem {
     pub(super) span: Range<usize>,
     pub(super) problem: String,
     pub(super) label: String,
     pub(super) help: String,
-    /// Problems of further members of the same list.
+    /// Problems of other members of the same list.
     pub(super) more: Vec<ConfigProblem>,
 }
 
 impl ConfigProblem {
-    /// Returns the error for a key at `span` that has no effect without `other`.
+    /// Returns the problem of a key at `span` that has no effect without the key `other`.
     pub(super) fn alone(span: Range<usize>, key: &str, other: &str, help: &str) -> Self {
         Self {
             span,
@@ -41,27 +41,26 @@ impl ConfigProblem {
     }
 }
 
-/// A section that is being read.
+/// A section of the configuration file while it is being read.
 pub(super) struct ConfigSection<'a> {
-    /// The section's name in the file, such as `[store]`. Empty at the top of the file.
+    /// The name of the section as in the file, such as `[store]`. Empty at the top of the file.
     name: String,
     span: Range<usize>,
     left: Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)>,
     known: Vec<&'static str>,
-    /// The problems found so far, also those of sections in this one.
+    /// The problems found so far, including those of sections inside this one.
     problems: Vec<ConfigProblem>,
 }
 
-/// A value and its place.
+/// A value in the configuration file, and its place.
 pub(super) struct ConfigValue<'a> {
     value: Spanned<DeValue<'a>>,
-    /// An example of the key with a value, and the words it accepts, for an error about the type. Empty if there is
-    /// none.
+    /// An example of the key with a value, and the words that it accepts, for errors about the type. May be empty.
     example: String,
 }
 
 impl<'a> ConfigSection<'a> {
-    /// Parses a file. Returns its top section.
+    /// Parses a configuration file. Returns the top section.
     pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
         match DeTable::parse(text) {
             Ok(table) => {
@@ -100,7 +99,7 @@ impl<'a> ConfigSection<'a> {
         read(ConfigValue { value, example }).map_err(|problem| self.report(problem)).ok()
     }
 
-    /// Returns the name of a key or section in this one, such as `site.cache`.
+    /// Returns the full name of a key or section in this section, such as `site.cache`.
     fn name_of(&self, key: &str) -> String {
         let section = self.name.trim_matches(['[', ']']);
         if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
@@ -113,13 +112,14 @@ impl<'a> ConfigSection<'a> {
         self.problems.extend(more);
     }
 
-    /// Returns whether a problem was found in the section.
+    /// Returns whether any problem was found in the section.
     pub(super) fn has_problems(&self) -> bool {
         !self.problems.is_empty()
     }
 
-    /// Takes `key` and stores the value that `read` returns in `target`. If the key is absent or its value is invalid,
-    /// `target` stays unchanged.
+    /// Takes `key` and stores the value that `read` returns in `target`.
+    ///
+    /// If the key is absent or its value is invalid, `target` does not change.
     pub(super) fn set<T>(
         &mut self,
         key: &'static str,
@@ -131,7 +131,7 @@ impl<'a> ConfigSection<'a> {
         }
     }
 
-    /// Takes the section `[key]` and reads it with `read`. Does nothing if it is absent.
+    /// Takes the section `[key]` and reads it with `read`. Does nothing if the section is absent.
     pub(super) fn table(
         &mut self,
         key: &'static str,
@@ -142,7 +142,7 @@ impl<'a> ConfigSection<'a> {
         section.and_then(|section| section.read(read, &mut self.problems));
     }
 
-    /// Takes every section `[[key]]` and reads each with `read`. Returns those that are valid.
+    /// Takes every section `[[key]]` and reads each with `read`. Returns the results of the valid ones.
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,
@@ -155,7 +155,7 @@ impl<'a> ConfigSection<'a> {
         sections.unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// Reads sections like [`Self::tables`]. `read` also receives the number of each section, from 1.
+    /// Takes sections like [`Self::tables`]. `read` also receives the number of each section, counted from 1.
     pub(super) fn numbered_tables<T>(
         &mut self,
         key: &'static str,
@@ -168,7 +168,7 @@ impl<'a> ConfigSection<'a> {
         })
     }
 
-    /// Returns the error for a missing key.
+    /// Returns the problem of a missing key.
     pub(super) fn missing(&self, key: &str, help: &str) -> ConfigProblem {
         ConfigProblem {
             span: self.span.clone(),
@@ -179,7 +179,7 @@ impl<'a> ConfigSection<'a> {
         }
     }
 
-    /// Returns the error for keys that contradict each other.
+    /// Returns the problem of keys that contradict each other.
     pub(super) fn refused(&self, bad: BadValue) -> ConfigProblem {
         refused(self.span.clone(), bad)
     }
@@ -195,7 +195,7 @@ impl<'a> ConfigSection<'a> {
                 self.report_unknown_keys();
                 Some(result)
             }
-            // The reader stopped here, so the keys that it would have taken are not known.
+            // `read` stopped at a problem, so the keys that it would have taken are unknown and must not be reported.
             Err(problem) => {
                 if !self.has_problems() {
                     self.report(problem);
@@ -207,7 +207,8 @@ impl<'a> ConfigSection<'a> {
         result
     }
 
-    /// Returns all problems of the file in their order, once all keys of this top section were taken.
+    /// Returns all problems of the file, in the order of their places. Call it on the top section when all keys were
+    /// taken.
     pub(super) fn finish(mut self) -> Vec<ConfigProblem> {
         self.report_unknown_keys();
         self.problems.sort_by_key(|problem| problem.span.start);
@@ -235,7 +236,7 @@ impl<'a> ConfigSection<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
-    /// Creates the value of a flag that was given: a list with all its values, or the last value alone.
+    /// Creates the value of a flag. For a list it has all given values, otherwise the last one.
     pub(super) fn of_flag(values: &'a [String], is_list: bool) -> Self {
         let string = |value: &'a String| Spanned::new(0..0, DeValue::String(value.as_str().into()));
         let value = match values {
@@ -245,12 +246,12 @@ impl<'a> ConfigValue<'a> {
         Self { value, example: String::new() }
     }
 
-    /// Returns the value's place in the file.
+    /// Returns the place of the value in the file.
     pub(super) fn span(&self) -> Range<usize> {
         self.value.span()
     }
 
-    /// Reads a string, or a number as written, with `parse`.
+    /// Reads a string with `parse`. A number is read as it is written.
     pub(super) fn parsed<T>(
         self,
         what: &str,
@@ -265,7 +266,7 @@ impl<'a> ConfigValue<'a> {
         parse(text).map_err(|bad| self.refused(bad))
     }
 
-    /// Reads a list whose members `read` reads.
+    /// Reads a list, whose members are read with `read`.
     pub(super) fn list<T>(
         self,
         what: &str,
@@ -288,7 +289,7 @@ impl<'a> ConfigValue<'a> {
         wrong.next().map_or(Ok(values), |first| Err(ConfigProblem { more: wrong.collect(), ..first }))
     }
 
-    /// Reads one value, or each member of a list, like [`Self::parsed`].
+    /// Reads one value like [`Self::parsed`], or each member of a list.
     pub(super) fn each<T>(
         self,
         what: &str,
@@ -300,7 +301,7 @@ impl<'a> ConfigValue<'a> {
         self.parsed(what, parse).map(|one| vec![one])
     }
 
-    /// Reads a value like [`Self::parsed`], but also accepts a boolean.
+    /// Reads a value like [`Self::parsed`], and also accepts a boolean.
     pub(super) fn parsed_or_boolean<T>(
         self,
         what: &str,
@@ -346,12 +347,12 @@ impl<'a> ConfigValue<'a> {
     }
 }
 
-/// Returns where to write a key that belongs elsewhere, or what to write instead.
+/// Returns the section where a misplaced key belongs, or the key to write instead. `None` if nothing is known.
 fn help_elsewhere(section: &str, key: &str) -> Option<String> {
     key_for_peer(section, key).map(str::to_owned).or_else(|| table::place_beyond_site(section, key))
 }
 
-/// Returns what to write instead of a key that other proxies, or earlier versions, have at the top of their files.
+/// Returns advice for a key that other proxies, or earlier versions, have at the top of their files.
 fn key_for_peer(section: &str, key: &str) -> Option<&'static str> {
     match (section, key) {
         ("", "port" | "http_port") => Some("write `listen`, such as listen = [\"127.0.0.1:3128\"]"),

@@ -10,15 +10,15 @@ use crate::ground::value::{self, BadValue};
 use larder_proxy::{Balance, GroupRules, OriginUrl, Origins, Site, SitePolicy};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// The names and hosts of the sites read so far.
+/// The names and hosts of the sites that were read so far.
 #[derive(Default)]
 pub(super) struct KnownSites {
-    /// Hosts of sites that match all paths and listeners. A later site with such a host would never match.
+    /// Hosts of sites that match all paths and listeners. Another site with such a host would never match.
     hosts: HashSet<String>,
     count: usize,
 }
 
-/// Reads a site. Settings that it does not override are those in `general`.
+/// Reads a `[[site]]` section. Settings that the site does not override come from `general`.
 pub(super) fn read(
     section: &mut ConfigSection<'_>,
     known: &mut KnownSites,
@@ -28,7 +28,7 @@ pub(super) fn read(
     let paths = section.take("paths", |value| value.each("a path", check_path)).unwrap_or_default();
     let listeners = section.take("listeners", |value| value.each("an address", value::listen_address));
     let listeners = listeners.unwrap_or_default();
-    // Paths or listeners that are invalid here may match only a part of the requests.
+    // If a path or listener is invalid, it is unknown whether the site matches all requests for its hosts.
     let is_of_all = paths.is_empty() && listeners.is_empty() && !section.has_problems();
     let mut new_host = |text: &str| {
         let host = value::site_host(text)?;
@@ -56,8 +56,9 @@ pub(super) fn read(
     Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), policy })
 }
 
-/// Reads the sections in which a site overrides the general policy, such as `[site.cache]`. The rows of the table say
-/// which keys they have.
+/// Reads the sections in which a site overrides the general policy, such as `[site.cache]`.
+///
+/// The table of settings says which keys these sections have. `None` if the site has none of them.
 fn read_policy(section: &mut ConfigSection<'_>, general: &SitePolicy) -> Option<SitePolicy> {
     let mut policy = None;
     for (name, keys) in table::sections_of_sites() {
@@ -72,7 +73,7 @@ fn read_policy(section: &mut ConfigSection<'_>, general: &SitePolicy) -> Option<
     policy
 }
 
-/// Reads the origins of a site. With `is_enough`, a site without origins is valid.
+/// Reads the origins of a site. With `is_enough`, the site may have none.
 fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Option<Origins>, ConfigProblem> {
     let one = section.take("origin", origin).map(|url| (url, 1));
     let several = section.tables("origins", member);
@@ -100,7 +101,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     Ok(Some(origins))
 }
 
-/// Reads the rules by which a group of origins or parents selects a member, and by which it excludes one.
+/// Reads the rules by which a member of a group is chosen or excluded. The members are origins or parents.
 pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules) {
     section.set("balance", &mut rules.balance, |value| value.parsed("round_robin or consistent_hash", balance));
     let failures = &mut rules.failure_count_max;
@@ -111,12 +112,12 @@ pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules
     rules.check = path.map(|path| (path, pause));
 }
 
-/// Reads the weight of a group's member.
+/// Reads the weight of a group's member. Default: 1.
 pub(super) fn weight(section: &mut ConfigSection<'_>) -> u32 {
     section.take("weight", |value| value.parsed("a weight", value::small_count)).unwrap_or(1)
 }
 
-/// Reads one of several origins.
+/// Reads a `[[site.origins]]` section: an origin's URL and weight.
 fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin);
     let url =
@@ -140,8 +141,8 @@ fn check_path(text: &str) -> Result<String, BadValue> {
     text.starts_with('/').then(|| text.to_owned()).ok_or_else(bad)
 }
 
-/// Shortest time between two checks.
+/// Minimum interval between two health checks.
 const CHECK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Default time between two checks.
+/// Default interval between two health checks.
 const CHECK_PAUSE: Duration = Duration::from_secs(10);

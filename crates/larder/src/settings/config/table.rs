@@ -17,22 +17,22 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A key of the configuration file.
+/// A key of the configuration file, with all that is known of it.
 pub(crate) struct Setting {
-    /// Section and key, such as `limits.streams`.
+    /// The section and the key, such as `limits.streams`.
     pub(super) name: &'static str,
-    /// The equivalent flag of `larder run`, or empty.
+    /// The flag of `larder run` for the key. Empty if there is none.
     pub(super) flag: &'static str,
     pub(super) kind: ValueKind,
-    /// The accepted values, if the type alone does not describe them; otherwise empty.
+    /// The accepted values. Empty if the type alone describes them.
     pub(super) range: &'static str,
     pub(super) default: DefaultValue,
     pub(super) reload: ReloadBehavior,
-    /// An example value in TOML, other than the default.
+    /// An example of a value in TOML, different from the default.
     pub(super) example: &'static str,
-    /// The meaning, with links relative to docs/reference.
+    /// A description of the setting, whose links are relative to docs/reference.
     pub(super) about: &'static str,
-    /// The form of the flag, if it is made from this entry.
+    /// The form of the flag. `None` if the flag is not made from this entry.
     pub(super) form: Option<FlagForm>,
     pub(super) reader: Reader,
 }
@@ -40,37 +40,37 @@ pub(crate) struct Setting {
 /// The form of a flag on the command line.
 pub(crate) struct FlagForm {
     pub(crate) value_name: &'static str,
-    /// The group of flags in the help, or empty for the first group.
+    /// The heading of the flag in the help. Empty for the first group.
     pub(crate) heading: &'static str,
     pub(crate) help: &'static str,
-    /// Whether the flag can be given several times; its values are then the members of a list.
+    /// Whether the flag can be given several times. Its values are then the members of a list.
     pub(crate) is_repeated: bool,
 }
 
-/// Returns the form of a flag that can be given once.
+/// Creates the form of a flag that can be given once.
 pub(super) const fn once(value_name: &'static str, heading: &'static str, help: &'static str) -> FlagForm {
     FlagForm { value_name, heading, help, is_repeated: false }
 }
 
-/// Returns the form of a flag that can be given several times.
+/// Creates the form of a flag that can be given several times.
 pub(super) const fn repeated(value_name: &'static str, heading: &'static str, help: &'static str) -> FlagForm {
     FlagForm { value_name, heading, help, is_repeated: true }
 }
 
-/// The function that puts a key's value into the settings.
+/// The function that applies a key's value to the settings.
 pub(super) enum Reader {
-    /// A function for the whole section, because the section's keys depend on each other.
+    /// A function for the whole section applies it, because the section's keys depend on each other.
     Section,
     Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
-    /// A function for the general policy or that of a site. So a site can have the key too, in a section of the same
-    /// name in its own.
+    /// A function that applies it to a policy: the general one, or that of a site, which then can have the key in a
+    /// section of its own.
     Site(PolicyReader),
 }
 
-/// A function that puts a key's value into a policy.
+/// A function that applies a key's value to a policy.
 pub(super) type PolicyReader = fn(&mut SitePolicy, ConfigValue<'_>) -> Result<(), ConfigProblem>;
 
-/// The type of a value, with its unit.
+/// The type of a value, including its unit.
 #[derive(Clone, Copy)]
 pub(super) enum ValueKind {
     Boolean,
@@ -84,22 +84,22 @@ pub(super) enum ValueKind {
     Text,
 }
 
-/// The value of a key that is absent.
+/// The default for a key that is absent.
 pub(super) enum DefaultValue {
-    /// This TOML value.
+    /// A value, written in TOML.
     Toml(&'static str),
-    /// No value that a file could contain. The text describes the default.
+    /// A default that no value can express, described in words.
     Prose(&'static str),
-    /// No default: the section is refused without the key.
+    /// No default, so the section is refused without the key.
     Required,
 }
 
-/// When a changed value takes effect.
+/// The event at which a changed value takes effect.
 #[derive(PartialEq)]
 pub(super) enum ReloadBehavior {
-    /// At `larder reload`.
+    /// At `larder reload`, or SIGHUP.
     Reload,
-    /// At a restart.
+    /// At the next start.
     Restart,
 }
 
@@ -120,17 +120,17 @@ impl ValueKind {
 }
 
 impl Setting {
-    /// Returns the section, which is empty at the top of the file, and the key.
+    /// Returns the section and the key. The section is empty at the top of the file.
     pub(super) fn place(&self) -> (&'static str, &'static str) {
         self.name.rsplit_once('.').unwrap_or(("", self.name))
     }
 
-    /// Returns the name of the flag without dashes, and its form, if it is made from this entry.
+    /// Returns the flag's name without dashes, and its form. `None` if no flag is made from this entry.
     pub(crate) fn flag(&self) -> Option<(&'static str, &FlagForm)> {
         self.form.as_ref().map(|form| (self.flag.trim_start_matches('-'), form))
     }
 
-    /// Puts the values of the flag into `settings`.
+    /// Applies the values of the flag to `settings`.
     ///
     /// # Errors
     /// A value is invalid.
@@ -140,7 +140,7 @@ impl Setting {
         self.read(settings, value).map_err(|wrong| BadValue::new(wrong.problem, wrong.help))
     }
 
-    /// Puts a value into `settings`.
+    /// Applies a value to `settings`.
     pub(super) fn read(&self, settings: &mut RunSettings, value: ConfigValue<'_>) -> Result<(), ConfigProblem> {
         match self.reader {
             Reader::Section => Ok(()),
@@ -149,18 +149,18 @@ impl Setting {
         }
     }
 
-    /// Returns the function that reads the key in a site's section, if a site can have it.
+    /// Returns the function that applies the key in a site's section. `None` if a site cannot have the key.
     fn reader_of_site(&self) -> Option<PolicyReader> {
         if let Reader::Site(read) = self.reader { Some(read) } else { None }
     }
 
-    /// Returns the accepted values in parentheses, if the type alone does not describe them.
+    /// Returns the accepted values in parentheses. Empty if the type alone describes them.
     fn range_shown(&self) -> String {
         if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) }
     }
 
-    /// Returns a description of the accepted values, with the equivalent flag, the section of a site that can have the
-    /// key, and whether a change needs a restart.
+    /// Describes the accepted values, the flag, the section of a site that can have the key, and whether a change needs
+    /// a restart.
     fn form_shown(&self) -> String {
         let range = self.range_shown();
         let flag = if self.flag.is_empty() { String::new() } else { format!(", flag `{}`", self.flag) };
@@ -169,7 +169,7 @@ impl Setting {
         format!("{}{range}{flag}{}{restart}", self.kind.shown(), of_site.unwrap_or_default())
     }
 
-    /// Returns a description of the default.
+    /// Describes the default.
     fn default_shown(&self) -> String {
         match self.default {
             DefaultValue::Toml(value) => format!("`{value}`"),
@@ -179,7 +179,7 @@ impl Setting {
     }
 }
 
-/// Sections that a file can have several times.
+/// The sections that a file can contain several times.
 const REPEATED: [&str; 10] = [
     "build_cache",
     "certificate",
@@ -198,7 +198,7 @@ pub(crate) fn flagged() -> impl Iterator<Item = &'static Setting> {
     rows::settings().filter(|setting| setting.form.is_some())
 }
 
-/// Returns the sections in the order of the table, each with its settings.
+/// Returns all sections in the order of the table, each with its entries.
 pub(super) fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     let mut sections: Vec<(&str, Vec<&Setting>)> = Vec::new();
     for setting in rows::settings() {
@@ -211,7 +211,7 @@ pub(super) fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     sections
 }
 
-/// Returns the sections that a site can have in its own, each with its keys and their readers.
+/// Returns the sections that can be inside a `[[site]]`, each with its keys and the functions that apply them.
 pub(super) fn sections_of_sites() -> impl Iterator<Item = (&'static str, Vec<(&'static str, PolicyReader)>)> {
     let readers = |rows: Vec<&'static Setting>| {
         rows.into_iter().filter_map(|row| Some((row.place().1, row.reader_of_site()?))).collect::<Vec<_>>()
@@ -219,8 +219,9 @@ pub(super) fn sections_of_sites() -> impl Iterator<Item = (&'static str, Vec<(&'
     sections().into_iter().map(move |(name, rows)| (name, readers(rows))).filter(|(_, keys)| !keys.is_empty())
 }
 
-/// Returns where a key belongs that a site has neither in `[[site]]` nor in the given section of it, or `None` if no
-/// section has such a key.
+/// Returns where a key belongs that cannot be in `section`, which is a `[[site]]` or inside one.
+///
+/// `None` if no section has such a key.
 pub(super) fn place_beyond_site(section: &str, key: &str) -> Option<String> {
     let part = section.trim_matches(['[', ']']).strip_prefix("site")?;
     let part = part.strip_prefix('.').unwrap_or(part);
@@ -238,13 +239,14 @@ pub(super) fn place_beyond_site(section: &str, key: &str) -> Option<String> {
     })
 }
 
-/// Returns the heading of a section in a file.
+/// Returns the heading of a section, as it is written in a file.
 fn heading(section: &str) -> String {
     if REPEATED.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
 
-/// Returns an example of a key with a value, and the words or the range that it accepts, such as `workers = 2 (1 to
-/// 1024)`. Returns an empty text for a key without an entry.
+/// Returns an example of a key and the values that it accepts, such as `workers = 2 (1 to 1024)`.
+///
+/// Empty for a key without an entry.
 pub(super) fn example(name: &str) -> String {
     let find = |name: &str| rows::settings().find(|setting| setting.name == name);
     let of_site = || find(name.strip_prefix("site.")?).filter(|setting| setting.reader_of_site().is_some());
@@ -253,14 +255,15 @@ pub(super) fn example(name: &str) -> String {
     format!("{key} = {}{}", setting.example, setting.range_shown())
 }
 
-/// Columns of a comment in a configuration file, without its mark.
+/// Maximum length of a comment's line in a generated file, without its mark.
 const COMMENT_COLUMNS: usize = 98;
 
-/// Mark of a key that is commented out. The mark of a comment in words has a space behind it.
+/// The mark before a key that is commented out. The mark of a comment in words also has a space.
 const COMMENTED_OUT: &str = "#";
 
-/// Returns a configuration file that sets every key to its default. A key whose default is no value has an example, in
-/// a comment that can be uncommented alone. Each key has its meaning and its values above it.
+/// Returns a configuration file that sets every key to its default, below a comment with its description and values.
+///
+/// A key whose default is not a value has an example instead, in a comment that can be uncommented by itself.
 pub(crate) fn default_file() -> String {
     let described = |setting: &Setting| {
         let (_, key) = setting.place();
@@ -274,7 +277,8 @@ pub(crate) fn default_file() -> String {
     file_with(|_| None, described, |setting| format!("{COMMENTED_OUT}{} = {}", setting.place().1, setting.example))
 }
 
-/// Returns the settings of a valid configuration with this text: its values, and the defaults of all other keys.
+/// Returns the settings of a valid configuration: the values in `text`, and the defaults of all other keys.
+///
 /// Users and passwords in URLs are replaced.
 pub(crate) fn effective_file(text: &str) -> String {
     let Ok(table) = DeTable::parse(text) else { return String::new() };
@@ -300,8 +304,9 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns all sections that occur at most once. Each key has its value from `given`, its default, or the line that
-/// `without_value` makes for it, below its comment.
+/// Returns a file with all sections that occur at most once.
+///
+/// Below its comment, each key has the value from `given`, its default, or the line that `without_value` returns.
 fn file_with(
     given: impl Fn(&Setting) -> Option<String>,
     comment: impl Fn(&Setting) -> String,
@@ -338,7 +343,7 @@ fn table_of<'v, 'a>(value: &'v Spanned<DeValue<'a>>) -> Option<&'v DeTable<'a>> 
     }
 }
 
-/// Returns a value as one line of TOML. Users and passwords in URLs are replaced.
+/// Returns a value as one line of TOML, with users and passwords in URLs replaced.
 fn written(text: &str, value: &Spanned<DeValue<'_>>) -> String {
     match value.get_ref() {
         DeValue::Table(table) => {
@@ -358,12 +363,12 @@ fn written(text: &str, value: &Spanned<DeValue<'_>>) -> String {
     }
 }
 
-/// Returns a string as TOML. The escapes of JSON are valid there.
+/// Returns a string literal of TOML. JSON's escapes are valid there.
 fn quoted(words: &str) -> String {
     serde_json::Value::from(words).to_string()
 }
 
-/// Returns the lines of a paragraph, at most `columns` long each.
+/// Wraps a paragraph into lines of at most `columns` characters.
 fn wrapped(words: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split(' ') {

@@ -1,4 +1,4 @@
-//! Readers of values that several sections have: sizes, durations, paths and origins.
+//! Readers of values that several sections contain: sizes, durations, paths and origins.
 
 use super::section::{ConfigProblem, ConfigValue};
 use crate::ground::{
@@ -24,7 +24,7 @@ pub(super) fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem
     value.parsed("a duration", crate::ground::duration::parse)
 }
 
-/// Reads a duration of at least `least`.
+/// Reads a duration, and refuses one shorter than `least`.
 pub(super) fn duration_from(value: ConfigValue<'_>, least: Duration) -> Result<Duration, ConfigProblem> {
     value.parsed("a duration", |text| {
         let fitting = Some(crate::ground::duration::parse(text)?).filter(|found| *found >= least);

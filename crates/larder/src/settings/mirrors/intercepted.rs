@@ -1,4 +1,4 @@
-//! The settings of interception. Parses hosts to intercept: a host, a pattern of hosts, or a package registry.
+//! The settings of interception, and the parser of hosts to intercept: a host, a pattern, or a package registry.
 
 use super::{REGISTRIES, Registry, RegistryKind, named};
 use crate::ground::value::{self, BadValue};
@@ -6,30 +6,30 @@ use larder_http::rules::Rule;
 use larder_proxy::{HostPattern, HostRules, OriginUrl};
 use std::path::PathBuf;
 
-/// The settings of interception, before the CA's files are known.
+/// The settings of interception, before the files of the CA are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interception {
     pub(crate) hosts: HostRules,
-    /// Caching rules of the registries that were named instead of hosts.
+    /// Caching rules of the registries that were given in place of hosts.
     pub(crate) rules: Vec<Rule>,
-    /// Directory of the CA, if it is not the default one.
+    /// Directory of the CA. `None`: the default one.
     pub(crate) authority: Option<PathBuf>,
 }
 
 impl Interception {
-    /// Replaces the intercepted hosts.
+    /// Sets the hosts to intercept, and the rules of the registries among them.
     pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
         self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
         self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
     }
 
-    /// Replaces the hosts that are not intercepted although they are among the hosts.
+    /// Sets the hosts that are not intercepted although they are among the hosts to intercept.
     pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
         self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
     }
 }
 
-/// Hosts to intercept.
+/// Hosts to intercept: those of a pattern, or those of a registry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum InterceptedHosts {
     Hosts(HostPattern),
@@ -40,11 +40,10 @@ pub(crate) enum InterceptedHosts {
 impl InterceptedHosts {
     /// Parses a host, `*.` and a name, `all`, or the name of a package registry.
     ///
-    /// A registry takes precedence over a host of the same name.
+    /// A registry takes precedence over a host with the same name.
     ///
     /// # Errors
-    /// The text is none of these, or a single word that looks like a misspelt registry. As a host, such a word would
-    /// match nothing.
+    /// The text is none of these, or a word that looks like a misspelt registry: as a host, it would match nothing.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match REGISTRIES.iter().find(|registry| registry.name == text) {
             Some(Registry { name, kind: RegistryKind::Files, .. }) => return Ok(Self::Registry(name)),
@@ -62,7 +61,7 @@ impl InterceptedHosts {
         value::host_pattern(text).map(Self::Hosts)
     }
 
-    /// Returns the patterns of these hosts.
+    /// Returns the host patterns.
     pub(crate) fn patterns(&self) -> Vec<HostPattern> {
         match self {
             Self::Hosts(pattern) => vec![pattern.clone()],
@@ -70,7 +69,7 @@ impl InterceptedHosts {
         }
     }
 
-    /// Returns the caching rules for files on these hosts.
+    /// Returns the caching rules for files on these hosts. Empty unless they are a registry's.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         match self {
             Self::Hosts(_) => Vec::new(),
@@ -96,7 +95,7 @@ fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
     REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files).map(|registry| registry.name)
 }
 
-/// Returns whether a word without a dot resembles a registry's name more than a host's name would by chance.
+/// Returns whether a word without a dot resembles the name of a registry too closely to be a host.
 fn is_misspelt(text: &str) -> bool {
     let is_word = text != "all" && !text.contains(['.', ':', '*', '[']);
     is_word && registry_names().any(|name| value::is_slip(text, name))

@@ -5,12 +5,12 @@
 
 use larder_http::rules::RuledRequest;
 
-/// A kind of file of a registry, which is recognized on any host.
+/// One kind of file of a registry, and how it is recognized on any host.
 #[derive(Debug)]
 pub(crate) struct RegistryLayout {
-    /// Patterns of the paths. If empty, every path matches.
+    /// Patterns of the files' paths. If empty, every path matches.
     pub(crate) paths: &'static [&'static str],
-    /// A test that requests for the files must pass.
+    /// A test that requests for the files must pass. `None`: all requests do.
     pub(crate) test: Option<fn(&RuledRequest<'_>) -> bool>,
     /// Media types of the files.
     pub(crate) types: &'static [&'static str],
@@ -18,16 +18,16 @@ pub(crate) struct RegistryLayout {
     pub(crate) keeps: FileLifetime,
 }
 
-/// Lifetime of the files of a layout.
+/// The lifetime of files of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileLifetime {
     /// The files never change.
     Always,
-    /// The files are listings, which change when packages are published.
+    /// The files are listings, which change when packages are published. They are fresh for this many minutes.
     Minutes(u64),
 }
 
-/// Media types of pages in place of packages: a login form, or an error.
+/// Media types of pages that servers send in place of packages: login forms and errors.
 pub(super) const PAGES: &[&str] = &["text/html", "application/xhtml+xml"];
 /// Media types of packages and their metadata.
 pub(super) const FILES: &[&str] = &["application/*", "binary/*", "text/plain", "text/xml"];
@@ -35,17 +35,17 @@ pub(super) const FILES: &[&str] = &["application/*", "binary/*", "text/plain", "
 pub(super) const TEXTS: &[&str] =
     &["text/plain", "application/json", "application/octet-stream", "binary/octet-stream"];
 
-/// Returns whether a client of Python packages requests the list of a project's files.
+/// Returns whether a Python client requests the list of a project's files.
 pub(super) fn asks_simple_index(request: &RuledRequest<'_>) -> bool {
     request.accept().contains("application/vnd.pypi.simple.")
 }
 
-/// Returns whether a client of npm packages requests the versions of a package.
+/// Returns whether an npm client requests the list of a package's versions.
 pub(super) fn asks_packument(request: &RuledRequest<'_>) -> bool {
     request.accept().contains("application/vnd.npm.install-v1+json")
 }
 
-/// Returns whether the path is that of a file in cargo's sparse index. It ends like `1/a`, `2/ab`, `3/a/abc` or
+/// Returns whether a path is that of a file in cargo's sparse index, which ends like `1/a`, `2/ab`, `3/a/abc` or
 /// `ab/cd/abcd...`.
 pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
     let mut from_end = path_of(request).rsplit('/');
@@ -67,10 +67,10 @@ pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
     }
 }
 
-/// Returns whether the path is that of a released version's file in a Maven repository:
+/// Returns whether a path is that of a file of a released version in a Maven repository:
 /// `.../ARTIFACT/VERSION/ARTIFACT-VERSION...`.
 ///
-/// A snapshot's files count only if their names contain a time, because the others are replaced.
+/// Files of a snapshot count only if their names contain a time, because the others are replaced.
 pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
     let mut from_end = path_of(request).rsplit('/');
     let (Some(file), Some(version), Some(artifact)) = (from_end.next(), from_end.next(), from_end.next()) else {
@@ -89,7 +89,7 @@ pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
     }
 }
 
-/// Returns the path without its query.
+/// Returns the path of a request without its query.
 fn path_of<'a>(request: &RuledRequest<'a>) -> &'a str {
     request.path.split('?').next().unwrap_or_default()
 }

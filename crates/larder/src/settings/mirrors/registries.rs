@@ -11,7 +11,7 @@ use larder_http::rules::RequestTest;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_hours(1);
-/// The table.
+/// The package registries that have a built-in mirror.
 pub(crate) const REGISTRIES: &[Registry] = &[
     Registry {
         name: "pypi",
@@ -131,7 +131,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
             suffix: "",
             url: "https://repo.maven.apache.org/maven2",
             aliases: &["https://repo1.maven.org/maven2"],
-            // `maven-metadata.xml` and its checksums change.
+            // Not listed here: `maven-metadata.xml` and its checksums, which change.
             immutable: &["/**/*-*[0-9]*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
             fresh: Duration::from_mins(10),
             follows: false,
@@ -213,7 +213,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
         servers: &[RegistryServer {
             suffix: "",
             url: "https://rubygems.org",
-            // Bundler requests its index from a host of its own.
+            // Bundler requests the index from this separate host.
             aliases: &["https://index.rubygems.org"],
             immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
             fresh: Duration::from_mins(5),
@@ -344,20 +344,20 @@ pub(crate) const REGISTRIES: &[Registry] = &[
     },
 ];
 
-/// Files of modules at canonical versions. Other versions, such as a branch's name, receive new files. Checksums of a
-/// version never change either.
+/// Files of Go modules at canonical versions, and checksums of versions. Other versions, such as branches, receive new
+/// files.
 const GO_FILES: &[&str] = &["/**/@v/v[0-9]*.[0-9]*.[0-9]*.{info,mod,zip}", "/**/sumdb/*/{lookup,tile}/**"];
 const SIMPLE_INDEX: &[&str] =
     &["application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html", "text/html", "application/json"];
 const PACKUMENT: &[&str] = &["application/vnd.npm.install-v1+json", "application/json"];
 
 impl RegistryLayout {
-    /// Returns the layout of files that never change.
+    /// Creates the layout of files that never change.
     const fn files(paths: &'static [&'static str]) -> Self {
         Self { paths, test: None, types: FILES, keeps: FileLifetime::Always }
     }
 
-    /// Returns the layout of listings.
+    /// Creates the layout of listings.
     const fn listing(
         paths: &'static [&'static str],
         test: Option<RequestTest>,

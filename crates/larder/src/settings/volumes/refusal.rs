@@ -1,4 +1,4 @@
-//! Reasons why a place cannot be a store, with advice for the user.
+//! Reasons why a path cannot be a store, with advice for the user.
 //!
 //! Owns: the wording. No disk is changed. Invariants: the error names the path at fault, and its advice works.
 
@@ -13,10 +13,10 @@ use std::{
     sync::Arc,
 };
 
-/// Refuses a path that cannot hold the store of `options`. `asked` is the policy given, if any.
+/// Refuses a path that cannot hold the store that `options` describe. `asked` is the given policy, if any.
 ///
 /// # Errors
-/// A failure that names the content of the path and gives advice.
+/// A failure that names what is at the path, and gives advice.
 pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&Policy>) -> Result<(), Failure> {
     let path = options.path.display();
     let refused = |what: String, help: String| {
@@ -63,13 +63,14 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
     }
 }
 
-/// Returns whether a path leads to a device, rather than to a file that could be created.
+/// Returns whether a path is that of a device, and not of a file that could be created.
 fn is_device_path(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
-/// Describes a disk without a store although other disks have one. The disk may not be mounted, and creating a new
-/// store would hide that.
+/// Describes a disk without a store, while other disks have one.
+///
+/// The disk may not be mounted. Creating a new store would hide that.
 pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let shown = path.display();
     let why = if is_device_path(&path) {
@@ -80,7 +81,7 @@ pub(super) fn missing(path: PathBuf) -> MissingDisk {
     MissingDisk { path, why }
 }
 
-/// Returns the failure for one disk under two names.
+/// Returns the failure for a disk that is given under two names.
 pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     Failure::usage(
         format!("a disk is given twice: {} is {}", second.display(), first.display()),
@@ -88,7 +89,7 @@ pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     )
 }
 
-/// Returns the failure for a store that does not open, with advice.
+/// Returns the failure for a store that cannot be opened, with advice.
 pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let shown = options.path.display();
     let problem = format!("cannot use {shown} as the store: {error}");
@@ -141,7 +142,7 @@ pub(crate) fn format_failure(error: &Error, options: &StoreOptions) -> Failure {
     }
 }
 
-/// Returns the failure for a size, a mean size or a constant with which no store can be made.
+/// Returns the failure for a size, mean size or constant that makes no valid store.
 fn invalid_options(error: &Error, options: &StoreOptions) -> Failure {
     let mean = size::show(options.mean_entry_bytes);
     let size = size::show(options.size_bytes);
@@ -152,7 +153,8 @@ fn invalid_options(error: &Error, options: &StoreOptions) -> Failure {
     Failure::usage(format!("cannot use {} as the store: {error}", options.path.display()), ranges)
 }
 
-/// Returns the kind of an existing path that can never be a store, such as `/dev/null`.
+/// Returns the kind of an existing path that can never be a store, such as "a character device". `None` for other
+/// paths.
 pub(crate) fn unusable_kind(path: &Path) -> Option<&'static str> {
     let kind = path.metadata().ok()?.file_type();
     match kind {
@@ -163,13 +165,13 @@ pub(crate) fn unusable_kind(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The advice for a path on the command line of `larder store format`.
+/// Advice to choose another path on the command line of `larder store format`.
 const ANOTHER_PATH: &str = "or give another path";
 
-/// The advice that always helps.
+/// Advice to choose another path on the command line of `larder run`.
 const ELSEWHERE: &str = "or choose another --disk path";
 
-/// Returns the remedy for the cause of an error of a disk.
+/// Returns advice for an error of the disk, by its cause.
 fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
     let shown = options.path.display();
     let folder = folder_of(options);
@@ -190,12 +192,12 @@ fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
     }
 }
 
-/// Returns the kind of the system's error, if there is one.
+/// Returns the kind of the system's error that caused an error. `None` if the system caused none.
 fn cause(error: &Error) -> Option<io::ErrorKind> {
     error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind())
 }
 
-/// Returns whether the file system has no room for the store.
+/// Returns whether an error means that the file system has no room for the store.
 fn is_full(error: &Error) -> bool {
     matches!(
         cause(error),
@@ -203,17 +205,17 @@ fn is_full(error: &Error) -> bool {
     )
 }
 
-/// Refuses a new store for which the file system has no room, so that nothing is destroyed for it in vain.
+/// Refuses a new store for which the file system has no room, before anything is destroyed for it.
 ///
 /// # Errors
 /// A failure with the largest size that fits.
 pub(crate) fn check_room(options: &StoreOptions) -> Result<(), Failure> {
     let there = options.path.metadata().ok();
-    // The size of a block device is not that of its file system, and a directory's files are not counted.
+    // Block devices have their own size, and the files in a directory are not counted.
     if there.as_ref().is_some_and(|there| !there.is_file()) {
         return Ok(());
     }
-    // A file in place of which the store is created gives its space back.
+    // A file that the store will replace gives its space back.
     let there_bytes = there.map_or(0, |there| there.blocks() * 512);
     match free_bytes(&options.path) {
         Some(free_bytes) if free_bytes + there_bytes < options.size_bytes => {
@@ -223,8 +225,9 @@ pub(crate) fn check_room(options: &StoreOptions) -> Result<(), Failure> {
     }
 }
 
-/// Returns the failure for a store that its file system has no room for, with the largest size that fits in the free
-/// space and `more_bytes`.
+/// Returns the failure for a store for which the file system has no room.
+///
+/// It names the largest size that fits in the free space and `more_bytes`.
 fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure {
     let size = size::show(options.size_bytes);
     let folder = folder_of(options).display();
@@ -234,7 +237,7 @@ fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure 
         options.path.display(),
         free_bytes.map_or_else(String::new, |free| format!(", only {} are free", size::show(free)))
     );
-    // In whole MiB, and one less, for what Larder keeps beside the store.
+    // In whole MiB, minus one for the files that Larder keeps next to the store.
     let largest_mib = free_bytes.map(|free| (free >> 20).saturating_sub(1));
     let help = match largest_mib {
         Some(mib) if mib << 20 >= options.size_bytes => {

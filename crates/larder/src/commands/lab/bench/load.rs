@@ -13,14 +13,14 @@ use larder_bench::{
 use larder_workload::{Request, Trace, TraceError};
 use std::{env, path::Path, process, time::Duration};
 
-/// Runs the measurement, and writes the results.
+/// Measures a proxy under load, and writes the results.
 ///
 /// # Errors
-/// A failure with advice. Wrong responses, or none at all, count as a failure.
+/// The measurement failed, or the proxy gave wrong responses or none at all.
 pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     flags.check()?;
     let result = measure(&flags)?;
-    // The files are written even if the reader of the printed output has gone.
+    // The files are written even if the printed output cannot be, for example because its reader has gone.
     let printed = match &flags.json {
         Some(path) if path.as_os_str() == "-" => print_line!("{}", to_json(&result)),
         Some(path) => {
@@ -45,7 +45,7 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     failure.map_or(printed, |failure| Err(Failure::runtime(failure, help)))
 }
 
-/// Starts missing processes, measures, and ends the processes that it started.
+/// Starts the origin, and a Larder if no proxy was named. Runs the measurement, and ends what it started.
 fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let workload = flags.workload();
     let trace = flags.trace.as_deref().map_or(Ok(Vec::new()), read_trace)?;
@@ -90,13 +90,13 @@ fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     run_job(&job, &origin)
 }
 
-/// Returns how requests are sent. A trace is sent in a closed loop, because the order of its requests matters.
+/// Returns the way of sending requests. A trace is sent in a closed loop, because the order of its requests matters.
 fn loop_of(flags: &LoadFlags) -> Loop {
     let users = flags.users.or(flags.trace.is_some().then_some(1));
     users.map_or(Loop::Open(flags.rate.unwrap_or(RATE_DEFAULT)), Loop::Closed)
 }
 
-/// Reads a whole trace before the measurement, so that the load never waits for a file.
+/// Reads a whole trace before the measurement, so that sending requests never waits for a file.
 fn read_trace(path: &Path) -> Result<Vec<Request>, Failure> {
     let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
     let failed = |error: TraceError| Failure::runtime(error.to_string(), help);
@@ -120,7 +120,7 @@ fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result
     })
 }
 
-/// Writes a page of results.
+/// Writes an HTML page with the results.
 ///
 /// # Errors
 /// A failure that names the file.
@@ -172,14 +172,14 @@ fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
 }
 
 const RATE_DEFAULT: f64 = 200.0;
-/// The time limit of a run that ends with its requests.
+/// The time limit of a run that ends after a number of requests. It is never reached in practice.
 const UNLIMITED: Duration = Duration::from_hours(24);
 const LOAD_TIME_DEFAULT: Duration = Duration::from_secs(120);
 const LIMIT_DEFAULT: Duration = Duration::from_millis(50);
 const STEP_DEFAULT: Duration = Duration::from_secs(10);
 const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 const MEMORY_BYTES_DEFAULT: u64 = 64_000_000;
-/// Number of halvings in the search. After five, the peak is known to 3%.
+/// Number of halvings in the search for the peak rate. After five, the rate is known to 3%.
 const PEAK_BITS: u32 = 5;
-/// Share of responses that the servers of PolyMix-4 break off.
+/// Share of responses that PolyMix-4's servers break off.
 const ABORT_SHARE: f64 = 0.001;

@@ -56,10 +56,10 @@ pub(crate) struct StoreFlags {
     tune: Vec<TunedConstant>,
 }
 
-/// Measures each policy, and prints it with its plan.
+/// Measures each policy, and prints the measured rate with the planned one.
 ///
 /// # Errors
-/// A failure with advice.
+/// The disk or a store fails, or the flags are invalid.
 pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
     let figures = flags.device.as_deref().map(read_figures).transpose()?;
     let mut constants = Tuning::default();

@@ -78,11 +78,11 @@ fn parse_kept(text: &str) -> Result<u64, BadValue> {
     count.ok_or_else(|| BadValue::new(format!("not a count of kept keys: `{text}`"), "give 0 to 5000"))
 }
 
-/// Most nodes, so that each node that joins still has a place.
+/// Maximum number of nodes. It leaves room for the node that joins.
 const NODES_MAX: usize = 65_000;
-/// Most keys; beyond it, the keys of a slot could overflow their counter.
+/// Maximum number of keys. With more, the count of keys in one slot of the table could overflow.
 const KEYS_MAX: f64 = 1e10;
-/// Most kept keys. Each of them counts with a weight of its own.
+/// Maximum number of kept keys. The simulation counts each of them separately, with its own weight.
 const KEPT_MAX: u64 = 5000;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The source of requests of a simulation that does not reproduce a paper.
+/// The flags that name one source of requests.
 #[derive(Debug, Args)]
 pub(super) struct SourceFlags {
     /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; uncompressed,
@@ -37,12 +37,12 @@ pub(super) struct SourceFlags {
 }
 
 impl SourceFlags {
-    /// Returns whether the source is a trace.
+    /// Returns whether the source of requests is a trace.
     pub(super) fn is_trace(&self) -> bool {
         self.trace.is_some()
     }
 
-    /// Returns the source. Standard input is read to its end.
+    /// Returns the source of requests. If it is standard input, reads that to its end.
     pub(super) fn source(self) -> Result<RequestSource, Failure> {
         let Some(path) = self.trace else {
             return match self.format {
@@ -60,7 +60,7 @@ impl SourceFlags {
     }
 }
 
-/// The sources of requests of several simulations, which run one after the other.
+/// The flags that name several sources of requests, which are simulated one after the other.
 #[derive(Debug, Args)]
 pub(super) struct SourcesFlags {
     /// A trace (repeatable): Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own;
@@ -84,7 +84,7 @@ pub(super) struct SourcesFlags {
 }
 
 impl SourcesFlags {
-    /// Returns the sources, traces first.
+    /// Returns the sources of requests: first the traces, then the workloads.
     pub(super) fn sources(self) -> Result<Vec<RequestSource>, Failure> {
         let Self { trace: traces, format, workload: mut workloads, seed } = self;
         if traces.is_empty() && workloads.is_empty() {
@@ -99,7 +99,7 @@ impl SourcesFlags {
     }
 }
 
-/// Copies a pipe to an unnamed file, because traces are read more than once.
+/// Copies the trace at `path`, which is a pipe, to an unnamed file, because simulations read a trace more than once.
 fn kept(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
         let problem = format!("cannot buffer the trace from {}: {error}", path.display());
@@ -119,7 +119,7 @@ fn kept(path: &Path) -> Result<PathBuf, Failure> {
         io::copy(&mut pipe, &mut file).map_err(failed)?;
     }
     let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    // The file stays open until the process ends.
+    // The descriptor is never closed, because the returned path refers to it.
     let _ = file.into_raw_fd();
     Ok(place)
 }
@@ -130,7 +130,7 @@ fn parse_format(text: &str) -> Result<Format, BadValue> {
         .ok_or_else(|| BadValue::new(format!("unknown format: `{text}`"), format!("formats are {}", names())))
 }
 
-/// Parses a number of at least one.
+/// Parses a whole number of at least 1.
 pub(super) fn parse_count(text: &str) -> Result<u64, BadValue> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), "give a whole number of at least 1"))

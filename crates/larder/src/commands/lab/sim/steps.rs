@@ -3,13 +3,13 @@
 use crate::ground::{size, value::BadValue};
 use larder_sim::Steps;
 
-/// Distance between the shares of a range, in percent.
+/// Distance between two shares in a range, in percent.
 const SHARE_STEP: u64 = 5;
 
-/// Parses a list such as `size=100GB,1TB`, or a range such as `size=100GB..4TB`, whose sizes double up to and including
-/// the last.
+/// Parses the value of `--sweep`: a list such as `size=100GB,1TB`, or a range such as `size=100GB..4TB`. The sizes in a
+/// range double up to and including the last.
 ///
-/// `memory-cache` takes the same values. `utilization` takes shares, which rise by 5 percent in a range.
+/// `memory-cache` takes sizes, too. `utilization` takes shares in percent, which rise by [`SHARE_STEP`] in a range.
 pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
     let bad = || BadValue::new(format!("not a sweep: `{text}`"), HELP);
     let (what, steps) = text.split_once('=').ok_or_else(bad)?;

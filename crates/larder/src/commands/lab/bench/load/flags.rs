@@ -137,16 +137,16 @@ pub(crate) struct LoadFlags {
 }
 
 impl LoadFlags {
-    /// Returns the workload that the flags select.
+    /// Returns the workload that the flags name, or the default.
     pub(super) fn workload(&self) -> Workload {
         let usual = if self.trace.is_some() { Workload::Trace } else { Workload::PolyMix(PolyMixVersion::Four) };
         self.workload.unwrap_or(usual)
     }
 
-    /// Refuses flags that would be ignored, and tasks that would fail at the end.
+    /// Refuses flags that would have no effect, and measurements whose results could not be written.
     ///
     /// # Errors
-    /// A failure with advice.
+    /// A usage failure that names the flag.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let workload = self.workload();
         let name = workload.name();
@@ -187,7 +187,8 @@ impl LoadFlags {
             let help = "give the folder or file of the proxy's store; it must exist";
             return Err(Failure::usage(format!("--store: no such file: {}", store.display()), help));
         }
-        // The files are checked at the start, because failing after an hour of measurement would lose the result.
+        // The result files are opened before the measurement, because failing to write them after an hour would lose
+        // the result.
         for path in [&self.json, &self.html, &self.hdr].into_iter().flatten().filter(|path| path.as_os_str() != "-") {
             let is_new = !path.exists();
             let opened = fs::OpenOptions::new().append(true).create(true).open(path);
@@ -208,7 +209,7 @@ fn workload(text: &str) -> Result<Workload, value::BadValue> {
     })
 }
 
-/// Parses the address in `http://host:port` or `host:port`.
+/// Parses the address of a proxy: `http://host:port` or `host:port`, in which the host is an IP address.
 fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
     let bad =
         || value::BadValue::new(format!("not a proxy's address: `{text}`"), "give a URL such as http://127.0.0.1:3128");

@@ -9,7 +9,7 @@ use crate::{
 };
 use larder_bench::{BenchResult, Complaint, PhaseFigures};
 
-/// Prints a result.
+/// Prints a result as text.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -102,5 +102,5 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }
 
-/// Delay of sending, in microseconds, above which the report mentions it.
+/// Delay between the due time and the sending of requests, in microseconds, above which the report mentions it.
 const LATE_US: u64 = 500;
