@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// One in this many hits is reported after the first.
+/// Number of hits in the memory cache for which the store is told of one, after the first hit.
 const HITS_PER_REPORT: u32 = 32;
 
-/// The hits of an entry since it came into a memory cache.
+/// The number of hits of an entry since a memory cache took it in.
 #[derive(Debug, Default)]
 pub struct MemoryHits(AtomicU32);
 
@@ -16,13 +16,13 @@ impl MemoryHits {
     /// Counts a hit. Returns whether to call [`Store::touch`](crate::Store::touch): at the first hit, and at each 32nd
     /// after it.
     ///
-    /// The first one counts: an entry that came with the read of a group has no hit in the store yet. Most entries
-    /// leave the memory before their second hit.
+    /// The first hit is reported, because an entry that came with the read of a group has no hit in the store yet, and
+    /// most entries leave the memory cache before their second hit.
     pub fn count(&self) -> bool {
         self.0.fetch_add(1, Relaxed).is_multiple_of(HITS_PER_REPORT)
     }
 
-    /// Returns the number of hits.
+    /// Returns the number of hits counted.
     #[must_use]
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)
