@@ -219,8 +219,9 @@ impl Volume {
         is_due.then_some(turn)
     }
 
-    /// Returns the right to reserve numbers by writing the journal's head, or `None` if another task has it. If two
-    /// tasks reserved numbers at once, the task with the lower end could write last, and undo the other's reservation.
+    /// Returns the right to reserve numbers by writing a new header to the volume, or `None` if another task has it. If
+    /// two tasks reserved numbers at once, the task with the lower end could write last, and undo the other's
+    /// reservation.
     pub(crate) fn head_turn(&self) -> Option<TaskTurn<'_>> {
         TaskTurn::take(&self.is_starting)
     }

@@ -20,7 +20,7 @@ const RECENT_SHARE: f64 = 0.317;
 /// Greatest distance of a recent page, as a multiple of the number of pages that fit in memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
-/// Smallest distance of an old page, as a multiple of the number of pages that fit in memory. `OLD_UNTIL` is the
+/// Smallest distance of an old page, as a multiple of the number of pages that fit in memory. `OLD_REACH` is the
 /// greatest, as a multiple of those that fit on disk.
 const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
