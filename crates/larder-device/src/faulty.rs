@@ -245,8 +245,8 @@ impl FaultyDevice {
         in_flight.advance(Ok(moved_bytes))
     }
 
-    /// Undoes writes that are only in the drive's cache: either all of them or, by chance if the plan has such losses,
-    /// some.
+    /// Undoes writes that are only in the drive's cache. Undoes all of them unless the plan has sync losses; then a
+    /// random choice decides between all and some.
     fn lose(&self, state: &mut FaultyState) {
         let loses_all = state.plan.sync_losses_ppm == 0 || state.random.below(2) == 0;
         let kept: Vec<LandedWrite> = state.cached.drain(..).collect();

@@ -5,7 +5,7 @@
 
 use std::sync::PoisonError;
 
-/// Locks without regard to poison: whether a panic has interrupted an earlier holder of the lock.
+/// Access to locks that may be poisoned, because a thread has panicked while it held the lock.
 pub trait IgnorePoison<T> {
     /// Returns the guard or value of a lock, even if a holder of the lock has panicked.
     fn ignore_poison(self) -> T;

@@ -203,7 +203,8 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Looks up an entry and reads it. Returns whether it was found. Returns `None` if its read waits for its batch.
+    /// Looks up an entry and reads it. Returns whether it was found, or `None` if the read waits until its batch of
+    /// reads is complete.
     pub fn look_up(&mut self, key: u64) -> Option<bool> {
         let store = self.store.clone();
         let woken = Arc::new(WokenFlag::default());

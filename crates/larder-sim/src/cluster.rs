@@ -30,8 +30,8 @@ pub struct ClusterTest {
 /// The number of keys and requests in each slot.
 struct SlotLoads(Vec<SlotLoad>);
 
-/// The number of keys and requests in one slot. Both are together, because each of a billion keys accesses another
-/// cache line.
+/// The number of keys and requests in one slot. Both are in one struct, so that counting a key accesses a single cache
+/// line.
 #[derive(Clone, Copy, Default)]
 struct SlotLoad {
     /// Requests for keys that only the owner has. The unit is the number of requests for the most popular key.
@@ -271,7 +271,7 @@ const DIGITS: usize = 12;
 const RANGE_KEYS: u64 = 10_000_000;
 /// Number of keys that are hashed before their slots are accessed.
 const BATCH: usize = 256;
-/// Ranks are weighted in blocks. A block has this fraction (1/n) of the number of its first rank.
+/// Consecutive ranks get the same weight. Their number is this fraction (1/n) of the first of these ranks.
 const RANKS_PER_WEIGHT: u64 = 8192;
 
 #[cfg(test)]

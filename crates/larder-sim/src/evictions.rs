@@ -44,8 +44,8 @@ pub struct Evictions {
     pub jobs: usize,
 }
 
-/// The algorithms that ignore the sizes of objects. The first policy is compared with the best of them. All other
-/// algorithms use sizes.
+/// The algorithms that ignore the sizes of objects. The report compares the first of its policies with the best of
+/// these algorithms, and also with the best of those in `SIZED`.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];
 
@@ -246,7 +246,7 @@ impl Contender {
 }
 
 impl ContenderCounts {
-    /// Returns the ratio that the objective maximizes, in percent. For the compromise between both, returns the request
+    /// Returns the hit ratio that `objective` maximizes, in percent. For [`Objective::Balanced`], returns the request
     /// hit ratio.
     fn hits_percent(&self, objective: Objective) -> f64 {
         let (part, whole) = match objective {

@@ -28,14 +28,14 @@ pub struct Figure {
 /// Which axes of a figure are logarithmic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Neither. The vertical axis starts at 0.
+    /// Neither axis is logarithmic. The vertical axis starts at 0.
     #[default]
     Even,
-    /// Only the horizontal axis.
+    /// Only the horizontal axis is logarithmic.
     LogarithmicX,
-    /// Only the vertical axis.
+    /// Only the vertical axis is logarithmic.
     LogarithmicY,
-    /// Both axes.
+    /// Both axes are logarithmic.
     Logarithmic,
 }
 
@@ -110,11 +110,11 @@ pub struct FigureLine {
 /// How the color of a line is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hue {
-    /// The color of the line's own index.
+    /// The line has the color of its own index.
     #[default]
     Next,
-    /// The color of this index.
+    /// The line has the color of this index.
     Of(usize),
-    /// Gray, for published values and limits.
+    /// The line is gray, for published values and limits.
     Gray,
 }

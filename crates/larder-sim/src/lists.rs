@@ -38,7 +38,7 @@ struct Ends {
     bytes: u64,
 }
 
-/// A number of doubly linked lists, given by `COUNT`, with objects that are found by key.
+/// `COUNT` doubly linked lists of objects, which are found by key.
 pub(crate) struct Lists<const COUNT: usize> {
     nodes: Vec<Node>,
     spare: Vec<NodeId>,

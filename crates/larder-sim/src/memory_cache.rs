@@ -31,7 +31,7 @@ impl MemoryCacheSimulation {
         Self { cache: MemoryCache::new(size_bytes) }
     }
 
-    /// Requests an object. After a miss, the cache stores it if it admits it. Returns whether it was a hit.
+    /// Requests an object. After a miss, stores the object if the cache admits it. Returns whether it was a hit.
     pub(crate) fn request(&self, key: u64, size_bytes: u64) -> bool {
         let key = key.to_le_bytes();
         let is_hit = self.cache.get(&key).is_some();

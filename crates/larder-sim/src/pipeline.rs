@@ -23,13 +23,13 @@ pub struct PipelineAssumptions {
 /// Which documents are deleted from the disk when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
-    /// The least recently used one.
+    /// The least recently used document.
     LeastRecentlyUsed,
-    /// A random one of the documents that were written first; they are this share of all. Free space is then scattered
-    /// over their part of the disk.
+    /// A random document of those that were written first, which are this share of all documents. Free space is then
+    /// scattered over their part of the disk.
     Documents(f64),
-    /// A random page of those that were written first, with all its documents; they are this share of all. Free space
-    /// is then scattered, but documents that were stored together leave one hole.
+    /// A random page of those that were written first, which are this share of all pages, with all its documents. Free
+    /// space is then scattered, but documents that were stored together leave one hole.
     Pages(f64),
 }
 
@@ -96,8 +96,8 @@ pub struct Pipeline {
     drawn: DrawnVictims,
 }
 
-/// The documents or pages from which one to delete is drawn. They are roughly in the order in which they were written.
-/// Also has the documents of each page.
+/// The documents or pages from which one to delete is drawn, and the documents of each page. They are roughly in the
+/// order in which they were written.
 #[derive(Default)]
 struct DrawnVictims {
     from: VecDeque<u64>,

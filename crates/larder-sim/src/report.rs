@@ -80,9 +80,10 @@ pub enum ComparisonBasis {
     /// The value follows from other lines and from inputs by arithmetic.
     #[default]
     Derived,
-    /// No constant was chosen for this value, but some constants are assumed. Other assumptions may give another value.
+    /// No constant was chosen so that this value is met, but some constants are assumed. Other assumptions may give
+    /// another value.
     Conditional,
-    /// No constant was chosen for this value, and it is met over the whole range of each assumed constant.
+    /// No constant was chosen so that this value is met, and it is met over the whole range of each assumed constant.
     Predicted,
 }
 

@@ -13,6 +13,15 @@ use std::{
 };
 
 /// A source of time.
+///
+/// ```
+/// use larder_store::Clock;
+/// use std::time::Duration;
+///
+/// let clock = Clock::manual(Duration::from_secs(1_700_000_000));
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.since_epoch(), Duration::from_secs(1_700_000_060));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Clock(ClockSource);
 

@@ -9,6 +9,19 @@ use std::{fmt, io, sync::Arc};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The kind of an error. It tells the caller how to react.
+///
+/// ```
+/// use larder_store::{ErrorKind, Store, StoreOptions};
+///
+/// let opened = Store::open(StoreOptions::new("/no/such/directory/example.larder", 1 << 30));
+/// let store = match opened {
+///     Ok(store) => Some(store),
+///     // The program can work without its cache.
+///     Err(error) if error.kind() == ErrorKind::Unavailable => None,
+///     Err(error) => panic!("{error}"),
+/// };
+/// assert!(store.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

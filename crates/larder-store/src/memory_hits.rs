@@ -9,6 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const HITS_PER_REPORT: u32 = 32;
 
 /// The number of hits of an entry since a memory cache took it in.
+///
+/// ```
+/// use larder_store::MemoryHits;
+///
+/// let hits = MemoryHits::default();
+/// let told = (0..100).filter(|_| hits.count()).count();
+/// // The store is told of hits 1, 33, 65 and 97.
+/// assert_eq!((hits.get(), told), (100, 4));
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryHits(AtomicU32);
 

@@ -4,6 +4,16 @@ use crate::{Clock, IoChoice, Policy, Tuning, units::BLOCK_BYTES};
 use std::{path::PathBuf, time::Duration};
 
 /// Options of a store. [`crate::Store::open`] refuses invalid values; it never corrects them.
+///
+/// ```
+/// use larder_store::{Policy, StoreOptions};
+/// use std::time::Duration;
+///
+/// let mut options = StoreOptions::new("/var/cache/example.larder", 64 << 30);
+/// options.policy = Policy::named("tiny").expect("one of the policies");
+/// options.mean_entry_bytes = 500;
+/// options.flush_interval = Duration::from_millis(100);
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// Path of the volume: a regular file, which is created if it does not exist, or a block device. For policies that
@@ -164,6 +174,13 @@ fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
 }
 
 /// Information from the caller that helps the engine place and evict an entry.
+///
+/// ```
+/// use larder_store::Hints;
+///
+/// // The pictures of a page are requested together with it.
+/// let picture = Hints { group: 7, expires_at: 1_900_000_000, ..Hints::default() };
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// The site of the entry: a 64-bit number of the caller's choice, such as a hash of the host. Some policies store

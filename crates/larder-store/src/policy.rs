@@ -21,6 +21,15 @@ use std::fmt;
 /// Take `log`, the default: a hit takes one read, a miss none, and an entry at most 63 bits of memory on volumes up to
 /// 1 TB. Take `tiny` for many small entries with very little memory. The others implement published designs, for
 /// comparison. [`Policy::all`] lists them, and [`plan`] compares them for a disk and a memory.
+///
+/// ```
+/// use larder_store::Policy;
+///
+/// assert_eq!(Policy::default_policy().name, "log");
+/// for policy in Policy::all() {
+///     println!("{}: {} ({})", policy.name, policy.about, policy.source);
+/// }
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {

@@ -23,6 +23,24 @@ use std::{ops::Range, pin::pin, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
 /// An entry that a lookup found. Its head is in memory; its body is read when needed.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut writer = store.insert(b"key", "the head".into(), Hints::default())?;
+/// writer.write("the body".into())?;
+/// writer.commit().await?;
+///
+/// let reader = store.get(b"key").await?.expect("the entry was just committed");
+/// assert_eq!((reader.head(), reader.len()), ("the head".into(), 8));
+/// assert_eq!(reader.read(4..8).await?, Some("body".into()));
+/// store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone)]
 pub struct Reader {
     source: BodyRest,

@@ -197,6 +197,15 @@ macro_rules! kind {
 macro_rules! table {
     ($($(#[doc = $about:literal])* $name:ident: $type:ty = $default:expr, $kind:ident $(in $range:expr)?;)*) => {
         /// Constants of the policies. Where a paper states a value, it is the default.
+        ///
+        /// ```
+        /// use larder_store::{Tuning, TuningValue};
+        ///
+        /// let mut tuning = Tuning::default();
+        /// tuning.set("write_factor_max", TuningValue::Share(1.5))?;
+        /// assert!(tuning.set("write_factor_max", TuningValue::Share(99.0)).is_err());
+        /// # Ok::<(), larder_store::Error>(())
+        /// ```
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct Tuning {

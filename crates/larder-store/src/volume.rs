@@ -203,7 +203,7 @@ impl Volume {
         }
     }
 
-    /// Returns this volume with `is_new` set.
+    /// Returns this volume with the given value of `is_new`.
     pub(crate) fn made_now(self, is_new: bool) -> Self {
         Self { is_new, ..self }
     }

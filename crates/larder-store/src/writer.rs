@@ -16,6 +16,22 @@ use std::{
 };
 
 /// An entry being written. It becomes visible with [`Writer::commit`]; a writer that is dropped leaves no trace.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut writer = store.insert(b"key", "the head".into(), Hints::default())?;
+/// writer.write("a body ".into())?;
+/// writer.write("in two pieces".into())?;
+/// assert_eq!(writer.len(), 20);
+/// writer.commit().await?;
+/// store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 pub struct Writer {
     volumes: EngineVolumes,
     key: Box<[u8]>,

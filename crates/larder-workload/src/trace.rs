@@ -45,8 +45,8 @@ pub enum Format {
     Squid,
     /// The common or combined log format of web servers.
     Common,
-    /// Columns for time, key and size. A first line may name them; otherwise they are in this order. Commas, tabs or
-    /// spaces separate them. Also the published collections whose columns are known.
+    /// Columns for time, key and size, separated by commas, tabs or spaces. A first line may name them, otherwise they
+    /// are in this order. Published collections with other known columns are recognized too.
     Csv,
     /// libCacheSim's oracleGeneral: records of 24 bytes.
     Oracle,

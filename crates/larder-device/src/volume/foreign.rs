@@ -94,9 +94,9 @@ const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum ProbePlace {
-    /// So many bytes behind the start.
+    /// Number of bytes from the start of the device.
     Start(u64),
-    /// So many bytes before the end.
+    /// Number of bytes from the end of the device.
     End(u64),
 }
 

@@ -158,8 +158,8 @@ section! {
         write_cluster_bytes,
         /// Number of reads in a row that the system executes before a write.
         reads_kept_together,
-        /// Whether a page that is written only partly is read ahead, if it follows the page before: 1 for yes. 0 means
-        /// that it costs as much as any other read.
+        /// What writing a part of a page costs if the page before it was just written: 1 if the page is read ahead, 0
+        /// if reading it takes as long as any other read.
         reads_ahead,
     }
 }

@@ -32,9 +32,9 @@ pub(super) struct CatalogRow {
 /// What the laboratory does about a printed number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
-    /// It is compared with lines of a report.
+    /// The number is compared with lines of a report.
     Compared(Reproduction),
-    /// It is not compared. The text says why.
+    /// The number is not compared. The text says why.
     LeftOut(Exclusion, &'static str),
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Reproduction {
 /// Why a number is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// It is an input of the simulation.
+    /// The number is an input of the simulation.
     Input,
     /// The simulated system does not permit a comparison.
     Impossible,
-    /// No simulation of it was written yet.
+    /// No simulation of the number was written yet.
     Open,
 }
 

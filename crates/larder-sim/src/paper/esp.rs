@@ -252,7 +252,7 @@ fn spread(values: &[f64]) -> f64 {
     (most - least) / most
 }
 
-/// A system of UCFS's simulations, on their disk.
+/// A system that the paper on UCFS simulates, on the disk of that paper.
 struct UcfsCase {
     label: &'static str,
     row: &'static str,

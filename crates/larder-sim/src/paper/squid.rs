@@ -131,8 +131,8 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns a line for another version of Squid 2.4, with diskd: a process for each disk, which waits for it. It came
-/// with that version. This line was added after its result was known.
+/// Returns a line for Squid 2.4 with diskd, which came with this version: a process for each disk, which waits for the
+/// disk. This line was added after its result was known.
 fn with_diskd(demands: &Demands, waiting: &Proxy, options: &PaperOptions<'_>) -> Result<Comparison, Error> {
     let proxy = Proxy { waits: false, ..*waiting };
     let accepted_s = constant("squid.accepted_s");

@@ -68,7 +68,8 @@ pub(super) fn is_wanted(line: &str) -> bool {
     SCOPE.with_borrow(|scope| scope.as_ref().is_none_or(|scope| scope.wants(line)))
 }
 
-/// Notes that a constant of a test bed is used. Returns its value if it is varied in this scope.
+/// Notes that the simulation uses a constant of a test bed. If the constant is varied in the scope of this thread,
+/// returns its value there.
 pub(super) fn bed_value(name: &str) -> Option<f64> {
     SCOPE.with_borrow(|scope| {
         let scope = scope.as_ref()?;
@@ -77,8 +78,8 @@ pub(super) fn bed_value(name: &str) -> Option<f64> {
     })
 }
 
-/// Notes that a machine is used. If one of its parameters is varied in this scope, returns the parameter's name and
-/// value.
+/// Notes that the simulation uses a machine. If one of its parameters is varied in the scope of this thread, returns
+/// the parameter's name and its value there.
 pub(super) fn machine_value(machine: &str) -> Option<(String, f64)> {
     SCOPE.with_borrow(|scope| {
         let scope = scope.as_ref()?;

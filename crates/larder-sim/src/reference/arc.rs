@@ -24,7 +24,7 @@ impl Arc {
         Self { lists: Lists::new(), size_bytes, once_bytes: 0 }
     }
 
-    /// Changes the target in favor of the list that has evicted the requested object.
+    /// Changes the target (`once_bytes`) in favor of the list that has evicted the requested object.
     fn adapt(&mut self, ghosts: usize, size_bytes: u64) {
         let bytes = |list| self.lists.bytes(list).max(1) as f64;
         let other = if ghosts == ONCE_GHOSTS { AGAIN_GHOSTS } else { ONCE_GHOSTS };

@@ -102,7 +102,7 @@ pub(crate) struct ClustersState {
     clusters: ClusterTable<EntryId>,
     entries: EntryTable,
     groups: usize,
-    /// Whether entries can be stored: sequences are reserved, and the store is not closed.
+    /// Whether entries can be stored: sequence numbers are reserved, and the store is open.
     ready: bool,
     /// Number of clusters that could not be written.
     failed: u64,

@@ -64,7 +64,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// One segment is kept free for writers for each so many segments of the volume.
+/// Number of segments of the volume for each segment that is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
 /// Free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because units start
@@ -360,7 +360,7 @@ impl Engine for LogEngine {
     /// The position of the record that was found.
     type Found = Sector;
 
-    /// Several, because reclaim moves entries, and making space for a head may require a reclaim.
+    /// Several attempts, because reclaim moves entries, and making space for a head may require a reclaim.
     const HEAD_ATTEMPTS_MAX: u32 = 4;
 
     fn volume(&self) -> &Arc<Volume> {

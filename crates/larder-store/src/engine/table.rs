@@ -147,7 +147,7 @@ struct TableState {
 enum TablePhase {
     Loading,
     Ready,
-    /// No, because the session block could not be written.
+    /// Entries cannot be stored, because the session block could not be written.
     Failed,
 }
 

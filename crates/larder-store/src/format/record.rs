@@ -330,8 +330,8 @@ impl DecodedRecord {
         record[self.checksums.clone()].chunks_exact(4).map(le_u32).collect()
     }
 
-    /// Returns the checksums that the body needs if it is stored in one piece. A body in parts has other checksums now,
-    /// because each part ends its last block. `body` is the whole body.
+    /// Returns the checksums that the body needs if it is stored in one piece. In `record`, a body in parts has other
+    /// checksums, because each part begins a new block. `body` is the whole body.
     pub(crate) fn checksums_in_one_piece(&self, record: &[u8], body: &[Bytes]) -> Vec<u32> {
         if self.is_in_parts() { body_checksums(body) } else { self.checksums(record) }
     }

@@ -60,7 +60,7 @@ pub(crate) struct MapRecovery {
     pub(crate) place: u32,
     /// Number of the first journal page with changes after the snapshot.
     pub(crate) journal_from: u64,
-    /// The oldest run whose journal pages count, as a generation.
+    /// Generation of the oldest run whose journal pages count.
     pub(crate) run: u64,
     /// The volume's epoch when the header was written.
     pub(crate) epoch: u32,

@@ -176,11 +176,11 @@ impl RuleEpochs {
 /// Why bytes cannot be used as a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuperblockRefusal {
-    /// They are not from a Larder volume.
+    /// The bytes are not from a Larder volume.
     Foreign,
-    /// They are from a Larder volume with this format version, which this code cannot read.
+    /// The bytes are from a Larder volume with this format version, which this code cannot read.
     Version(u32),
-    /// They are from a Larder volume, but the checksum is wrong or a value is invalid.
+    /// The bytes are from a Larder volume, but the checksum is wrong or a value is invalid.
     Damaged,
 }
 

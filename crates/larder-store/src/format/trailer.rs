@@ -294,8 +294,9 @@ impl TrailerFooter {
 }
 
 impl TrailerRecord {
-    /// Notes at the first record of a run that a read of it should also bring the last record, if that follows another
-    /// one. Returns the length of the run in sectors.
+    /// Extends the run of adjacent records at the end of `listings` by the last record, if that follows another one of
+    /// its group. Notes in the listing of the run's first record how much to read. Returns the length of the run in
+    /// sectors.
     pub(crate) fn extend_run(listings: &mut [Self]) -> u64 {
         let Some(last) = listings.last().copied() else { return 0 };
         let first = listings.iter_mut().rfind(|listing| !listing.follows);

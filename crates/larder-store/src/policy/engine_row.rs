@@ -52,10 +52,10 @@ pub enum LogRow {
 /// How reclaim chooses the entries of a segment that are written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
-    /// Those that were hit, in the order of hits per byte. Each hit saves an entry once. This engine also refuses new
-    /// entries that are worth less than the stored ones.
+    /// Writes entries that were hit again, in the order of hits per byte. Each hit saves an entry once. This engine
+    /// also refuses new entries that are worth less than the stored ones.
     Worth,
-    /// Those that were hit. Each hit saves an entry once. All new entries are admitted.
+    /// Writes entries that were hit again. Each hit saves an entry once. All new entries are admitted.
     Clock,
 }
 

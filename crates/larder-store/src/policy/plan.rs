@@ -126,6 +126,16 @@ pub struct PlannedRow {
 }
 
 /// The predictions for all policies, and the recommendation.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, Plan, PlanWishes};
+///
+/// // One terabyte of disk and four gigabytes of memory.
+/// let wishes = PlanWishes::new(1 << 40, 4 << 30);
+/// let plan = Plan::new(&wishes, &DeviceFigures::typical_solid_state());
+/// let policy = plan.recommended.expect("a policy that fits in the memory");
+/// println!("take {policy}: {}", plan.reason);
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Plan {

@@ -98,6 +98,19 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
 ///
 /// # Errors
 /// As [`crate::inspect`], and `Invalid` if there is no store.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// Store::open(StoreOptions::new(&path, 16 << 20))?.close().await?;
+/// let findings = larder_store::check(&path, &mut |done, total| println!("{done} of {total} bytes"))?;
+/// assert_eq!(findings.damage_count, 0);
+/// # Ok::<(), larder_store::Error>(())
+/// # }).expect("a store in a directory of its own");
+/// ```
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFindings> {
     let (info, device) = look(path)?;
     let mut findings = CheckFindings::default();

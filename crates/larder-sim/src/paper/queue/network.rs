@@ -8,8 +8,8 @@
 
 use crate::paper::beds::{constant, whole};
 
-/// Returns the seconds that packets take for a response of `len_bytes`: for a new connection, if there is none, and for
-/// the round trips of the response.
+/// Returns the time in seconds that packets to and from the server take for a response of `len_bytes`. This is the mean
+/// time for opening a connection, and the round trips of the response.
 pub(super) fn origin_s(len_bytes: u64) -> f64 {
     constant("queue.round_trip_s") * (new_connections() + f64::from(round_trips(len_bytes)))
 }

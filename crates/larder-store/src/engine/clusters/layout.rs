@@ -40,7 +40,7 @@ pub(crate) struct ClusterTable<F> {
     waiting_since: Vec<Option<Duration>>,
     in_flight: Vec<(u32, SealedPack)>,
     partial_writes: Vec<PartialWrite>,
-    /// Free clusters. May also have clusters that are no longer free.
+    /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
     /// The cluster at which space was last made.

@@ -49,8 +49,8 @@ pub(crate) struct MapJournal {
     written: u64,
     /// Number of writes that failed.
     failed: u64,
-    /// When the last write failed. Until the pause is over, it is only retried if a caller requests it. `None` if the
-    /// last write succeeded.
+    /// When the last write of pages failed; `None` if it succeeded. A failed write is retried after a pause, or at once
+    /// if a caller requests it.
     stalled_at: Option<Duration>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum LookStep<T> {
 /// to count a lookup, and a hit if it is one.
 ///
 /// # Errors
-/// Those of `look`, and `Closed` if the store is closed.
+/// The errors of `look`, and `Closed` if the store is closed.
 pub(crate) async fn follow<T, F>(volume: &Volume, counts: bool, mut look: impl FnMut() -> F) -> Result<Option<T>>
 where
     F: Future<Output = Result<LookStep<T>>>,

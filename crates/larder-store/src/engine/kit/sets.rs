@@ -65,7 +65,7 @@ pub(crate) struct SetWay {
     pub(crate) generation: u8,
 }
 
-/// Where an entry is in the log. Position 0 means that this is not in memory.
+/// Where an entry is in the log. Position 0 means that the position is not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,

@@ -78,7 +78,7 @@ struct CheckpointState {
     sweep: Option<CheckpointSweep>,
     /// Bytes that checkpoints have written since the volume was opened.
     spent_bytes: u64,
-    /// The last watermark at which a checkpoint was not worth its cost.
+    /// Last watermark for which a checkpoint was considered and found not worth its cost.
     considered: u32,
     stepped_at: Duration,
 }

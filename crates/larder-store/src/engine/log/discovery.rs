@@ -32,8 +32,8 @@ use futures_util::{StreamExt, future::join, stream};
 
 /// Number of segments that are read at the same time.
 const DEPTH: usize = 64;
-/// Most segments that the order of use has skipped because they gave places to buffered records: one before the first
-/// reclaim, and one after it.
+/// Most segments that an earlier run can have skipped in the order of use. It sets a segment aside for buffered records
+/// before the first reclaim, and another one after it.
 const PASSED_OVER: usize = 2;
 
 /// The segments that a start has found.
@@ -69,7 +69,8 @@ struct ProbedSegment {
     is_damaged: bool,
 }
 
-/// Finds the last use of every segment. Does not read segments of which `root`, the last checkpoint's, states the use.
+/// Finds the last use of every segment. Does not read segments whose use is known from `root`, the root of the last
+/// checkpoint.
 pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) -> DiscoveredSegments {
     let listed: Vec<(SegmentId, SegmentUse)> = match root {
         Some(root) => listed_by(root),

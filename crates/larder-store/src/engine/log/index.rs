@@ -40,8 +40,8 @@ use slot::VolumeWidths;
 pub(crate) use slot::{IndexSlot, SizeClass};
 use std::sync::Arc;
 
-/// One partition of the index is made for each so many bytes of the volume. Threads wait while a partition's table is
-/// copied or rebuilt, so it should have only a few thousand slots.
+/// Bytes of the volume for each partition of the index. Threads wait while a partition's table is copied or rebuilt, so
+/// a partition should have only a few thousand slots.
 const PARTITION_SPAN_BYTES: u64 = 32 << 20;
 /// Number of slots in a bucket.
 pub(crate) const WAYS: usize = 16;

@@ -47,7 +47,7 @@ pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// Size in bytes at which a unit is written.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// Share of the bytes that may wait in memory, in quarters, for groups that wait for more records.
+/// Quarters of the memory for unwritten records that may be taken by groups which wait for more records.
 const BUFFERED_QUARTERS: u64 = 3;
 /// Smallest unit, in bytes, on volumes of small segments. There, a unit is half a segment. In shorter units, headers
 /// and padding would take too large a share.
@@ -94,8 +94,8 @@ pub(crate) struct LogState {
     ready: bool,
     /// Whether no sequence may be used yet, so that nothing is appended or reclaimed.
     is_barred: bool,
-    /// Number of free segments that only reclaim may use. The remainder of the segment that is open then is also
-    /// reclaim's.
+    /// Number of free segments that only reclaim may use. Once only these are left, the rest of the open segment is
+    /// also kept for reclaim.
     reclaim_only_count: usize,
     /// Buffers of written units, kept for the next ones: one for each generation.
     spare: Vec<AlignedBuffer>,

@@ -154,7 +154,8 @@ impl LogEngine {
     /// Appends the record of an entry, and before it the parts of its body if the body must be divided.
     ///
     /// # Errors
-    /// Those of an append. `Full`: there is no space, or the body would have too many parts.
+    /// `Unavailable` or `Closed` if nothing can be appended. `Full`: there is no space, or the body would have too many
+    /// parts.
     pub(super) async fn append_divided(
         &self,
         record: &mut RecordParts<'_>,

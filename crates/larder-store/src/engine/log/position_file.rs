@@ -48,7 +48,7 @@ impl PositionFile {
         self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
     }
 
-    /// Returns the range of a set's sheet within its block.
+    /// Returns the range of a set's sheet, which lists the set's positions, within its block.
     pub(super) fn sheet_of(&self, set: SetNumber) -> Range<usize> {
         let per_block = sheets_per_block(self.ways);
         let bytes = sheet_bytes(self.ways) as usize;

@@ -92,7 +92,8 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes positions to the position file until no write is due, or all other records may still move.
+    /// Writes positions to the position file until no write is due, or until the records of all waiting positions may
+    /// still move.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         let next_batch = || {

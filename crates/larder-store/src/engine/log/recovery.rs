@@ -174,10 +174,10 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// As [`DiscoveredSegments::sequences`]. Empty in a retry, because the superblock could not be written at the
-    /// start; then none of the previous run is recorded.
+    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry, because the
+    /// superblock could not be written at the start. It then says nothing about the previous run.
     sequences: &'a [u32],
-    /// As [`DiscoveredSegments::void_through`].
+    /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,
     /// The oldest sequence in use; 0 if there is none.
     oldest_sequence: u32,

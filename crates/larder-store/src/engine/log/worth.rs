@@ -26,7 +26,7 @@ use crate::{
 /// An entry's requests are counted while this fraction (1/n) of the volume's segments is begun.
 const COUNTED_DIVISOR: u32 = 2;
 
-/// Number of mean lengths of an entry that is initially worth rewriting after one hit.
+/// At first, an entry with one hit is worth rewriting if it is at most this number of times as long as the mean.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
 /// What the log has learned of the worth of its entries.
@@ -34,7 +34,7 @@ pub(super) struct LogWorth {
     sample: RequestSample,
     hits: QuarterHits,
     learned: Mutex<LearnedWorth>,
-    /// See [`EvictionStandard::length_exponent`].
+    /// The exponent with which the objective weighs an entry's length ([`EvictionStandard::length_exponent`]).
     length_exponent: f64,
     /// Number of segments begun in one epoch.
     epoch_segments: u32,

@@ -124,7 +124,7 @@ impl MappedEngine {
     }
 
     /// Admits a write if there is space. If the buffers are full, writes them and tries once more. Returns `None` if
-    /// there is only space once the journal is written.
+    /// space becomes free as soon as the journal is written.
     fn admit(
         self: &Arc<Self>,
         write: &mut PendingWrite,

@@ -92,8 +92,8 @@ pub(super) trait SpaceLayout: Send {
 
     fn capacity_sectors(&self) -> u64;
 
-    /// Returns the number of used sectors above which entries are evicted. It is not limited in layouts whose eviction
-    /// is paced.
+    /// Returns the number of used sectors above which entries are evicted; [`u64::MAX`] in layouts that evict entries
+    /// as time passes.
     fn used_sectors_max(&self) -> u64;
 
     /// Returns the free run that the last search found, in layouts whose eviction is paced by it. Returns `None` while

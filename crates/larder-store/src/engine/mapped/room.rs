@@ -138,7 +138,7 @@ impl MappedState {
     }
 
     /// Takes contiguous space for a write. If there is none and eviction is paced, evicts what is due and tries again.
-    /// Returns `None` if there is only space once the journal is written.
+    /// Returns `None` if space becomes free as soon as the journal is written.
     pub(super) fn take_place_in_time(&mut self, write: &mut PendingWrite) -> Result<Option<MapPlace>, NoRoom> {
         let sectors = write.sectors.into();
         let site = write.site;
@@ -155,7 +155,7 @@ impl MappedState {
     }
 
     /// Takes contiguous space for a record of `sectors`. If the layout allows, evicts up to `evictable` sectors for it.
-    /// Returns `None` if there is only space once the journal is written.
+    /// Returns `None` if space becomes free as soon as the journal is written.
     fn take_place(&mut self, sectors: u64, site: Site, evictable: &mut u64) -> Result<Option<MapPlace>, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let taken = self.space.taken_by(sectors);

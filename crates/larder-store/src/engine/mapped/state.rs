@@ -39,7 +39,7 @@ pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 pub(super) enum StorePhase {
     Loading,
     Open,
-    /// No, because the header of this run could not be written.
+    /// Entries cannot be stored, because the header of this run could not be written.
     Unusable,
     Closed,
 }
@@ -146,8 +146,8 @@ impl MappedState {
     }
 
     /// Makes `write` the entry of its key, if there is space. With `still_by`, does so only if the write with this
-    /// number stored the present entry, and otherwise returns `false`. Returns `None` if there is only space once the
-    /// journal is written. `done` is completed when the entry is written.
+    /// number stored the present entry, and otherwise returns `false`. Returns `None` if space becomes free as soon as
+    /// the journal is written. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &mut PendingWrite,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
-    /// By reading these ways, which have the key's tag.
+    /// Read the bins in these ways, which have the key's tag.
     Bins(Vec<usize>),
     Set,
 }

@@ -11,7 +11,7 @@
 pub(crate) enum FrontState {
     Unused,
     Hit,
-    /// It is a tombstone, because its key was removed.
+    /// The record is a tombstone: its key was removed.
     Removed,
 }
 

@@ -50,7 +50,7 @@ type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 /// The result of reading a slot's record from the front.
 enum FrontRead {
     Piece(RecordPiece),
-    /// It is unreadable, or is not what was written.
+    /// The record is unreadable, or differs from what was written.
     Damaged,
     Moved,
 }

@@ -47,7 +47,7 @@ struct FailedSet {
 /// Which entries the volume may have of a set.
 enum HeldEntries {
     Hashes(Vec<FullHash>),
-    /// Any, because the set is unreadable.
+    /// The volume may have any entries of the set, because the set is unreadable.
     Unknown,
 }
 

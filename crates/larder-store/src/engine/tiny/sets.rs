@@ -22,7 +22,7 @@ pub(crate) struct SetSummaries {
 pub(crate) enum MayHold {
     No,
     Maybe,
-    /// Unknown, because the set was not read yet.
+    /// Nothing is known, because the set was not read yet.
     Unknown,
 }
 

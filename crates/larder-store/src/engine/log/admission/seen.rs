@@ -4,7 +4,8 @@
 
 use crate::hash::KeyHash;
 
-/// Bits for each key of a full generation. With four probes, a full generation takes 2.4% of other keys for its own.
+/// Bits of a filter for each key in it. A full filter, with four probes per key, wrongly claims to know 2.4% of the
+/// other keys.
 const BITS_PER_PLACING: u64 = 8;
 const PROBES: u64 = 4;
 

@@ -4,7 +4,8 @@
 //! follows the bytes that may still be written, so about two segments' worth of them is left, whatever the requests.
 //! The price is at least a share of the earnings of the oldest main segments, so that no write is wasted.
 
-/// Bytes that may still be rewritten, in segments, at which the price stays as it is.
+/// Number of segments that may still be rewritten at which the price stays the same. With more of them the price falls,
+/// with fewer it rises.
 const BALANCE: f64 = 2.0;
 /// Greatest difference from [`BALANCE`] that counts, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
@@ -12,11 +13,11 @@ const DIFFERENCE_MAX: f64 = 2.0;
 const CHANGE: f64 = 0.05;
 /// Lowest price, as a share of the hits per sector that the oldest main segments get.
 const FLOOR_SHARE: f64 = 0.03;
-/// How far the value behind the price may fall below the floor, as a share. It lets the price follow when the floor
-/// falls.
+/// Least share of the floor to which `value` falls while the floor is the price. The price can then follow soon when
+/// the floor falls.
 const REST_SHARE: f64 = 0.25;
 
-/// Lowest value behind the price, as a share of the first price.
+/// Least share of the first price to which `value` falls.
 const LEAST_SHARE: f64 = 0.01;
 
 /// The price of rewriting an entry: the hits that it must be likely to get, per sector of its length to the power that
@@ -24,7 +25,7 @@ const LEAST_SHARE: f64 = 0.01;
 pub(crate) struct RewritePrice {
     value: f64,
     floor: f64,
-    /// Lowest value, so that the price can rise again soon.
+    /// Lower bound of `value`, so that the price can rise again soon.
     least: f64,
 }
 

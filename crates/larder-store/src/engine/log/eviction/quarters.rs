@@ -19,7 +19,7 @@ pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
 const SEGMENTS_PER_CHANGE: u32 = 10;
 /// The share is multiplied by the ratio of both generations' earnings to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
-/// Greatest ratio that counts. It limits a change of the share to a factor of two.
+/// Greatest ratio of both generations' earnings that counts. It limits a change of the share to a factor of two.
 const RATIO_MAX: f64 = 32.0;
 /// Factor for the hits counted earlier when the share is adapted, so that new hits count more.
 const FADING: f64 = 0.7;

@@ -53,17 +53,17 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::memory_bytes`].
+    /// Returns the memory that the index takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         each!(self, index => index.memory_bytes())
     }
 
-    /// As [`VolumeIndex::entries_max`].
+    /// Returns about how many entries the index can hold.
     pub(crate) fn entries_max(&self) -> u64 {
         each!(self, index => index.entries_max())
     }
 
-    /// As [`VolumeIndex::entries`].
+    /// Returns the number of entries in the index.
     pub(crate) fn entries(&self) -> u64 {
         each!(self, index => index.entries())
     }
@@ -83,7 +83,8 @@ impl LogIndex {
         each!(self, index => index.peek(key_hash))
     }
 
-    /// As [`VolumeIndex::count_hit`].
+    /// Counts a hit of the entry at `position`. Without a position, counts it for the entries of `key_hash`
+    /// ([`VolumeIndex::count_hit`]).
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         each!(self, index => index.count_hit(key_hash, position))
     }
@@ -96,7 +97,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::insert`].
+    /// Adds a slot for a key, and removes the key's slots at the positions in `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         each!(self, index => index.insert(key_hash, slot, replaced))
     }
@@ -110,12 +111,12 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::address`].
+    /// Returns a number that identifies `key_hash`'s address among all addresses of the index.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         each!(self, index => index.address(key_hash))
     }
 
-    /// As [`VolumeIndex::remove`].
+    /// Removes the slots of `key_hash`'s address at these positions. Returns their number.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
             Self::Buckets(index) => index.remove(key_hash, positions),
@@ -125,7 +126,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::note_removed`].
+    /// Prevents older records of a removed key from being loaded. `tombstone` is the slot of the record of the removal.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: IndexSlot) {
         match self {
             Self::Buckets(index) => index.note_removed(key_hash, tombstone),
@@ -145,7 +146,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::begin_loading`].
+    /// Begins to load the entries of an earlier run, the newest first.
     pub(crate) fn begin_loading(&self) {
         each!(self, index => index.begin_loading());
     }
@@ -159,12 +160,12 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::end_loading`].
+    /// Ends the loading of the entries of an earlier run.
     pub(crate) fn end_loading(&self) {
         each!(self, index => index.end_loading());
     }
 
-    /// As [`VolumeIndex::load`].
+    /// Loads records of an earlier run. Ignores records of keys for which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         each!(self, index => index.load(news));
     }

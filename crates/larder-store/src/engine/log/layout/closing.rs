@@ -21,7 +21,7 @@ pub(super) struct ClosingSegment {
     /// Bytes that the listings take in the trailer.
     pub(super) list_bytes: u64,
     pub(super) units_in_flight: u32,
-    /// See [`super::OpenSegment::hidden_from`].
+    /// Number of the segment's first unit, if it could not be written ([`super::OpenSegment::hidden_from`]).
     pub(super) hidden_from: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct ClosingSegment {
 pub(super) struct TrailerInFlight {
     pub(super) segment: SegmentId,
     pub(super) buffer: Arc<AlignedBuffer>,
-    /// See [`super::OpenSegment::hidden_from`].
+    /// Number of the segment's first unit, if it could not be written ([`super::OpenSegment::hidden_from`]).
     pub(super) hidden_from: Option<u64>,
 }
 

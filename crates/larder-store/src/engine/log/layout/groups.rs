@@ -62,9 +62,9 @@ pub(crate) struct MovedRecord {
 /// Which buffered groups a flush writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushedGroups {
-    /// Those whose first record was buffered at this time or before.
+    /// Writes the groups whose first record was buffered at this time or before.
     BegunBy(Duration),
-    /// None, because the flush is for a record without a group.
+    /// Writes no group, because the flush is for a record without a group.
     None,
 }
 
@@ -96,7 +96,8 @@ pub(super) struct GroupId {
 pub(super) struct GroupBuffers {
     /// How long a group waits for another record after its last one.
     window: Duration,
-    /// The segment whose positions the buffered records have; `None` until there is one to spare.
+    /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
+    /// spared for this.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
     group_bytes_max: u64,

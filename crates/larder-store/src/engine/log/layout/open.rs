@@ -37,7 +37,7 @@ pub(super) struct OpenSegment {
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
-    /// The one of probation; `None` on volumes without probation.
+    /// Oldest sequence in use of a probation segment; `None` on volumes without probation.
     pub(super) probation: Option<u32>,
 }
 

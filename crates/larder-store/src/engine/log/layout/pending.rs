@@ -17,8 +17,8 @@ impl LogState {
         Some(bytes[from..to].to_vec())
     }
 
-    /// Returns whether the device lacks the record at `position`. Until it has it, the record may move, and a record of
-    /// another version of its entry may take the position.
+    /// Returns whether the record at `position` is not on the device yet. Such a record may still move, and another
+    /// version of its entry may then take the position.
     pub(crate) fn may_move(&self, position: Sector) -> bool {
         self.buffered(position).is_some() || self.dirty_unit(position).is_some()
     }

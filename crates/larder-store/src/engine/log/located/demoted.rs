@@ -120,7 +120,8 @@ impl DemotedPlaces {
     }
 
     /// Returns the positions to write now; `None` if too few wait or another task is writing. Leaves out positions of
-    /// records that may still move, because an older version of the entry may be at the old position later.
+    /// records that may still move. When such a record moves, an older version of its entry can take the position, and
+    /// lookups would find that one.
     pub(super) fn batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {

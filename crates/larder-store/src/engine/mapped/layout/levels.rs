@@ -26,7 +26,7 @@ pub(crate) struct BlockLevels {
     last_run: Option<u64>,
 }
 
-/// A run of free blocks that the last search found. The pace of eviction depends on it.
+/// A run of free blocks that the last search found. The longer it is, the more slowly entries are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeRun {
     pub(crate) len_blocks: u64,
@@ -158,7 +158,7 @@ impl SpaceLayout for BlockLevels {
         self.taken_by(sectors)
     }
 
-    /// Returns a number without effect: there is no limit, because entries are evicted in time.
+    /// Returns no real limit, because this layout evicts entries as time passes, not by the space that they take.
     fn used_sectors_max(&self) -> u64 {
         u64::MAX
     }
