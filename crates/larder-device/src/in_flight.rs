@@ -8,7 +8,7 @@ use std::{io, ops::ControlFlow, sync::Arc};
 
 use crate::{AlignedBuffer, Completion, Transfer, buffer::BufferPool};
 
-/// Which operations a device accepts: its length, and the alignment of offsets and lengths.
+/// The limits that a device sets for operations: its length, and the alignment of offsets and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferBounds {
     pub(super) len_bytes: u64,

@@ -27,7 +27,7 @@ const EPOCH: Duration = Duration::from_secs(900_000_000);
 /// Virtual time between two calls of the engine's maintenance, in nanoseconds.
 const MAINTENANCE_NS: u64 = 50_000_000;
 
-/// What a simulated store is created with.
+/// Settings with which a simulated store is created.
 #[derive(Clone, Debug)]
 pub struct SimStoreOptions {
     /// The policy.
@@ -39,7 +39,7 @@ pub struct SimStoreOptions {
     pub mean_entry_bytes: Option<u64>,
     /// Size of a segment in bytes. `None`: the engine's default.
     pub segment_bytes: Option<u64>,
-    /// How the simulated program divides an entry into reads.
+    /// The way in which the simulated program divides an entry into reads.
     pub reads: PieceReads,
     /// Whether policies with one file use a raw device. If not, they use a file in a file system with a page cache.
     pub is_raw: bool,
@@ -112,7 +112,7 @@ pub struct SimStore {
     neighbors: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-/// Where the entries are: on a device or in a directory.
+/// The place of entries: on a device or in a directory.
 enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),

@@ -19,7 +19,7 @@ const TOLD_EVERY: u64 = 65_536;
 /// Settings of a conversion.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    /// Where the requests come from.
+    /// Source of the requests.
     pub source: RequestSource,
     /// Most requests to convert from a trace; for a workload, the number of requests.
     pub requests: u64,
@@ -29,7 +29,7 @@ pub struct Conversion {
     pub working_set_bytes: u64,
 }
 
-/// What a conversion has written, and what it has left out.
+/// The result of a conversion: the number of requests written and left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversionSummary {
     /// Number of requests written.

@@ -27,7 +27,7 @@ const KANGAROO_SEED: u64 = 7;
 pub struct Evictions {
     /// The policies to compare.
     pub policies: Vec<&'static Policy>,
-    /// Where the requests come from. There is a table for each source, and one for all together.
+    /// Sources of the requests. There is a table for each source, and one for all together.
     pub sources: Vec<RequestSource>,
     /// Sizes of the cache, in percent of the bytes of all requested objects.
     pub percentages: Vec<f64>,

@@ -27,7 +27,7 @@ pub struct Experiment {
     pub disk_bytes: u64,
     /// Size of the memory cache in bytes.
     pub memory_bytes: u64,
-    /// Which memory cache is in front of the store.
+    /// The kind of the memory cache in front of the store.
     pub memory_kind: MemoryKind,
     /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
     /// default.
@@ -40,7 +40,7 @@ pub struct Experiment {
     pub tuning: Tuning,
     /// Whether policies with one file use a file in a file system with a page cache. If not, they use a raw device.
     pub is_on_file_system: bool,
-    /// How the simulated program divides an entry into reads.
+    /// The way in which the simulated program divides an entry into reads.
     pub reads: PieceReads,
     /// Whether requests come at the times of the trace. If not, each one comes when the one before has its response.
     pub is_timed: bool,
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub disk_s: f64,
     /// Number of operations that the disk executes at the same time.
     pub channel_count: f64,
-    /// What the disk has done.
+    /// Operations that the disk has done.
     pub served: DiskWork,
     /// Bytes of the entries that were passed to the store.
     pub admitted_bytes: u64,

@@ -25,7 +25,7 @@ pub struct Figure {
     pub content: FigureContent,
 }
 
-/// Which axes of a figure are logarithmic.
+/// The axes of a figure that are logarithmic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Neither axis is logarithmic. The vertical axis starts at 0.
@@ -59,7 +59,7 @@ impl Scale {
     }
 }
 
-/// What a figure shows.
+/// The content of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FigureContent {
     /// Lines through points.
@@ -107,7 +107,7 @@ pub struct FigureLine {
     pub is_dashed: bool,
 }
 
-/// How the color of a line is chosen.
+/// The way in which the color of a line is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hue {
     /// The line has the color of its own index.

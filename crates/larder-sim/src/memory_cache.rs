@@ -42,7 +42,7 @@ impl MemoryCacheSimulation {
     }
 }
 
-/// Which memory cache is in front of a simulated store.
+/// The kind of the memory cache in front of a simulated store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// An LRU cache, as in the proxies of the papers.
@@ -94,8 +94,8 @@ impl MemoryFront {
         }
     }
 
-    /// Requests an entry. Returns `None` if it is not in memory. Otherwise returns whether the store should be told of
-    /// this hit.
+    /// Requests an entry. Returns `None` if it is not in memory. Otherwise returns whether the caller should report
+    /// this hit to the store.
     pub(crate) fn hit(&mut self, key: u64) -> Option<bool> {
         match self {
             Self::Lru { lru, hits, .. } => lru.touch(key).then(|| hits.get(&key).is_some_and(MemoryHits::count)),

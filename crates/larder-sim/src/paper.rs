@@ -32,7 +32,7 @@ pub use ranges::{RANGES_TITLE, vary_assumptions};
 pub struct Paper {
     /// Name of the table or figure on the command line.
     pub name: &'static str,
-    /// What it shows, and where it is in the paper.
+    /// The content of the table or figure, and its place in the paper.
     pub about: &'static str,
     run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
 }

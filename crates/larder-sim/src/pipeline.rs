@@ -9,10 +9,10 @@ use larder_workload::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
 use std::collections::{HashMap, VecDeque};
 
-/// What is assumed about the second level, because the paper does not state it.
+/// Assumptions about the second level, because the paper does not state these properties.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PipelineAssumptions {
-    /// Which documents are deleted when there is no space.
+    /// The documents that are deleted when there is no space.
     pub victims: Victims,
     /// Share of the requests for a document on the disk that find it changed.
     pub changed_share: f64,
@@ -20,7 +20,7 @@ pub struct PipelineAssumptions {
     pub counts_memory_hits: bool,
 }
 
-/// Which documents are deleted from the disk when there is no space.
+/// The choice of documents to delete from the disk when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
     /// The least recently used document.

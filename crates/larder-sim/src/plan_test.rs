@@ -254,7 +254,7 @@ impl SimulatedRates {
     }
 }
 
-/// What an operator would know of the requests.
+/// The properties of the requests that an operator would know.
 struct KnownRequests {
     hit_ratio: f64,
     sizes: Sizes,

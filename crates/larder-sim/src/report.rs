@@ -32,9 +32,9 @@ pub struct Comparison {
     pub what: String,
     /// Unit of both values.
     pub unit: &'static str,
-    /// Where the paper's value comes from.
+    /// Source of the paper's value.
     pub kind: ValueKind,
-    /// How independent the simulated value is of the paper's.
+    /// Independence of the simulated value from the paper's.
     pub basis: ComparisonBasis,
     /// The paper's value, or the least value of its range.
     pub paper: f64,
@@ -44,15 +44,15 @@ pub struct Comparison {
     pub simulated: f64,
 }
 
-/// Where a paper's value comes from.
+/// The source of a paper's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// The paper prints it as a number or in words. If it prints values for several disks, only one of them is
+    /// The paper prints the value as a number or in words. If it prints values for several disks, only one of them is
     /// simulated.
     Printed,
-    /// It was computed from printed values, or read off a figure.
+    /// The value was computed from printed values, or read off a figure.
     Derived,
-    /// Others than the paper's authors have measured it.
+    /// Others than the paper's authors have measured the value.
     External,
 }
 
@@ -70,7 +70,7 @@ impl ValueKind {
     }
 }
 
-/// How independent a simulated value is of the published one.
+/// The independence of a simulated value from the published one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComparisonBasis {
     /// A constant was chosen so that this value, or a group of values with it, is met.

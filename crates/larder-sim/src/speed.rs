@@ -20,7 +20,7 @@ const BATCH: usize = 1024;
 /// Settings of a measurement of the laboratory's speed.
 #[derive(Clone, Debug)]
 pub struct SpeedTest {
-    /// Where the requests come from.
+    /// Source of the requests.
     pub source: RequestSource,
     /// Most requests that are kept in memory, for the published algorithms.
     pub kept: u64,

@@ -45,7 +45,7 @@ pub struct Sweep {
     pub memory_bytes: u64,
     /// The parameter that is varied, with its values.
     pub steps: Steps,
-    /// Where the requests come from.
+    /// Source of the requests.
     pub source: RequestSource,
     /// Bytes of the objects that a workload requests repeatedly. `None`: the largest of the sizes.
     pub working_set_bytes: Option<u64>,
@@ -76,7 +76,7 @@ pub enum SweepError {
     Write(PathBuf, io::Error),
 }
 
-/// What is known of a source after reading it once.
+/// Properties of a source, known after reading it once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Survey {
     requests: u64,
@@ -371,8 +371,8 @@ fn told(
     })
 }
 
-/// What a figure of a sweep shows: its name, title and label, whether the values differ by orders of magnitude, and
-/// which value of an outcome it is.
+/// The content of a figure of a sweep: its name, title and label, whether the values differ by orders of magnitude, and
+/// the value of an outcome that it shows.
 struct Measure {
     name: &'static str,
     title: &'static str,

@@ -75,7 +75,7 @@ impl Clock {
     }
 
     /// Sets the time of day of a manual clock forward or back by `by_s` seconds, as an administrator would.
-    /// [`Clock::now`] does not change.
+    /// Intervals and deadlines do not change.
     pub fn step(&self, by_s: i64) {
         if let ClockSource::Manual(manual) = &self.0 {
             manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);

@@ -13,7 +13,7 @@ pub(crate) mod tiny;
 use crate::{Reader, Result, format::record::RecordParts, hash::KeyHash, units::Sector, volume::Volume};
 use std::{sync::Arc, time::Duration};
 
-/// How much of an entry a lookup reads.
+/// The part of an entry that a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadExtent {
     Whole,
@@ -57,7 +57,7 @@ pub(crate) enum Location {
     Passing,
 }
 
-/// Which bytes a flush writes.
+/// The bytes that a flush writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushExtent {
     /// Everything committed by this time. Later commits may be written too.
@@ -68,8 +68,7 @@ pub(crate) enum FlushExtent {
 
 /// A family of policies: one implementation of index, layout, schedule and eviction.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// What the engine remembers of an entry that it found, to check later that the entry is still the current one of
-    /// its key.
+    /// Data by which the engine checks later that an entry that it found is still the current one of its key.
     type Found: Copy;
 
     /// Number of attempts to store a new head while the engine moves the entry. It is 1 for engines that may read

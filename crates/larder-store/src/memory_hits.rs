@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Number of hits in the memory cache for which the store is told of one, after the first hit.
+/// The store gets a report for one of this number of hits in the memory cache, and for the first hit.
 const HITS_PER_REPORT: u32 = 32;
 
 /// The number of hits of an entry since a memory cache took it in.

@@ -35,21 +35,21 @@ use std::fmt;
 pub struct Policy {
     /// The policy's name in configuration and messages.
     pub name: &'static str,
-    /// What the policy does, in one sentence.
+    /// Description of the policy in one sentence.
     pub about: &'static str,
     /// The paper or program that describes the design.
     pub source: &'static str,
     /// The engine that runs the policy, and its settings.
     pub engine: EngineRow,
-    /// What the index keeps in memory for each entry.
+    /// The data that the index keeps in memory for each entry.
     pub index: IndexAxis,
-    /// Where an entry's bytes are stored.
+    /// The place at which an entry's bytes are stored.
     pub layout: LayoutAxis,
     /// When and in which pieces bytes are written.
     pub writes: WriteAxis,
-    /// How bytes are read for a lookup.
+    /// The way in which bytes are read for a lookup.
     pub reads: ReadAxis,
-    /// Which entries are dropped when there is no room.
+    /// The choice of entries that are dropped when there is no room.
     pub eviction: EvictionAxis,
     /// The number that stands for the policy in the superblock. It is never reused for another policy.
     pub(crate) code: u32,

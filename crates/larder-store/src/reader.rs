@@ -51,7 +51,7 @@ pub struct Reader {
 
 impl_debug!(Reader {});
 
-/// How to get the part of the body that was not read with the head.
+/// The source of the part of the body that was not read with the head.
 #[derive(Clone)]
 enum BodyRest {
     Elsewhere {

@@ -14,7 +14,8 @@ use std::{ops::RangeInclusive, time::Duration};
 pub struct TuningField {
     /// Name of the constant.
     pub name: &'static str,
-    /// Which policies use the constant, what it means, and what a larger or smaller value does.
+    /// Description for users: the policies that use the constant, its meaning, and the effect of a larger or smaller
+    /// value.
     pub about: &'static str,
     /// The values that the constant accepts.
     pub kind: TuningKind,
@@ -133,7 +134,7 @@ constant! {
     f64, Share;
 }
 
-/// What the policy `log` maximizes when it chooses which entries to keep.
+/// The quantity that the policy `log` maximizes when it chooses which entries to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The request hit ratio. Of two entries that are hit equally often, keeps the shorter one.

@@ -46,7 +46,7 @@ impl SegmentId {
     }
 }
 
-/// Where the segments of a volume are.
+/// The place of the segments of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentGeometry {
     pub(crate) size_bytes: u64,

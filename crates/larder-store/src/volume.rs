@@ -81,7 +81,7 @@ pub(crate) struct Volume {
     pub(crate) is_new: bool,
     pub(crate) flushes: SharedFlush,
     pub(crate) failure: VolumeFailure,
-    /// Which pages of the journal are written and which are durable, in policies that have a journal.
+    /// Progress of the journal's pages (written and durable), in policies that have a journal.
     pub(crate) journal: JournalMarks,
     /// The reads of lookups that wait to be sorted; `None` if lookups read at once.
     lookup_reads: Option<LookupReads>,
@@ -107,7 +107,7 @@ pub(crate) fn cannot_begin() -> Error {
     Error::new(ErrorKind::Unavailable, "the store accepts nothing: the first write after its start failed")
 }
 
-/// What a record is that was read in search of a key.
+/// The verdict on a record that was read in search of a key.
 pub(crate) enum KeyVerdict {
     /// The entry of the key, verified and current.
     Sound(DecodedRecord),
@@ -395,7 +395,7 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// If the volume is excluded, calls `defer` to defer a change until the volume is back. Returns whether the change
+    /// Calls `defer` if the volume is excluded, to defer a change until the volume is back. Returns whether the change
     /// is safe from a kill, because the exclusion is recorded and so the next start empties the volume. Otherwise
     /// returns `false`.
     pub(crate) fn defers(&self, defer: impl FnOnce(&Self)) -> bool {

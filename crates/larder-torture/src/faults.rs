@@ -7,9 +7,9 @@ use larder_device::FaultPlan;
 pub struct Faults {
     /// The name as given to `--faults`.
     pub name: &'static str,
-    /// What goes wrong, in a few words for people.
+    /// Description of the faults in a few words.
     pub about: &'static str,
-    /// How often the device does which fault.
+    /// The faults of the device, and their rates.
     pub plan: FaultPlan,
     /// Whether one more operation of the device fails, which the seed chooses.
     pub fails_once: bool,

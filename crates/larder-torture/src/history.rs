@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-/// What a lookup found: the version that the head states, and the length of the body.
+/// The entry that a lookup found: the version that the head states, and the length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
     /// Number of the version that the head states.

@@ -108,7 +108,7 @@ const ROOM_PATIENCE_MS: u64 = 3000;
 /// Most times that [`Schedule::let_time_pass`] may advance the time in one schedule.
 const IDLE_COUNT_MAX: u32 = 3;
 
-/// How often a schedule does which operation, and on how many keys. The seed chooses it.
+/// The rates of operations in a schedule, and the number of its keys. The seed chooses them.
 struct Character {
     key_count: u64,
     running_max: usize,

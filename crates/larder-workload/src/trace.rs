@@ -54,7 +54,7 @@ pub enum Format {
     Compact,
 }
 
-/// How much of a trace was read, and what was found in it.
+/// The progress of reading a trace, and the number of its lines by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Length of the file in bytes, before decompression.
@@ -100,7 +100,7 @@ enum Source {
     Over,
 }
 
-/// What a line or record says.
+/// The content of a line or record.
 enum Step {
     Request(Request),
     LeftOut,

@@ -27,7 +27,7 @@ pub(crate) struct BufferPool {
     regions: Box<[BufferRegion]>,
 }
 
-/// Where the memory of a buffer is.
+/// Address and length of a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferRegion {
     /// Address of the memory. Its provenance is exposed, so that a pointer can be made of it.

@@ -2,8 +2,8 @@
 
 use crate::SplitMix64;
 
-/// Which faults a [`crate::FaultyDevice`] produces, and how often. `_ppm` means per million operations. By default,
-/// there are no faults.
+/// The faults that a [`crate::FaultyDevice`] produces, and their rates. `_ppm` means per million operations. By
+/// default, there are no faults.
 ///
 /// With all numbers 0 and without a power loss, the device does everything that [`crate::Device`] promises.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl FaultStats {
     }
 }
 
-/// What happens to one operation.
+/// The fault of one operation, if any, and whether the operation is short or slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TransferFate {
     pub(super) fault: Option<PlannedFault>,

@@ -40,7 +40,7 @@ struct AttachedRing {
     finished: Vec<FinishedTransfer>,
 }
 
-/// What a ring and its driver share. It also identifies the ring of a driver.
+/// The state that a ring and its driver share. It also identifies the ring of a driver.
 struct DriverLink {
     event: OwnedFd,
     /// Whether the driver was dropped on another thread, so that the ring must be removed by its own thread.

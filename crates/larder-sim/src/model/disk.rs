@@ -4,7 +4,7 @@
 
 use super::parameters::{Arm, DiskParameters, Flash};
 
-/// What a disk has done.
+/// Number, bytes and time of the operations that a disk has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskWork {
     /// Number of reads.
@@ -280,7 +280,7 @@ fn ns(ns: f64) -> u64 {
     libm::round(ns) as u64
 }
 
-/// How a program divides an entry into reads.
+/// The way in which a program divides an entry into reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PieceReads {
     /// Most bytes of one read; `None` if one read gets the whole entry.

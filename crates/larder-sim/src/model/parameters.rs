@@ -39,7 +39,7 @@ pub struct Note {
     pub name: String,
     /// The value.
     pub value: String,
-    /// Where the value comes from, such as a data sheet.
+    /// Source of the value, such as a data sheet.
     pub source: String,
 }
 
@@ -158,8 +158,8 @@ section! {
         write_cluster_bytes,
         /// Number of reads in a row that the system executes before a write.
         reads_kept_together,
-        /// What writing a part of a page costs if the page before it was just written: 1 if the page is read ahead, 0
-        /// if reading it takes as long as any other read.
+        /// Cost of writing a part of a page if the page before it was just written: 1 if the page is read ahead, 0 if
+        /// reading it takes as long as any other read.
         reads_ahead,
     }
 }

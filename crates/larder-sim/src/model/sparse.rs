@@ -20,19 +20,19 @@ pub(super) struct SparseBytes {
 /// The sectors of a chunk that are kept.
 #[derive(Default)]
 struct Chunk {
-    /// Where each kept sector is, in ascending order.
+    /// Position of each kept sector, in ascending order.
     sectors: Vec<KeptSector>,
     /// The bytes of the kept sectors, in the same order.
     bytes: Vec<u8>,
 }
 
-/// Where the bytes of a sector that is not all zeros are.
+/// Position of a sector that is not all zeros, and of its bytes.
 #[derive(Clone, Copy)]
 struct KeptSector {
     /// Number of the sector in its chunk.
     sector: u16,
     len_bytes: u16,
-    /// Where the bytes of the sector begin among those of the chunk.
+    /// Index in [`Chunk::bytes`] at which the bytes of the sector begin.
     start: u32,
 }
 

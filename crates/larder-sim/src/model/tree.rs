@@ -20,7 +20,7 @@ use std::{
 /// Number of a directory in the tree.
 pub(super) type DirectoryId = u32;
 
-/// Where a file is on the disk.
+/// Position of a file on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inode {
     pub(super) directory: DirectoryId,

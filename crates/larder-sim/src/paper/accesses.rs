@@ -116,7 +116,7 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
 /// A store whose accesses are counted.
 struct SeekBed {
     store: SimStore,
-    /// What the disk has done for lookups.
+    /// Operations that the disk has done for lookups.
     lookups: DiskWork,
 }
 

@@ -17,7 +17,7 @@ pub(super) static TEXT: &str = include_str!("../../models/beds.toml");
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BedConstant {
     pub(super) value: f64,
-    /// Where the value comes from: a paper, with its words, or `assumed`, with the reason.
+    /// Source of the value: a paper, with its words, or `assumed`, with the reason.
     pub(super) source: String,
     /// The range in which an uncertain value may lie; `None` if it is certain.
     pub(super) range: Option<(f64, f64)>,

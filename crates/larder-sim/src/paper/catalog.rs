@@ -24,12 +24,12 @@ pub(super) struct CatalogRow {
     pub(super) unit: &'static str,
     /// The number as it is printed. It can be a word.
     value: &'static str,
-    /// How the quantity relates to the value, such as `=` or `less than`.
+    /// Relation of the quantity to the value, such as `=` or `less than`.
     relation: &'static str,
     pub(super) entry: Entry,
 }
 
-/// What the laboratory does about a printed number.
+/// The decision of the laboratory about a printed number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     /// The number is compared with lines of a report.

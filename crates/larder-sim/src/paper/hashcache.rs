@@ -372,7 +372,7 @@ impl TestBed {
         (self.whole("disk_bytes") / whole("hashcache.sampled_bytes")).max(1)
     }
 
-    /// Simulates one disk of a run. Also returns the hits that a cache of unlimited size would have.
+    /// Simulates one disk of a run. Also returns the hits of a cache of unlimited size.
     fn run(&self, run: BedRun, disk: u64, options: &PaperOptions<'_>) -> Result<DiskOutcome, Error> {
         let BedRun { policy, disk_count, requests_per_s, model, resident_share } = run;
         let is_squid = policy == "squid";
@@ -436,8 +436,7 @@ fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the requests per second of one disk, computed from what a policy reads and writes for the requests of
-/// PolyMix.
+/// Returns the requests per second of one disk, computed from the I/O of a policy for the requests of PolyMix.
 fn formula(name: &str, model: &Model) -> f64 {
     let DiskParameters::Spinning(arm) = &model.disk else { return f64::NAN };
     let t = arm.random_reads_per_s(constant("hashcache.object_bytes"));

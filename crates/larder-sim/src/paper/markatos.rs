@@ -39,7 +39,7 @@ pub struct MarkatosRun {
     pub disk_bytes: u64,
     /// Share of the file that documents take, in percent, for policies with one file.
     pub utilization_percent: f64,
-    /// What is assumed about the second level.
+    /// Assumptions about the second level.
     pub assumed: PipelineAssumptions,
     /// Number of operations before those that are counted.
     pub warm_up: u64,
@@ -58,7 +58,7 @@ pub struct MarkatosOutcome {
     pub passed: Duration,
     /// Number of events in the store since it was opened.
     pub happened: StoreEvents,
-    /// What the disk has done.
+    /// Operations that the disk has done.
     pub served: DiskWork,
 }
 

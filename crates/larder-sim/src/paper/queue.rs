@@ -33,7 +33,7 @@ pub(super) fn squid_reads() -> PieceReads {
     PieceReads { piece_bytes: Some(whole("queue.read_bytes")) }
 }
 
-/// What one request demands of the machine.
+/// The times and disk operations that one request demands of the machine.
 #[derive(Clone, Default)]
 pub(super) struct Demand {
     is_hit: bool,
@@ -51,7 +51,7 @@ pub(super) struct Demand {
     disk_s: f64,
 }
 
-/// What the requests for the objects on one disk demand.
+/// The demands of all requests for the objects on one disk.
 #[derive(Clone, Default)]
 pub(super) struct Demands {
     /// The disk; `None` if nothing was simulated.
@@ -163,7 +163,7 @@ pub(super) const THREADS: usize = 16;
 /// `disk_depth` of a program that does not wait (POSIX aio on a raw device).
 pub(super) const ASYNCHRONOUS: usize = usize::MAX;
 
-/// Where demands come from: a simulated store on one of the machine's disks.
+/// The source of demands: a simulated store on one of the machine's disks.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) row: &'static str,

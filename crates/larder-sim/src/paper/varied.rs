@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Which constant is varied in a simulation, and which constants it uses.
+/// The constant that is varied in a simulation, and the constants that the simulation uses.
 #[derive(Debug, Default)]
 pub(super) struct VariedScope {
     /// The constant that is varied, and its value; `None` if none is.

@@ -19,7 +19,7 @@ const ADMITTED: usize = 8;
 /// Factor by which earlier counts are multiplied at each update.
 const DECAY: f64 = 0.9;
 const REQUESTS_PER_LESSON: u64 = 1 << 14;
-/// Numbers of updates after which the length of an age step is chosen anew. A step is a hundredth of the time in which
+/// Numbers of updates after which the length of an age step is chosen again. A step is a hundredth of the time in which
 /// as many requests arrive as there are objects.
 const SETTING_LESSONS: [u64; 3] = [1, 5, 25];
 const STEP_ERROR: f64 = 0.01;
@@ -29,7 +29,7 @@ pub(super) struct Lhd {
     objects: Lists<1>,
     /// All objects, from which samples are drawn.
     drawn_from: Vec<NodeId>,
-    /// What is known of each object, by its [`NodeId`].
+    /// The requests of each object, by its [`NodeId`].
     histories: Vec<History>,
     admitted: [NodeId; ADMITTED],
     admitted_count: usize,
@@ -42,7 +42,7 @@ pub(super) struct Lhd {
     size_bytes: u64,
 }
 
-/// What is known of an object's requests.
+/// The time of an object's last request, its age at its last two hits, and its place in the samples.
 #[derive(Clone, Copy, Default)]
 struct History {
     asked_at: u64,

@@ -32,7 +32,8 @@ impl TwoQ {
         [HOT, WARM, COLD].into_iter().map(|list| self.lists.bytes(list)).sum()
     }
 
-    /// Moves the oldest objects of the hot and the warm queue to the cold one, until both have their size.
+    /// Moves the oldest objects of the hot and the warm queue to the cold one, until both take no more than their share
+    /// of the cache.
     fn rebalance(&mut self) {
         for (list, most_bytes) in [(HOT, self.hot_bytes), (WARM, self.warm_bytes)] {
             while self.lists.bytes(list) > most_bytes {

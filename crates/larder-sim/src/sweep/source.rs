@@ -6,7 +6,7 @@ use super::SweepError;
 use larder_workload::{Format, Trace};
 use std::{fmt, path::PathBuf};
 
-/// Where the requests of a simulation come from.
+/// The source of the requests of a simulation.
 #[derive(Clone, Debug)]
 pub enum RequestSource {
     /// A trace file.

@@ -111,7 +111,7 @@ pub(crate) struct ClustersState {
     /// Whether the tables are being rebuilt after a crash. Until the whole journal is read, they may contain removed
     /// entries.
     is_recovering: bool,
-    /// Where the clusters are on the volume.
+    /// Place of the clusters on the volume.
     area: ClusterArea,
     volume: Arc<Volume>,
     waiting: TaskWaiters,

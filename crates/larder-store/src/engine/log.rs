@@ -188,11 +188,11 @@ pub(crate) struct LogEngine {
     pub(crate) segments: Arc<SegmentTable>,
     log: StateLock<LogState>,
     checkpoints: LogCheckpoints,
-    /// Where the position file is; `None` in policies that keep all positions in memory.
+    /// Place of the position file; `None` in policies that keep all positions in memory.
     positions: Option<PositionFile>,
     /// The decision which entries are admitted; `None` in policies that admit every entry.
     gate: Option<LogGate>,
-    /// What was learned about the worth of entries; `None` in policies that do not learn.
+    /// Data learned about the worth of entries; `None` in policies that do not learn.
     worth: Option<LogWorth>,
     /// Number of failed units that a flush has already reported to its caller.
     reported_failures: AtomicU64,

@@ -30,14 +30,14 @@ pub(crate) struct CheckpointRoot {
     pub(crate) stamp: u32,
     /// Number of bits of a position, and of an address. An index with other numbers cannot use the images.
     pub(crate) bits: (u32, u32),
-    /// Where the image of each partition is.
+    /// Place of the image of each partition.
     pub(crate) images: Vec<ImageAt>,
     /// All segments: first the unused ones in the order of their next use, then those in use from the oldest to the
     /// newest ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<ListedSegment>,
 }
 
-/// Where the valid image of a partition is.
+/// The place of the valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
     /// Watermark of the checkpoint for which the image was written. 0 means that the partition is empty and has no
@@ -56,7 +56,7 @@ impl ImageAt {
     }
 }
 
-/// What a root says about one segment.
+/// The description of one segment in a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSegment {
     pub(crate) segment: SegmentId,
@@ -146,7 +146,7 @@ impl CheckpointRoot {
     }
 }
 
-/// What identifies an image: its partition, the number of buckets, and its checkpoint.
+/// The identity of an image: its partition, the number of buckets, and its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageOf {
     pub(crate) partition: u32,

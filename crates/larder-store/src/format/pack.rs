@@ -51,7 +51,7 @@ pub(crate) enum PackedKind {
     Stub,
 }
 
-/// What a pack's directory says about one record or stub.
+/// The description of one record or stub in the directory of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
@@ -229,7 +229,7 @@ fn kind_code(kind: PackedKind) -> u8 {
     }
 }
 
-/// Where a record is that is too long for the pack that lists it.
+/// The place of a record that is too long for the pack that lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordStub {
     pub(crate) hash: FullHash,

@@ -65,7 +65,7 @@ pub(crate) enum RecordKind {
     Tombstone,
     /// An entry with a replaced head. Its body is in an older record.
     HeadUpdate(BodyElsewhere),
-    /// An entry whose body is divided: so many parts of it have records of their own, and the remainder is in this
+    /// An entry whose body is divided. This number of parts have records of their own, and the remainder is in this
     /// record.
     InParts(u8),
     /// A part of an entry's body, without key and head.
@@ -79,7 +79,7 @@ impl RecordKind {
     }
 }
 
-/// Where a body is that is not in the record of its head.
+/// The place of a body that is not in the record of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyElsewhere {
     /// Offset of the body on the volume, in bytes.
@@ -118,7 +118,7 @@ pub(crate) struct RecordParts<'a> {
     pub(crate) meta: RecordMeta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
-    /// Where the parts of the body are that have records of their own.
+    /// Places of the parts of the body that have records of their own.
     pub(crate) parts: &'a [BodyPart],
     /// The checksums of the body: one for each [`BODY_BLOCK_BYTES`] or less. A body in parts has them for each part,
     /// padded to [`checksum_count`].

@@ -15,7 +15,7 @@ const USED_BYTES: usize = 32;
 /// Bytes of both copies of the session block.
 pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
 
-/// What a run of the store leaves for the next run.
+/// Data that a run of the store leaves for the next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunSession {
     /// Number that grows with every write of the block.

@@ -47,7 +47,7 @@ pub(crate) struct SnapshotHeader {
     pub(crate) pointer: u64,
     /// Number of slots in each file of slots, in policies that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
-    /// What a start after a crash reads; `None` on volumes without a journal.
+    /// Data that a start after a crash needs; `None` on volumes without a journal.
     pub(crate) recovery: Option<MapRecovery>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct SnapshotHeader {
 pub(crate) struct MapRecovery {
     /// Generation of the snapshot, which its pages contain.
     pub(crate) generation: u64,
-    /// Which of the two places has the snapshot: 0 or 1.
+    /// Number of the place that has the snapshot: 0 or 1.
     pub(crate) place: u32,
     /// Number of the first journal page with changes after the snapshot.
     pub(crate) journal_from: u64,

@@ -35,7 +35,7 @@ const NUMBER_BYTES_MAX: u32 = 4;
 /// Unit of [`TrailerRecord::run_blocks`], in sectors.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
-/// What a trailer says about one record.
+/// The listing of one record in a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerRecord {
     /// The part of the key's hash that the index uses.
@@ -112,7 +112,7 @@ pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
 pub(crate) struct ListWriter<'a> {
     geometry: &'a SegmentGeometry,
     list: Vec<u8>,
-    /// Where the previous record ends in the segment.
+    /// End of the previous record in the segment, in bytes.
     end_bytes: u32,
 }
 

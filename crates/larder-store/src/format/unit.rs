@@ -34,11 +34,11 @@ pub(crate) struct UnitHeader {
     /// Smallest sequence of all segments that were in use when this use began. On volumes with probation, of all main
     /// segments.
     pub(crate) oldest_sequence: u32,
-    /// What the header says about probation; `None` on volumes without it.
+    /// The part of the header about probation; `None` on volumes without it.
     pub(crate) generations: Option<UnitGenerations>,
 }
 
-/// What a unit header says about the generations of segments.
+/// The part of a unit header about the generations of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitGenerations {
     /// Smallest sequence of all probation segments that were in use when this use of the segment began.

@@ -15,7 +15,7 @@ const GAP_COUNT_MAX: usize = 48;
 /// Bytes that the sequences take in the superblock.
 pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;
 
-/// Which sequences are known to have been durable on the volume: a range, except for its gaps.
+/// The sequences that are known to have been durable on the volume: a range, except for its gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenSequences {
     /// Sequence of the newest main segment whose entries do not count. Neither do those of older segments, because one

@@ -4,7 +4,7 @@
 //! These are columns of the policy table, for documents, costs and tests. [`super::EngineRow`] decides what runs, and
 //! names the words for each policy.
 
-/// What an index keeps in memory for each entry.
+/// The data that an index keeps in memory for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexAxis {
@@ -30,7 +30,7 @@ pub enum IndexAxis {
     RecentSetPlaces,
 }
 
-/// Where an entry's bytes are stored.
+/// The place at which an entry's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
@@ -90,7 +90,7 @@ pub enum WriteAxis {
     Clusters,
 }
 
-/// How bytes are read for a lookup.
+/// The way in which bytes are read for a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
@@ -108,7 +108,7 @@ pub enum ReadAxis {
     Clusters,
 }
 
-/// Which entries are dropped when there is no room.
+/// The choice of entries that are dropped when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {

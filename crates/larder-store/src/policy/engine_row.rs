@@ -49,7 +49,7 @@ pub enum LogRow {
     Located(LocatedRow),
 }
 
-/// How reclaim chooses the entries of a segment that are written again.
+/// The choice of the entries of a segment that reclaim writes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
     /// Writes entries that were hit again, in the order of hits per byte. Each hit saves an entry once. This engine
@@ -83,7 +83,7 @@ pub enum MappedRow {
     Bitmap,
 }
 
-/// How the directory for an entry's file is chosen.
+/// The rule that chooses the directory for an entry's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileNaming {
     /// One directory for all files.

@@ -17,7 +17,7 @@ use std::{fmt, time::Duration};
 pub use figures::{BesideReads, DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 pub use sizes::Sizes;
 
-/// What a plan is made for: the size of the store, the memory, and the expected requests.
+/// The conditions for which a plan is made: the size of the store, the memory, and the expected requests.
 #[derive(Clone, Debug)]
 pub struct PlanWishes {
     /// Size of the store in bytes.

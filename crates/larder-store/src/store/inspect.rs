@@ -31,7 +31,7 @@ pub enum PathContent {
     Store(StoreInfo),
     /// A block device with other content, such as a file system.
     OtherDevice {
-        /// What the device contains, such as `an XFS file system`.
+        /// Description of the content, such as `an XFS file system`.
         what: &'static str,
         /// Size of the device in bytes.
         size_bytes: u64,

@@ -9,7 +9,7 @@ use super::{open, survey};
 use crate::{Result, StoreOptions};
 use std::path::Path;
 
-/// What an upgrade of a store would do.
+/// The effect that an upgrade of a store would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradePlan {
     /// The store's present format.

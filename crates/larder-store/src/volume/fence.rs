@@ -152,7 +152,8 @@ impl Volume {
         self.doubt();
     }
 
-    /// If the volume has failed, waits until its superblock says so. The next start then empties the volume.
+    /// Waits until the superblock of a failed volume says that the volume has failed. The next start then empties it.
+    /// Does nothing if the volume has not failed.
     ///
     /// # Errors
     /// `Unavailable` if the superblock cannot be written.

@@ -27,8 +27,8 @@ pub(crate) struct ProtectedKeys {
     keys_max: usize,
 }
 
-/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Has no effect in policies
-/// that cannot protect, or while too many entries are protected.
+/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Policies that cannot
+/// protect ignore this. So do others while too many entries are protected.
 #[must_use = "the entry is protected as long as this exists"]
 pub struct ReclaimGuard {
     /// The volume and the key; `None` if too many keys were protected already.

@@ -28,7 +28,7 @@ struct FlushState {
     waiting: TaskWaiters,
 }
 
-/// What a waiting caller must do next.
+/// The next step of a waiting caller.
 enum FlushTurn {
     /// Run the flush with this number.
     Run(u64),

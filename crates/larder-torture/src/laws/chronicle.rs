@@ -2,7 +2,7 @@
 //!
 //! Invariant: a removal counts as ended only once it was acknowledged, and after a kill only if it had to survive that.
 
-/// What a removal removes: a key, all keys with a tag, or everything.
+/// The values that a removal covers: those of a key, of all keys with a tag, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Key(u64),
@@ -29,7 +29,7 @@ pub(super) struct Chronicle {
     pub(super) is_harmless: bool,
     /// Whether the device has lost or falsified data, so that older versions may be found after the next start.
     pub(super) has_lied: bool,
-    /// What the first broken law is and how it was broken, until it is reported.
+    /// The first broken law and its cause, until it is reported.
     broken: Option<String>,
 }
 

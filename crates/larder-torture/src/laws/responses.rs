@@ -37,7 +37,8 @@ pub(super) enum ResponseAct {
     Kill { is_power_cut: bool },
 }
 
-/// The client that sends a request: who it is, which language it wants, and how it reads the response.
+/// The client that sends a request: its identity, the language that it wants, and the way in which it reads the
+/// response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     asker: u64,
@@ -56,7 +57,7 @@ enum ClientReads {
     Stands(u64),
 }
 
-/// What a GET or HEAD asks for.
+/// The kind of a GET or HEAD request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Plain,
@@ -64,7 +65,7 @@ pub(super) enum Shape {
         from: u64,
         to: u64,
     },
-    /// The request has If-None-Match, with the entity tag of the present content if `is_current`, else with another
+    /// The request has If-None-Match. The entity tag is that of the present content if `is_current`, otherwise another
     /// one.
     Conditional {
         is_current: bool,
@@ -75,7 +76,7 @@ pub(super) enum Shape {
     Authorized,
 }
 
-/// How the origin answers if the cache asks it because of this request.
+/// The answer of the origin if the cache asks it because of this request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     delay_ms: u64,
@@ -100,7 +101,7 @@ enum AnswerEnd {
     Fails,
 }
 
-/// How the origin answers a validation, which is a request with If-None-Match.
+/// The answer of the origin to a validation, which is a request with If-None-Match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confirms {
     Honestly,

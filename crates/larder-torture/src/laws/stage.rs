@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 /// Future of an actor, which does one act. Its error is a text that says which law was broken.
 pub(super) type ActorFuture = Pin<Box<dyn Future<Output = Result<(), String>>>>;
 
-/// How an actor behaves while its call waits.
+/// The behavior of an actor while its call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// The actor waits until its call is done.

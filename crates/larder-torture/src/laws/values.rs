@@ -58,7 +58,7 @@ enum SourceEnd {
     Panics,
 }
 
-/// How a value that was found is read.
+/// The way in which a value that was found is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reads {
     Whole,

@@ -9,7 +9,7 @@ use super::{Crash, Operation, SEGMENT_BYTES, SITE_COUNT, Trial};
 use larder_store::{EngineRow, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, StoreOptions};
 use std::collections::{HashSet, VecDeque};
 
-/// What has happened that excuses the loss of entries, and which entries were lost.
+/// The events that excuse the loss of entries, and the entries that were lost.
 #[derive(Debug, Default)]
 pub(super) struct LossExcuses {
     /// Time up to which losses are excused: entries that were begun by then need not be found.
@@ -30,7 +30,7 @@ pub(super) struct LossExcuses {
     may_be_invalidated: bool,
     /// Number of entries that the store had evicted at the last check.
     known_evicted: u64,
-    /// Whether the store had a removal to write at the last check.
+    /// Whether a removal waited to be written at the last check.
     has_pending_removals: bool,
     /// Time at which the last write failed.
     failed_at: u64,

@@ -12,7 +12,7 @@ pub(crate) struct Task {
     pub(crate) future: Pin<Box<dyn Future<Output = TaskOutcome>>>,
 }
 
-/// What to do to the model when a task is done.
+/// The change of the model when a task is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ModelWork {
     Change {
@@ -39,7 +39,7 @@ pub(crate) enum ModelWork {
     },
 }
 
-/// What the store returned for an operation.
+/// The result that the store returned for an operation.
 #[derive(Debug)]
 pub(crate) enum TaskOutcome {
     Done(Result<()>),
@@ -48,7 +48,7 @@ pub(crate) enum TaskOutcome {
     Maintained,
 }
 
-/// What a lookup found.
+/// The entry that a lookup found.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) head: Bytes,

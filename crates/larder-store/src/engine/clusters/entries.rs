@@ -8,7 +8,7 @@
 use crate::hash::KeyHash;
 use std::num::NonZeroU32;
 
-/// Where an entry is: its cluster, and its position and length there.
+/// The place of an entry: its cluster, and its position and length there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryPlace {
     pub(crate) cluster: u32,

@@ -22,7 +22,7 @@ use crate::{
 use partial::PartialWrite;
 use std::time::Duration;
 
-/// Where the clusters are on a volume.
+/// The place of the clusters on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterArea {
     pub(crate) start_bytes: u64,
@@ -52,7 +52,7 @@ pub(crate) struct ClusterTable<F> {
     pub(crate) numbers: RunNumbers,
 }
 
-/// What the cluster table has of one cluster.
+/// The line of the cluster table for one cluster.
 #[derive(Clone, Copy)]
 struct ClusterLine<F> {
     sequence: u32,
@@ -82,7 +82,7 @@ enum ClusterState {
     Continued,
 }
 
-/// Where an entry was appended.
+/// The place at which an entry was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterPlace {
     pub(crate) cluster: u32,

@@ -16,7 +16,7 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where an entry was found, and the sequence of its cluster at that time.
+/// The place at which an entry was found, and the sequence of its cluster at that time.
 pub(super) type FoundInCluster = (EntryPlace, u32);
 
 impl ClustersEngine {

@@ -21,7 +21,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How many sequences one reservation adds: those of 8 GiB of clusters.
+/// Number of sequences that one reservation adds: those of 8 GiB of clusters.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_ENTRY: u64 = 3;

@@ -219,7 +219,7 @@ pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     Ok(())
 }
 
-/// If the journal is short of space, writes the whole snapshot now, which frees pages.
+/// Writes the whole snapshot now if the journal is short of space. This frees pages.
 pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
     let is_short = engine.lock_map_state().checkpoint().journal.is_short();
     if is_short {
@@ -287,7 +287,7 @@ pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_force
 }
 
 impl MapCheckpoint {
-    /// Returns whether the journal has changes to write, or a snapshot has a step to do.
+    /// Returns whether changes wait to be written to the journal, or a step of a snapshot can be done.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }

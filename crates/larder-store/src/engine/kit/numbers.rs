@@ -11,7 +11,7 @@ pub(crate) struct RunNumbers {
     next: u64,
     /// The first number that is not reserved.
     end: u64,
-    /// How many numbers one reservation adds at most.
+    /// Most numbers that one reservation adds.
     batch: u64,
 }
 

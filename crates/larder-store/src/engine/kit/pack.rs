@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc, time::Duration};
 
-/// What a caller says about a record that it adds to a pack.
+/// The description of a record that a caller adds to a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRecord {
     pub(crate) key_hash: KeyHash,
@@ -23,7 +23,7 @@ pub(crate) struct PackRecord {
     pub(crate) kind: PackedKind,
 }
 
-/// How a pack is laid out.
+/// The layout of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackShape {
     /// Bytes at the start of the pack that are reserved for the directory.

@@ -16,7 +16,7 @@ use bits::{BitCursor, PackedBits};
 /// Most ways (places for entries) that a set can have.
 pub(crate) const WAYS_MAX: usize = 16;
 
-/// Which fields a set has, and how many bits each takes.
+/// The fields of a set, and the number of bits that each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetShape {
     /// Number of ways of a set, a power of two up to [`WAYS_MAX`].
@@ -60,12 +60,12 @@ pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
 pub(crate) struct SetWay {
     /// Tag of the entry; 0 if the way is empty.
     pub(crate) tag: u16,
-    /// How recently the way was used; 0 is the most recent.
+    /// Position of the way in the order of use; 0 is the most recently used one.
     pub(crate) rank: u8,
     pub(crate) generation: u8,
 }
 
-/// Where an entry is in the log. Position 0 means that the position is not in memory.
+/// The place of an entry in the log. Position 0 means that the position is not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,

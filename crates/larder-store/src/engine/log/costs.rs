@@ -121,8 +121,8 @@ fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     TransferWork { sequential_read_bytes: blocks * block_bytes, ..TransferWork::writes_of(blocks, block_bytes) }
 }
 
-/// Hits of `log`, as a share of the hits of an LRU cache of the same size. Median of six request sequences, with a cache of 10% of
-/// their footprint (docs/internals/measurements.md).
+/// Hits of `log`, as a share of the hits of an LRU cache of the same size. This is the median of six request sequences,
+/// with a cache of 10% of their footprint (docs/internals/measurements.md).
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Hits of a log that rewrites no entries, as a share of the hits of an LRU cache of the same size.

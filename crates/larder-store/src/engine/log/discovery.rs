@@ -50,18 +50,18 @@ pub(super) struct DiscoveredSegments {
     pub(super) void_through: u32,
 }
 
-/// What shows the last use of a segment.
+/// The part of a segment that shows its last use.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
     /// The header of its first unit. Its trailer is older, or there is none.
     Unit(UnitHeader),
-    /// Its trailer, with this use. The header of its first unit is older or unreadable.
+    /// The trailer shows this use. The header of the first unit is older or unreadable.
     Trailer(SegmentUse),
     /// Nothing: neither a header nor a trailer is readable.
     Nothing,
 }
 
-/// What was read from one segment.
+/// The result of reading one segment.
 #[derive(Clone, Copy)]
 struct ProbedSegment {
     shown: SegmentEvidence,

@@ -45,7 +45,7 @@ pub(crate) struct ReclaimedSegment<'a> {
     pub(crate) now_s: u32,
 }
 
-/// What entries are judged by when a segment is reclaimed.
+/// The values by which entries are judged when a segment is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictionStandard {
     /// Generation of the segment.

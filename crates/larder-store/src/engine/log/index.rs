@@ -107,7 +107,8 @@ impl IndexShape {
         f64::from(widths.slot_bits()) * 100.0 / FILL_PERCENT as f64 + fixed / entries.max(1) as f64
     }
 
-    /// Returns the bytes of the image of a table with `bucket_count` buckets; `None` if no table can have so many.
+    /// Returns the bytes of the image of a table with `bucket_count` buckets; `None` if no table can have this number
+    /// of buckets.
     pub(crate) fn image_bytes(&self, bucket_count: u32) -> Option<usize> {
         let is_possible = bucket_count > 0 && bucket_count.ilog2() < self.widths.hash_bits;
         is_possible.then(|| bucket_count as usize * self.widths.in_table(bucket_count).bucket_bytes())

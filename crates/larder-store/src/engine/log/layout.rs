@@ -121,7 +121,7 @@ pub(crate) enum LogTransfer {
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// Who appends a record. Only reclaim may use the last free segments, so that it can always continue.
+/// The caller that appends a record. Only reclaim may use the last free segments, so that it can always continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
@@ -142,7 +142,7 @@ impl AppendRole {
     }
 }
 
-/// Where a record was appended.
+/// The place at which a record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,

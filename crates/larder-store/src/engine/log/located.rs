@@ -37,7 +37,7 @@ use std::collections::HashSet;
 
 /// Number of sets under one lock.
 const PARTITION_SETS: u64 = 1024;
-/// Unit of lengths, in sectors.
+/// The index counts lengths in units of this number of sectors.
 const LENGTH_SECTORS: u64 = 16;
 
 /// Function that returns how often the log has wrapped around at a position.
@@ -49,7 +49,7 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// How much to read of an entry if its length is not in memory.
+    /// Length to read of an entry if its own length is not in memory.
     unknown_size: SizeClass,
     /// Number of entries that were found to be overwritten since the last [`Self::take_overwritten`].
     overwritten: AtomicU64,

@@ -102,7 +102,7 @@ impl BodyInParts {
     }
 }
 
-/// How the record of an entry and the parts of its body are appended: by a commit or by reclaim.
+/// A way in which the record of an entry and the parts of its body are appended: by a commit or by reclaim.
 pub(super) trait EntryAppender: Sync {
     fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 

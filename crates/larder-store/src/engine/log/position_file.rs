@@ -11,7 +11,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Where the position file is on the volume.
+/// The place of the position file on the volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PositionFile {
     start_bytes: u64,

@@ -41,7 +41,7 @@ pub(super) struct RecordAge {
     pub(super) position: Sector,
 }
 
-/// How much of a record to read, and whether the read may wait.
+/// The part of a record to read, and whether the read may wait.
 #[derive(Clone, Copy)]
 struct RecordRead {
     wanted_sectors: u64,

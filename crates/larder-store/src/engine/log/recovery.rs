@@ -169,7 +169,7 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// What a start found and records in the superblock.
+/// Findings of a start that it records in the superblock.
 #[derive(Default)]
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.

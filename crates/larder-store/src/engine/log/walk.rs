@@ -159,8 +159,8 @@ impl SegmentWalk<'_> {
         UnitHeader::decode(self.id, &self.geometry, &self.bytes[offset as usize..])
     }
 
-    /// Returns whether a unit header of this volume that is damaged begins at `offset`. Remains of an earlier volume on
-    /// the same device do not count.
+    /// Returns whether a damaged unit header of this volume begins at `offset`. Remains of an earlier volume on the
+    /// same device do not count.
     fn is_broken_header(&self, offset: u64) -> bool {
         let bytes = &self.bytes[offset as usize..];
         self.is_ours(bytes, *b"LDRu")

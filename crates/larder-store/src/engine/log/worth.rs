@@ -29,7 +29,7 @@ const COUNTED_DIVISOR: u32 = 2;
 /// At first, an entry with one hit is worth rewriting if it is at most this number of times as long as the mean.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
-/// What the log has learned of the worth of its entries.
+/// The values that the log has learned about the worth of its entries.
 pub(super) struct LogWorth {
     sample: RequestSample,
     hits: QuarterHits,

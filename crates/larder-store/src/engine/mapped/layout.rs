@@ -116,7 +116,7 @@ pub(super) trait SpaceLayout: Send {
     }
 }
 
-/// Where a record is, or will be written.
+/// The place where a record is, or will be written.
 pub(super) enum RecordPlace {
     /// On the volume, at this offset in bytes.
     Volume(u64),
@@ -124,7 +124,7 @@ pub(super) enum RecordPlace {
     File(FileName, u64),
 }
 
-/// What to do when there is no space for a record.
+/// The way to get space for a record if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomRemedy {
     /// Evict the least recently used entry.
@@ -225,7 +225,7 @@ impl SpaceLayout for OwnFiles {
 /// The layout with a file of slots for each length, and a file for each long record.
 struct ClassFiles {
     classes: SizeClasses,
-    /// Where the files of long records are: all in one directory, or in a directory for each site.
+    /// Directories of the files of long records: one for all of them, or one for each site.
     long: [FileStore; 2],
     /// Whether a new long record's file goes to the directory of its site.
     is_long_by_site: bool,

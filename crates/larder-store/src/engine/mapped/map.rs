@@ -24,12 +24,12 @@ pub(crate) const PLACE_BITS: u32 = 36;
 const SECTOR_COUNT_BITS: u32 = 12;
 const NONE: u32 = u32::MAX;
 
-/// Where an entry is, in a unit that depends on the layout: a sector, a slot in the file for its length, or a
+/// The place of an entry, in a unit that depends on the layout: a sector, a slot in the file for its length, or a
 /// directory. Less than 2^36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MapPlace(pub(crate) u64);
 
-/// What the map knows of an entry.
+/// The data that the map has of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,

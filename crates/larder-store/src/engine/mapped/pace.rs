@@ -31,7 +31,7 @@ pub(crate) struct RunFound {
     pub(crate) threshold: u64,
 }
 
-/// What was to be stored since the evictions were last counted.
+/// The entries that were to be stored since the evictions were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
     /// Whether anything was to be stored.

@@ -36,7 +36,7 @@ use std::{io, sync::Arc};
 /// Number of files that are removed at the same time.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// How much of an earlier run's entries a start has found.
+/// The entries of an earlier run that a start has found: all, most or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,

@@ -31,7 +31,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How many numbers for writes one reservation adds.
+/// Number of numbers for writes that one reservation adds.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
 /// Whether entries can be stored now.
@@ -67,12 +67,12 @@ pub(crate) struct MappedState {
     /// The snapshot and the journal of the map.
     pub(super) checkpoint: MapCheckpoint,
     pub(super) resting: RestingRooms,
-    /// What was to be stored since eviction was last paced.
+    /// The entries that were to be stored since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
     /// The files to keep when unknown files are removed; `None` if that is done.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// What the start has found of an earlier run, in case the start must be repeated.
+    /// Findings of the start about an earlier run, in case the start must be repeated.
     pub(super) found: StartFound,
     pub(super) effects: Effects<MapTransfer>,
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Fewest sets that a table can have.
 const SET_COUNT_MIN: u64 = 4;
 
-/// Where the bins and the ring are on a volume.
+/// The place of the bins and the ring on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     start_bytes: u64,

@@ -9,7 +9,7 @@ use crate::{
     units::SetNumber,
 };
 
-/// What is kept in memory of the sets, by policy.
+/// The data of the sets that are in memory, by policy.
 pub(crate) enum SetMemory {
     Nothing,
     All(PackedSets),

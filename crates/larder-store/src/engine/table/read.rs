@@ -16,7 +16,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// How to look up an entry.
+/// The reads by which an entry is looked up.
 enum LookupPlan {
     Dirty(Bytes),
     Miss,

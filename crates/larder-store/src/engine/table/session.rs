@@ -14,7 +14,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How many numbers for writes each session block reserves.
+/// Number of numbers for writes that each session block reserves.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
 /// Numbers for writes per millisecond of the time of day, from which the first number of a run is derived.
 const SEQUENCES_PER_MS: u64 = 1 << 16;

@@ -19,7 +19,7 @@ use crate::{
 /// read the set again.
 const REMEMBERED_COUNT: usize = 64;
 
-/// What is in a bin.
+/// The content of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BinContent {
     Empty,
@@ -31,7 +31,7 @@ pub(crate) enum BinContent {
     },
 }
 
-/// What is in each bin of a set.
+/// The content of each bin of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetSummary {
     bins: [BinContent; WAYS_MAX],
@@ -78,8 +78,8 @@ impl SetSummary {
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Returns the way for a new entry of a key: that of its present entry, or else an empty one, or else the one that
-    /// was written first.
+    /// Returns the way for a new entry of a key: that of its present entry. Without one, returns an empty way, or the
+    /// one that was written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)

@@ -33,7 +33,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What is known of a set before it is changed.
+/// The known content of a set before the set is changed.
 pub(super) struct SetView {
     /// The part that is kept in memory; `None` if it is not.
     pub(super) contents: Option<UnpackedSet>,
@@ -48,7 +48,7 @@ struct ChosenWay {
     sequence: u64,
 }
 
-/// Where a bin is: its set and its way.
+/// The place of a bin: its set and its way.
 #[derive(Clone, Copy)]
 struct BinAt {
     set: SetNumber,

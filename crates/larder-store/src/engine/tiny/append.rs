@@ -49,7 +49,7 @@ enum PackRing {
     Long,
 }
 
-/// What is appended to the front.
+/// The data that is appended to the front.
 enum FrontLoad<'a, 'b> {
     Entry(&'a mut RecordParts<'b>),
     Tombstone(FullHash),

@@ -6,7 +6,7 @@
 //! versions of one), the newer behind the older. Invariant: `home(i) <= i` for every slot, with no empty slot between.
 //! Cost: 8 bytes per slot; a lookup passes a few slots. Idea: Kangaroo's KLog index, which finds the entries of a set.
 
-/// What the index knows of a record in the front.
+/// The state of a record in the front, as the index has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontState {
     Unused,

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Where the front, the sets and the long ring are in the data area of a volume.
+/// The places of the front, the sets and the long ring in the data area of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TinyPlan {
     pub(crate) front: RingArea,
@@ -23,7 +23,7 @@ pub(crate) struct TinyPlan {
     pub(crate) long: RingArea,
 }
 
-/// What a layout is computed from.
+/// The options from which a layout is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TinyWishes {
     pub(crate) mean_entry_bytes: u64,

@@ -72,7 +72,7 @@ pub(super) enum SetOutcome {
     Failed,
 }
 
-/// What happens to a useful entry when its set is written.
+/// The fate of a useful entry when its set is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryFate {
     /// The entry is in the set, and leaves the front.

@@ -22,7 +22,7 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where an entry was found.
+/// The place at which an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TinyEntryPlace {
     Front {

@@ -32,7 +32,7 @@ const SETS_PER_READ: u32 = 64;
 /// Number of sequences that are skipped after an earlier run. More than the packs that can have been in flight.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// What was found on the volume of an earlier run's ring.
+/// Findings about an earlier run's ring on the volume.
 struct FoundRing {
     /// Sequence of the first pack in each segment; 0 if there is none.
     first_sequences: Vec<u64>,

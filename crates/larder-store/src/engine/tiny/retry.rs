@@ -44,7 +44,7 @@ struct FailedSet {
     held: HeldEntries,
 }
 
-/// Which entries the volume may have of a set.
+/// The entries that the volume may have of a set.
 enum HeldEntries {
     Hashes(Vec<FullHash>),
     /// The volume may have any entries of the set, because the set is unreadable.

@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Where a ring is on the volume, and how it is divided.
+/// The place of a ring on the volume, and its division into segments and packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct PackRingState {
     spare: Option<AlignedBuffer>,
 }
 
-/// Where a record was appended.
+/// The place at which a record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,

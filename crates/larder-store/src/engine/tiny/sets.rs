@@ -17,7 +17,7 @@ pub(crate) struct SetSummaries {
     hit_bits_per_word: u32,
 }
 
-/// What a summary says about a key.
+/// The answer of a summary about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayHold {
     No,

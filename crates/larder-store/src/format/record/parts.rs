@@ -16,7 +16,7 @@ pub(crate) struct BodyPart {
     pub(crate) len_bytes: u32,
 }
 
-/// Where a piece of a body is stored.
+/// The place at which a piece of a body is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStretch {
     /// The range of the body that is stored there.

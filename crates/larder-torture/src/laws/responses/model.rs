@@ -51,8 +51,8 @@ pub(super) struct SentResponse {
     life: u64,
 }
 
-/// What determines the bytes of a body: the key, the last change of its resource, and the client's language and
-/// identity if the resource depends on them.
+/// The properties on which the bytes of a body depend: the key, the last change of its resource, and the client's
+/// language and identity if the resource depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
     key: u64,
@@ -61,7 +61,7 @@ struct Content {
     asker: Option<u64>,
 }
 
-/// What the cache states about a response in its field Cache-Status.
+/// The statements of the cache about a response in its field Cache-Status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) is_hit: bool,

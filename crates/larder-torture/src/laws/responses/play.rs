@@ -31,7 +31,7 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// What every act needs. `stands` is set when the client of this act stops reading.
+/// The parts that every act needs. `stands` is set when the client of this act stops reading.
 #[derive(Clone)]
 pub(super) struct ResponseProps {
     pub(super) cache: HttpCache,

@@ -29,14 +29,14 @@ pub(super) struct Version {
     /// Tick at which the fetch or write ended, with or without success.
     pub(super) settled: Option<u64>,
     pub(super) is_stored: bool,
-    /// How long the value is fresh, in milliseconds. `fresh_until_ms` is the time at which it stops being fresh, known
-    /// once the value is complete.
+    /// Time for which the value is fresh, in milliseconds. `fresh_until_ms` is the time at which it stops being fresh,
+    /// known once the value is complete.
     pub(super) fresh_ms: Option<u64>,
     pub(super) fresh_until_ms: Option<u64>,
     pub(super) life: u64,
 }
 
-/// How a version comes into the cache.
+/// The way in which a version comes into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionOrigin {
     /// By a writer that stores nothing if the key changes while it writes.

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// What every act needs.
+/// The parts that every act needs.
 #[derive(Clone)]
 pub(super) struct Props {
     pub(super) cache: Cache,

@@ -5,7 +5,7 @@
 use super::MapCheckpoint;
 use crate::format::snapshot::{MapRecovery, PLACE_COUNT, SnapshotEntry, SnapshotHeader};
 
-/// Which snapshot of the map is written next, and how far it is written.
+/// The state of the next snapshot of the map: which one it is, and whether it is being written.
 pub(super) enum CheckpointPhase {
     /// The snapshot in the header is in effect. No other is begun.
     InEffect,

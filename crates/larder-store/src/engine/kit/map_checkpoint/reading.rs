@@ -27,8 +27,7 @@ const TRANSFER_COUNT: usize = 4;
 /// Fewest pages of a journal, for small maps.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// Where the parts of the index area are: headers, one place for snapshots or two if there is a journal, and the
-/// journal's ring.
+/// The parts of the index area: headers, one place for snapshots or two if there is a journal, and the journal's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapCheckpointArea {
     start_bytes: u64,

@@ -42,7 +42,7 @@ pub(crate) struct RequestSample {
     changed_in: AtomicU32,
 }
 
-/// Where a key would be in the sample: its slot, and the part of its hash that the slot contains.
+/// The place that a key would have in the sample: its slot, and the part of its hash that the slot contains.
 #[derive(Clone, Copy)]
 struct SamplePlace {
     at: usize,

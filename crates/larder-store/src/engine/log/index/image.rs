@@ -7,7 +7,7 @@ use super::{
     slot::{IndexSlot, SlotWidths},
 };
 
-/// Where a slot is: the number of its bucket, and its place (way) in the bucket.
+/// The place of a slot: the number of its bucket, and its place (way) in the bucket.
 pub(super) type SlotPlace = (u32, usize);
 
 /// Padding behind the buckets of a partition, so that the last slot can be read as a whole word.

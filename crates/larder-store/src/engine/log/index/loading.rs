@@ -13,7 +13,8 @@ use std::collections::{HashMap, HashSet};
 /// Fingerprint of a slot that was loaded from an image, so that its key is unknown.
 const UNKNOWN: u16 = 0;
 
-/// What a partition keeps while entries of an earlier run are loaded (see the module).
+/// Data that a partition keeps while entries of an earlier run are loaded. With it, loaded records are recognized that
+/// are older than a change of their key.
 pub(super) struct IndexLoading {
     /// Fingerprint of each slot's key, by the number of the slot. Empty until the first slot is added.
     fingerprints: Box<[u16]>,

@@ -36,7 +36,7 @@ pub(super) struct IndexPartition {
     /// Widths of the fields of a slot in a table of this size.
     widths: SlotWidths,
     entries: u64,
-    /// What is known to be newer than the entries being loaded; `None` if nothing is being loaded.
+    /// Changes that are newer than the entries being loaded; `None` if nothing is being loaded.
     loading: Option<Box<IndexLoading>>,
     /// Whether a slot was added, removed or moved since the last image was taken.
     changed: bool,

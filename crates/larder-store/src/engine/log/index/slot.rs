@@ -6,7 +6,7 @@
 use super::WAYS;
 use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::Sector};
 
-/// What the index knows of a record.
+/// The data that the index has of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
     /// The sector in which the record begins.

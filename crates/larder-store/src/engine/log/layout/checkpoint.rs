@@ -13,7 +13,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Where checkpoints are in the index area: places for two roots, and blocks for images behind them.
+/// The layout of checkpoints in the index area: places for two roots, and blocks for images behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointArea {
     start_bytes: u64,
@@ -55,7 +55,7 @@ fn blocks_of(image_bytes: usize) -> u32 {
     (frame_bytes(image_bytes) / BLOCK_BYTES) as u32
 }
 
-/// Where an image is, and how many blocks it takes.
+/// The place of an image, and the number of blocks that it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ImagePlace {
     at: ImageAt,

@@ -40,7 +40,7 @@ const GROUP_BYTES_MAX: u64 = 1 << 20;
 const PACKED_GROUP_BYTES_MAX: u64 = 128 << 10;
 /// A group may take this fraction (1/n) of a segment.
 const GROUP_DIVISOR: u64 = 4;
-/// A buffered record may take this fraction (1/n) of a segment. So much of a segment's end may stay empty.
+/// Longest buffered record, as a fraction (1/n) of a segment. The end of a segment may stay empty up to this length.
 const RECORD_DIVISOR: u64 = 16;
 /// Most bytes that a record takes in addition to its own: the gap before it, and its listing.
 const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
@@ -59,7 +59,7 @@ pub(crate) struct MovedRecord {
     pub(crate) short_lived: bool,
 }
 
-/// Which buffered groups a flush writes.
+/// The buffered groups that a flush writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushedGroups {
     /// Writes the groups whose first record was buffered at this time or before.
@@ -94,7 +94,7 @@ pub(super) struct GroupId {
 
 /// The groups of a volume whose records wait in memory for others.
 pub(super) struct GroupBuffers {
-    /// How long a group waits for another record after its last one.
+    /// Longest time that a group waits for another record after its last one.
     window: Duration,
     /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
     /// spared for this.

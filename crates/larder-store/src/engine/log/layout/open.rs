@@ -28,7 +28,7 @@ pub(super) struct OpenSegment {
     /// Number of the segment's first unit, if it could not be written. Recovery then finds the later units only by the
     /// trailer.
     pub(super) hidden_from: Option<u64>,
-    /// Where the open unit begins, or the next one will; in bytes from the start of the segment.
+    /// Start of the open unit, or of the next one if none is open; in bytes from the start of the segment.
     unit_start_bytes: u64,
     unit_count: u32,
 }
@@ -48,7 +48,7 @@ pub(super) struct UnitStart {
     pub(super) opened_at: Duration,
 }
 
-/// Where a record was appended.
+/// The place at which a record was appended.
 pub(super) struct AppendPlace {
     pub(super) position: Sector,
     /// Number of sectors that the record touches.

@@ -11,7 +11,7 @@ use crate::{
 /// Longest lifetime of a short-lived entry, in seconds.
 const SHORT_LIFE_S: u32 = 3600;
 
-/// What readers need to know of each segment. The log writes it, and readers read it without its lock.
+/// The properties of each segment that readers need. The log writes them, and readers read them without its lock.
 pub(crate) struct SegmentTable(Box<[SegmentState]>);
 
 #[derive(Default)]

@@ -39,7 +39,7 @@ pub(crate) struct DemotedPlaces {
 struct WaitingPlace {
     /// The waiting positions, in the order of their sets and ways.
     places: BTreeMap<(SetNumber, usize), u64>,
-    /// Where the last batch ended. The next batch begins there.
+    /// Set and way at which the last batch ended. The next batch begins there.
     hand: (SetNumber, usize),
     /// Number of waiting positions whose records could still move when a batch was last taken.
     unsettled_count: usize,
@@ -107,12 +107,13 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
-    /// Returns whether enough positions wait to write them.
+    /// Returns whether so many positions wait that they are worth a write.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns whether enough positions wait to write them, and some of their records can probably no longer move.
+    /// Returns whether so many positions wait that they are worth a write, and the records of some can probably no
+    /// longer move.
     pub(super) fn is_batch_likely(&self) -> bool {
         let waiting = self.lock();
         // Half of the room remains for the time until the records are written.

@@ -61,12 +61,13 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether enough positions wait to write them to the position file.
+    /// Returns whether so many positions wait for the position file that they are worth a write.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether enough positions wait to write them, and some of their records are probably on the device.
+    /// Returns whether so many positions wait for the position file that they are worth a write, and the records of
+    /// some are probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }

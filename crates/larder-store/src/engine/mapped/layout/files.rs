@@ -18,7 +18,7 @@ const SITE_BITS: u32 = 36;
 const FIRST_LEVEL_COUNT: u64 = 16;
 const SECOND_LEVEL_COUNT: u64 = 256;
 
-/// How the directory of an entry's file is chosen.
+/// The rule that chooses the directory of an entry's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileNames {
     /// A single directory.

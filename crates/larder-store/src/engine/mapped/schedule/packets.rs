@@ -39,7 +39,7 @@ struct OpenPage {
     opened_at: Duration,
 }
 
-/// Where a write, or a piece of one, goes.
+/// The place to which a write, or a piece of one, goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedWrite {
     pub(crate) sequence: u32,
