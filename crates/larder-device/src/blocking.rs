@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-/// Runs `future` on this thread, sleeping while it waits.
+/// Runs `future` to its end on this thread. The thread sleeps while the future waits.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {

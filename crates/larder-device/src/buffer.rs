@@ -21,16 +21,17 @@ use std::{
 /// Alignment of every buffer in memory, in bytes.
 pub(crate) const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
-/// Buffers up to this size are kept for reuse.
+/// Longest buffer, in bytes, that is kept in the lists of short buffers when it is dropped.
 const REUSE_BYTES_MAX: usize = 128 << 10;
-/// Limits on the buffers of one size that a thread keeps: total bytes, and count.
+/// Most bytes of kept buffers of one size, per thread. `REUSE_COUNT_MAX` limits their number.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
-/// Longest read buffer that is kept: the longest record, aligned.
+/// Longest read buffer, in bytes, that is kept when it is dropped: that of the longest record.
 const LONG_BYTES_MAX: usize = 2 << 20;
-/// Number of long buffers that a thread keeps: those that a long hit reads at a time, and the one that it sends.
+/// Most long read buffers that a thread keeps: as many as one hit of a long body reads at a time, and one that is being
+/// sent.
 const LONG_COUNT_MAX: usize = 4;
-/// Unit of the capacity of long buffers. Records of about the same length can therefore share buffers.
+/// Unit of the capacity of long read buffers, in bytes. Records of about the same length can therefore share buffers.
 const LONG_STEP_BYTES: usize = 64 << 10;
 const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
 
@@ -44,7 +45,16 @@ thread_local! {
     static FREE: RefCell<[Vec<Vec<Block>>; SIZE_CLASS_COUNT]> = const { RefCell::new([const { Vec::new() }; SIZE_CLASS_COUNT]) };
 }
 
-/// An aligned, fixed-length buffer. A new one may contain bytes of earlier operations.
+/// An aligned buffer of fixed length for direct I/O. A new one may contain bytes of earlier operations.
+///
+/// ```
+/// use larder_device::AlignedBuffer;
+///
+/// let mut buffer = AlignedBuffer::with_len(8192);
+/// buffer.as_mut_slice().fill(1);
+/// buffer.truncate(4096);
+/// assert_eq!(buffer.as_slice(), [1; 4096]);
+/// ```
 pub struct AlignedBuffer {
     memory: Memory,
     len_bytes: usize,
@@ -55,19 +65,19 @@ impl_debug!(AlignedBuffer { len_bytes });
 enum Memory {
     Blocks(Vec<Block>),
     Mapped(MmapMut),
-    /// Registered with the kernel by a ring of the thread that created it.
+    /// Memory that a ring of the creating thread has registered with the kernel.
     Registered(PooledBuffer, Arc<BufferPool>),
 }
 
 impl AlignedBuffer {
-    /// Creates a buffer of exactly `len_bytes`. A long one is mapped separately, because it would leave a hole in the
-    /// allocator's memory.
+    /// Creates a buffer of exactly `len_bytes`. A buffer of more than 128 KiB gets a memory mapping of its own, because
+    /// freeing it would otherwise leave a hole in the allocator's memory.
     pub fn with_len(len_bytes: usize) -> Self {
         if len_bytes > REUSE_BYTES_MAX { Self::apart(len_bytes) } else { Self::allocated(len_bytes) }
     }
 
-    /// Creates a buffer of exactly `len_bytes`, more than 0, that returns to the system when it is dropped. For buffers
-    /// that are rarely needed, but then in large numbers.
+    /// Creates a buffer of exactly `len_bytes`, more than 0, whose memory goes back to the system when it is dropped.
+    /// For buffers that are needed rarely, but then in large numbers.
     pub fn apart(len_bytes: usize) -> Self {
         match MmapMut::map_anon(whole_blocks(len_bytes)) {
             Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
@@ -75,8 +85,9 @@ impl AlignedBuffer {
         }
     }
 
-    /// Creates a buffer of exactly `len_bytes` for a read. If possible it is one that the calling thread's rings have
-    /// registered. It is never a new mapping, whose page faults would cost more than copying a long body.
+    /// Creates a buffer of exactly `len_bytes` for a read. If possible, its memory is registered with the kernel by a
+    /// ring of the calling thread. It never gets a new mapping, because the page faults would cost more than copying a
+    /// long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
         // At thread exit the flag may be gone, and is not needed any more.
         let _ = WAS_USED.try_with(|was_used| was_used.set(true));
@@ -98,7 +109,7 @@ impl AlignedBuffer {
         Self { memory: Memory::Blocks(blocks), len_bytes }
     }
 
-    /// Returns the buffer's index in `pool`, if it belongs to it.
+    /// Returns the buffer's index in `pool`; `None` if it is not from this pool.
     pub(crate) fn index_in(&self, pool: &Arc<BufferPool>) -> Option<u16> {
         match &self.memory {
             Memory::Registered(pooled, own) if Arc::ptr_eq(own, pool) => Some(pooled.index),
@@ -116,12 +127,12 @@ impl AlignedBuffer {
         self.len_bytes == 0
     }
 
-    /// Shortens the buffer to `len_bytes`.
+    /// Shortens the buffer to `len_bytes`. Does nothing if it is shorter.
     pub fn truncate(&mut self, len_bytes: usize) {
         self.len_bytes = self.len_bytes.min(len_bytes);
     }
 
-    /// Extends the buffer to its capacity.
+    /// Extends the buffer to the length of its memory, at most 4095 bytes more than it was created with.
     pub fn extend_to_capacity(&mut self) {
         self.len_bytes = match &self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
@@ -141,7 +152,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// Returns the bytes for writing.
+    /// Returns the bytes, to be changed.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
@@ -186,7 +197,8 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// Frees the buffers that the calling thread keeps, unless it has used a read buffer since the last call.
+/// Frees the buffers that the calling thread keeps for reuse, unless it has requested a read buffer since the last
+/// call. To be called regularly, so that an idle thread keeps no memory.
 pub fn release_unused_buffers() {
     if WAS_USED.replace(false) {
         return;
@@ -195,7 +207,7 @@ pub fn release_unused_buffers() {
     FREE.with_borrow_mut(|free| free.iter_mut().for_each(Vec::clear));
 }
 
-/// Allocates zeroed memory of this capacity.
+/// Allocates zeroed memory of `capacity_bytes`, a multiple of the alignment.
 fn blocks(capacity_bytes: usize) -> Vec<Block> {
     bytemuck::allocation::zeroed_vec(capacity_bytes / BUFFER_ALIGNMENT_BYTES)
 }
@@ -205,7 +217,7 @@ fn reused(len_bytes: usize) -> Option<Vec<Block>> {
     FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
 }
 
-/// Takes a kept buffer for `len_bytes` that is at most twice as long.
+/// Takes a kept buffer whose memory is at least `len_bytes` and at most twice as long. Returns `None` if there is none.
 fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     let fits = |kept: &Vec<Block>| (len_bytes..=2 * len_bytes).contains(&capacity_of(kept));
     LONG.try_with(|long| {
@@ -216,7 +228,7 @@ fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     .ok()?
 }
 
-/// Keeps a long buffer, if there is room or a shorter one can be replaced.
+/// Keeps the memory of a long read buffer for reuse, if few are kept or it is longer than one of them.
 fn keep_long(blocks: Vec<Block>) {
     if capacity_of(&blocks) > LONG_BYTES_MAX {
         return;

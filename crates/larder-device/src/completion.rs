@@ -12,7 +12,16 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The sending half of an operation's outcome. If it is dropped without an outcome, it delivers a broken pipe error.
+/// Receives the outcome of an operation, for a callback or a [`PendingTransfer`]. Dropping it without an outcome
+/// delivers a broken pipe error.
+///
+/// ```
+/// use larder_device::{Completion, block_on};
+///
+/// let (completion, pending) = Completion::pair();
+/// completion.complete(Ok(7));
+/// assert_eq!(block_on(pending).unwrap(), 7);
+/// ```
 pub struct Completion<T>(Option<CompletionTarget<T>>);
 
 impl_debug!(Completion<T> {});
@@ -31,18 +40,19 @@ enum SlotState<T> {
 }
 
 impl<T> Completion<T> {
-    /// Returns a completion and the future that awaits it.
+    /// Creates a completion, and a future that waits for its outcome.
     pub fn pair() -> (Self, PendingTransfer<T>) {
         let slot = Arc::new(OutcomeSlot(Mutex::new(SlotState::Waiting(None))));
         (Self(Some(CompletionTarget::Future(Arc::clone(&slot)))), PendingTransfer(slot))
     }
 
-    /// Creates a completion that calls `callback` on the thread that reaps the operation. The callback must not block.
+    /// Creates a completion that calls `callback` with the outcome. The call is made on the thread on which the device
+    /// learns of the end of the operation, so it must not block.
     pub fn callback(callback: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
         Self(Some(CompletionTarget::Callback(Box::new(callback))))
     }
 
-    /// Delivers the outcome.
+    /// Delivers `result` as the outcome of the operation.
     pub fn complete(mut self, result: io::Result<T>) {
         self.deliver(result);
     }

@@ -12,7 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A new volume without its final name. It is removed when dropped.
+/// A new volume file under a temporary name. Dropping it removes the file, unless [`Self::finish`] has given it its
+/// name.
 #[derive(Debug)]
 pub struct UnfinishedFile {
     path: PathBuf,
@@ -21,10 +22,11 @@ pub struct UnfinishedFile {
 }
 
 impl UnfinishedFile {
-    /// Creates a file for the volume `name` under a temporary name, with its space reserved unless it is sparse.
+    /// Creates a file for the volume `name` under a temporary name. Reserves its space on the disk, unless it is
+    /// sparse.
     ///
     /// # Errors
-    /// As [`VolumeFile::create`]. `Unavailable` also if another process is creating the volume now.
+    /// As [`VolumeFile::create`]. `InUse` also if another process is creating the volume now.
     pub fn create(name: &Path, size_bytes: u64, is_sparse: bool) -> Result<(VolumeFile, Self)> {
         let path = unfinished_path(name);
         if path.exists() {
@@ -41,8 +43,8 @@ impl UnfinishedFile {
     /// Gives the volume its name.
     ///
     /// # Errors
-    /// `InUse` if another process has created a volume of that name meanwhile. `Unavailable` if the file system refuses
-    /// the name.
+    /// `InUse` if another process has created a volume with this name meanwhile. `Unavailable` if the file cannot be
+    /// renamed.
     pub fn finish(mut self) -> Result<()> {
         rename_new(&self.path, &self.name).map_err(|source| {
             if source.kind() == io::ErrorKind::AlreadyExists {
@@ -76,7 +78,7 @@ fn unfinished_path(name: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Renames a file, unless the new name exists.
+/// Renames a file. Fails if a file with the new name exists.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rename_exclusively(from, to) {
         // The file system cannot do both at once.
@@ -112,7 +114,7 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// At stake: a store whose file is replaced by that of another process while it uses it.
+    /// At stake: a store whose file another process replaces while it is in use.
     #[test]
     fn volume_that_another_process_has_just_created_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();

@@ -8,58 +8,73 @@ use crate::{AlignedBuffer, Completion, PendingTransfer, ThreadDriver};
 
 /// A flat range of bytes with asynchronous I/O.
 ///
-/// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]. A device refuses others with
-/// [`std::io::ErrorKind::InvalidInput`], and never reads or writes beyond its length.
+/// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]. The device refuses other
+/// operations, and those beyond its length, with [`std::io::ErrorKind::InvalidInput`].
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Device, MemoryDevice, block_on};
+/// use std::sync::Arc;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
+/// let mut buffer = AlignedBuffer::with_len(4096);
+/// buffer.as_mut_slice().fill(7);
+/// block_on(device.write(8192, Arc::new(buffer)))?;
+/// block_on(device.sync())?; // from now on, the bytes survive a power loss
+/// assert_eq!(block_on(device.read(8192, 4096))?.as_slice(), [7; 4096]);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Device: Send + Sync + 'static {
-    /// Starts `transfer` and returns at once. The completion delivers the outcome, possibly before this call returns.
-    /// The device continues short reads and writes.
+    /// Starts `transfer` and returns at once. The transfer's completion gets the outcome, possibly before this call
+    /// returns. If the system moves only a part of the bytes, the device continues with the remainder.
     fn submit(&self, transfer: Transfer);
 
-    /// Returns the length in bytes, which never changes.
+    /// Returns the length of the device in bytes, which never changes.
     fn len_bytes(&self) -> u64;
 
-    /// Returns the unit of offsets and lengths, a power of two between 512 and 4096.
+    /// Returns the unit of offsets and lengths in bytes, a power of two from 512 to 4096.
     fn alignment_bytes(&self) -> u32;
 
     /// Returns the name of the implementation for logs and metrics, such as `io_uring`.
     fn name(&self) -> &'static str;
 
     /// Gives the calling thread an I/O ring of its own for its reads, if the device supports that. The caller must turn
-    /// the driver on this thread until it drops it. Returns `None` also if the thread already has a ring, or the system
-    /// refuses one.
+    /// the driver on this thread until it drops it ([`ThreadDriver::turn`]). Also returns `None` if the thread already
+    /// has a ring for this device, or the system refuses one.
     fn attach_thread(&self) -> Option<ThreadDriver> {
         None
     }
 
-    /// Releases the lock that excludes other stores. Called when a store is closed while its device is still
-    /// referenced.
+    /// Releases the lock that keeps other stores from using the device. A store that is closed calls this, because the
+    /// device may still be referenced elsewhere.
     fn release(&self) {}
 }
 
-/// An operation for a device. The device owns the buffer until completion.
+/// An operation for a device. The device owns the buffer until it completes the operation.
 #[derive(Debug)]
 pub enum Transfer {
-    /// Fills the whole buffer from `offset_bytes`.
+    /// Fills the whole buffer with the bytes from `offset_bytes` on.
     Read {
-        /// The offset on the device.
+        /// Offset on the device in bytes.
         offset_bytes: u64,
-        /// The destination; its length is the number of bytes.
+        /// Memory for the bytes. Its length is the number of bytes to read.
         buffer: AlignedBuffer,
-        /// Receives the filled buffer.
+        /// Gets the filled buffer.
         completion: Completion<AlignedBuffer>,
     },
     /// Writes the whole buffer at `offset_bytes`.
     Write {
-        /// The offset on the device.
+        /// Offset on the device in bytes.
         offset_bytes: u64,
-        /// The bytes; shared, so that they can be read while they are being written.
+        /// The bytes to write. The buffer is shared, so that it can still be read meanwhile.
         buffer: Arc<AlignedBuffer>,
-        /// Called when the device has the bytes. They are durable only after a `Sync`.
+        /// Completed when the device has the bytes. They only survive a power loss after a later `Sync`.
         completion: Completion<()>,
     },
-    /// Makes all writes durable that completed before this was submitted.
+    /// Makes all writes durable that were completed before this operation was submitted.
     Sync {
-        /// Called when the sync is done.
+        /// Completed when these writes survive a power loss.
         completion: Completion<()>,
     },
 }
@@ -80,7 +95,7 @@ impl dyn Device {
         pending
     }
 
-    /// Makes completed writes durable.
+    /// Makes all completed writes durable, so that they survive a power loss.
     pub fn sync(&self) -> PendingTransfer<()> {
         let (completion, pending) = Completion::pair();
         self.submit(Transfer::Sync { completion });

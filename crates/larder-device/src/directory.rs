@@ -13,68 +13,84 @@ use std::{fmt, sync::Arc};
 pub use self::{files::FilesDirectory, memory::MemoryDirectory};
 use crate::{AlignedBuffer, Completion, PendingTransfer};
 
-/// Named files with asynchronous I/O at any offset and length.
+/// A set of named files with asynchronous I/O. Offsets and lengths need not be aligned.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Directory, FileName, MemoryDirectory, block_on};
+/// use std::sync::Arc;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new(1 << 20));
+/// let name = FileName::new("a/1").unwrap();
+/// let mut buffer = AlignedBuffer::with_len(3);
+/// buffer.as_mut_slice().copy_from_slice(b"abc");
+/// block_on(directory.write(name.clone(), 0, Arc::new(buffer)))?;
+/// assert_eq!(block_on(directory.read(name, 1, 2))?.as_slice(), b"bc");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Directory: Send + Sync + 'static {
-    /// Starts `work` and returns at once. The completion delivers the outcome, possibly before this call returns. The
-    /// directory continues short reads and writes.
+    /// Starts `work` and returns at once. The work's completion gets the outcome, possibly before this call returns. If
+    /// the system moves only a part of the bytes, the directory continues with the remainder.
     fn submit(&self, work: FileWork);
 
-    /// Returns the unit, in bytes, to which the space of a file is rounded up. It is a power of two.
+    /// Returns the unit in bytes, a power of two, to which a file's space on the disk is rounded up.
     fn block_bytes(&self) -> u32;
 
     /// Returns the name of the implementation for logs and metrics, such as `files`.
     fn name(&self) -> &'static str;
 
-    /// As [`crate::Device::release`].
+    /// Releases the lock that keeps other stores from using the directory, like [`crate::Device::release`].
     fn release(&self) {}
 }
 
-/// An operation for a directory. The directory owns the buffer until completion.
+/// An operation for a directory. The directory owns the buffer until it completes the operation.
 #[derive(Debug)]
 pub enum FileWork {
-    /// Fills the whole buffer from `offset_bytes` of a file.
+    /// Fills the whole buffer with the bytes of a file from `offset_bytes` on.
     Read {
-        /// The file; `NotFound` if it does not exist.
+        /// Name of the file. If it does not exist, the error is `NotFound`.
         file: FileName,
-        /// The offset in the file.
+        /// Offset in the file, in bytes.
         offset_bytes: u64,
-        /// The destination; its length is the number of bytes. `UnexpectedEof` if the file is shorter.
+        /// Memory for the bytes. Its length is the number of bytes to read. If the file is shorter, the error is
+        /// `UnexpectedEof`.
         buffer: AlignedBuffer,
-        /// Receives the filled buffer.
+        /// Gets the filled buffer.
         completion: Completion<AlignedBuffer>,
     },
     /// Writes the whole buffer at `offset_bytes` of a file. Creates the file, and the directories in its name, if they
     /// do not exist. A gap before the offset reads as zeros.
     Write {
-        /// The file.
+        /// Name of the file.
         file: FileName,
-        /// The offset in the file.
+        /// Offset in the file, in bytes.
         offset_bytes: u64,
-        /// The bytes; shared, so that they can be read while they are being written.
+        /// The bytes to write. The buffer is shared, so that it can still be read meanwhile.
         buffer: Arc<AlignedBuffer>,
-        /// Called when the system has the bytes. They are durable only after a `Sync`.
+        /// Completed when the system has the bytes. They only survive a power loss after a later `Sync`.
         completion: Completion<()>,
     },
     /// Removes a file, and its directory if that is then empty.
     Remove {
-        /// The file; `NotFound` if it does not exist.
+        /// Name of the file. If it does not exist, the error is `NotFound`.
         file: FileName,
-        /// Called when the file is gone.
+        /// Completed when the file is removed.
         completion: Completion<()>,
     },
     /// Lists all files, in no particular order. Files created or removed during the listing may be included or not.
     List {
-        /// Receives the names.
+        /// Gets the names of the files.
         completion: Completion<Vec<FileName>>,
     },
     /// Removes all files.
     Clear {
-        /// Called when all files are gone.
+        /// Completed when all files are removed.
         completion: Completion<()>,
     },
-    /// Makes all work durable that completed before this was submitted.
+    /// Makes all work durable that was completed before this operation was submitted.
     Sync {
-        /// Called when the sync is done.
+        /// Completed when this work survives a power loss.
         completion: Completion<()>,
     },
 }
@@ -106,7 +122,7 @@ impl dyn Directory {
         self.start(|completion| FileWork::Clear { completion })
     }
 
-    /// Makes completed work durable.
+    /// Makes all completed work durable, so that it survives a power loss.
     pub fn sync(&self) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Sync { completion })
     }
@@ -118,18 +134,18 @@ impl dyn Directory {
     }
 }
 
-/// The name of a file in a directory. It has parts of letters, digits, `-`, `_` and `.`, separated by `/`. No part
-/// begins with a dot, so no name leads out of the directory.
+/// The name of a file in a [`Directory`]. It has up to four parts, separated by `/`, of letters, digits, `-`, `_` and
+/// `.`. No part begins with a dot, so no name leads out of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Box<str>);
 
 impl FileName {
-    /// Most parts of a name.
+    /// Most parts that a name can have.
     pub const PART_COUNT_MAX: usize = 4;
-    /// Most bytes of a part; every file system supports that.
+    /// Most bytes that a part of a name can have. Every file system supports this length.
     pub(crate) const PART_BYTES_MAX: usize = 64;
 
-    /// Returns `name` as a file name, if it is a valid one.
+    /// Returns `name` as a file name; `None` if it is not valid.
     pub fn new(name: impl Into<Box<str>>) -> Option<Self> {
         let name = name.into();
         let is_part = |part: &str| {
@@ -141,7 +157,7 @@ impl FileName {
         is_name.then_some(Self(name))
     }
 
-    /// Returns the name.
+    /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -157,7 +173,7 @@ impl fmt::Display for FileName {
 mod tests {
     use super::*;
 
-    /// At stake: files outside the directory that are read, overwritten or removed.
+    /// At stake: files outside of the directory, which could be read, overwritten or removed.
     #[test]
     fn no_name_leads_out_of_the_directory() {
         let too_long = "a".repeat(FileName::PART_BYTES_MAX + 1);

@@ -5,23 +5,23 @@
 
 use std::{fmt, io};
 
-/// The result of opening or creating a volume or directory.
+/// A result with a [`DeviceError`].
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// The kind of an error. Each kind calls for a different reaction of the caller.
+/// The kind of an error. It tells the caller how to react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceErrorKind {
-    /// The request itself is wrong (a path, a size, a foreign file): correct it.
+    /// An argument is wrong, such as a path, a size or a file that is not a store. Correct it.
     Invalid,
-    /// The device or file does not respond or is not available now: try again later.
+    /// The device or file does not respond, or cannot be used now. Try again later.
     Unavailable,
-    /// Another process or store uses the device or file: wait until it ends.
+    /// Another process, or another store of this process, uses the device or file. Wait until it is closed.
     InUse,
-    /// The file system has no room.
+    /// The file system has no free space.
     Full,
 }
 
-/// An error with its kind, its place and its cause.
+/// An error with its kind, a description of the place and the problem, and its cause.
 #[derive(Debug)]
 pub struct DeviceError {
     kind: DeviceErrorKind,
@@ -43,12 +43,12 @@ impl DeviceError {
         self.kind
     }
 
-    /// Returns the place and the problem, without the cause.
+    /// Returns the description of the place and the problem, without the cause.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Returns the cause, if a system call or an operation failed.
+    /// Returns the failed system call or I/O operation, if there is one.
     pub fn into_cause(self) -> Option<io::Error> {
         self.source
     }

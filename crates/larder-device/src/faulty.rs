@@ -28,10 +28,20 @@ use crate::{
 pub use plan::{FaultPlan, FaultStats};
 use plan::{PlannedFault, TransferFate, TransferKind};
 
-/// A device in memory with faults. See [`FaultPlan`].
+/// A device in memory that produces the faults of a [`FaultPlan`]. A seed decides which operations have one, so that a
+/// test can be repeated.
+///
+/// ```
+/// use larder_device::{Device, FaultPlan, FaultyDevice, block_on};
+///
+/// let device = FaultyDevice::new(1 << 20, 42, FaultPlan { read_errors_ppm: 1_000_000, ..FaultPlan::default() });
+/// let device: &dyn Device = &device;
+/// assert!(block_on(device.read(0, 4096)).is_err());
+/// ```
 pub struct FaultyDevice {
     bounds: TransferBounds,
-    /// The bytes that reads return: all completed writes, whether in the drive's cache or on the medium.
+    /// The bytes that reads return: those of all completed writes, whether they are in the drive's cache or on the
+    /// medium.
     seen: MemoryDevice,
     state: Mutex<FaultyState>,
 }
@@ -42,61 +52,61 @@ struct FaultyState {
     plan: FaultPlan,
     random: SplitMix64,
     stats: FaultStats,
-    /// The bytes certain to survive a power loss.
+    /// The bytes that certainly survive a power loss.
     durable: MemoryDevice,
-    /// Writes completed since the last sync, oldest first. A power loss keeps any of them, whole or in part, in any
-    /// order.
+    /// The writes that were completed since the last sync, the oldest first. After a power loss, any of them may be
+    /// there, whole or in part.
     cached: VecDeque<LandedWrite>,
     cached_bytes: usize,
-    /// Number of the next write to complete.
+    /// Number that the next completed write gets.
     next_landed: u64,
     waiting: Vec<WaitingTransfer>,
     /// Whether the next sync fails and undoes all writes since the last one.
     loses_next_sync: bool,
-    /// The write that was in progress when the device died.
+    /// The write that was in progress when all operations began to fail ([`FaultPlan::dead_after`]).
     last_gasp: Option<LandedWrite>,
 }
 
-/// A part of a write that reached the drive.
+/// A write, or a part of it, that has reached the drive.
 struct LandedWrite {
     number: u64,
     offset_bytes: u64,
     bytes: Box<[u8]>,
 }
 
-/// An operation that is not complete.
+/// An operation that is not completed yet.
 struct WaitingTransfer {
     in_flight: InFlight,
     fault: Option<PlannedFault>,
     is_short: bool,
-    /// The distance added to the offset of a misdirected operation.
+    /// Distance in bytes that is added to the offset of a misdirected operation.
     shift_bytes: u64,
-    /// For a sync: writes numbered below this had completed when it was submitted.
+    /// For a sync: the number of the first write that it does not cover.
     sync_below: u64,
 }
 
 impl FaultyDevice {
-    /// Creates a device of `len_bytes` zeros whose faults follow from `seed`.
+    /// Creates a device with `len_bytes` of zeros. `seed` decides which operations have faults.
     pub fn new(len_bytes: u64, seed: u64, plan: FaultPlan) -> Self {
         Self::on(MemoryDevice::new(len_bytes), SplitMix64::new(seed), plan)
     }
 
-    /// Creates a device that durably holds the content of `medium`.
+    /// Creates a device with the content of `medium`, all of it durable.
     pub fn with_contents(medium: &MemoryDevice, seed: u64, plan: FaultPlan) -> Self {
         Self::on(medium.snapshot(), SplitMix64::new(seed), plan)
     }
 
-    /// Replaces the plan of faults. Its limits count from the device's first operation.
+    /// Replaces the plan. Numbers of operations in it still count from the first operation of this device.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.lock().plan = plan;
     }
 
-    /// Makes the next sync that is submitted fail and undo all writes since the last one. Later syncs succeed.
+    /// Makes the next sync that is submitted fail, and undo all writes since the last sync. Later syncs succeed.
     pub fn lose_next_sync(&self) {
         self.lock().loses_next_sync = true;
     }
 
-    /// Advances one of the waiting operations, chosen by the seed. Returns `false` when none waits.
+    /// Continues one of the waiting operations, which the seed chooses. Returns `false` if none waits.
     pub fn turn(&self) -> bool {
         let mut state = self.lock();
         if state.waiting.is_empty() {
@@ -115,20 +125,20 @@ impl FaultyDevice {
         true
     }
 
-    /// Returns the number of operations that wait for a turn.
+    /// Returns the number of operations that wait for [`Self::turn`].
     pub fn waiting_count(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// Returns the number of waiting operations that will fail. They count as soon as they are submitted; the fault
-    /// shows when they complete.
+    /// Returns how many of the waiting operations will fail. Their faults are in the statistics already, but show only
+    /// when they complete.
     pub fn struck_count(&self) -> usize {
         self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
     }
 
-    /// Returns the device as the next process finds it if this one is killed now. All acknowledged writes are there.
-    /// Each waiting write is there, missing, or there in part. The new device has a random sequence of its own and no
-    /// waiting operations. The old one should no longer be used.
+    /// Returns the device as another process finds it if this process is killed now. All acknowledged writes are there.
+    /// Each write that waits is there, missing, or there in part. The new device has other random numbers and no
+    /// waiting operations. This device should no longer be used.
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
@@ -138,8 +148,8 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// Returns the device after a power loss. All synced writes are there. Any of the others may have reached the
-    /// medium, in any order, some in part. Otherwise like [`FaultyDevice::kill`].
+    /// Returns the device after a power loss. All synced writes are there. Any of the others may be there too, whole or
+    /// in part. Otherwise like [`FaultyDevice::kill`].
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
@@ -158,8 +168,8 @@ impl FaultyDevice {
         self.seen.contents()
     }
 
-    /// Returns the counters of this device. [`FaultyDevice::kill`] and [`FaultyDevice::power_cut`] pass them on to the
-    /// new device.
+    /// Returns the statistics of this device. A device that [`FaultyDevice::kill`] or [`FaultyDevice::power_cut`]
+    /// returned continues those of the earlier device.
     pub fn stats(&self) -> FaultStats {
         self.lock().stats
     }
@@ -187,7 +197,7 @@ impl FaultyDevice {
         next
     }
 
-    /// Moves bytes once. A short operation moves only some of them.
+    /// Moves bytes of an operation once. If the operation is to be short, moves only some of them.
     fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
         let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {
@@ -235,7 +245,8 @@ impl FaultyDevice {
         in_flight.advance(Ok(moved_bytes))
     }
 
-    /// Undoes the writes in the drive's cache: all of them, or any of them in a loss that the plan draws.
+    /// Undoes writes that are only in the drive's cache. Undoes all of them unless the plan has sync losses; then a
+    /// random choice decides between all and some.
     fn lose(&self, state: &mut FaultyState) {
         let loses_all = state.plan.sync_losses_ppm == 0 || state.random.below(2) == 0;
         let kept: Vec<LandedWrite> = state.cached.drain(..).collect();
@@ -258,7 +269,8 @@ impl FaultyDevice {
         }
     }
 
-    /// Returns the distance by which an operation of `len_bytes` at `offset_bytes` is misdirected.
+    /// Returns a random distance by which an operation of `len_bytes` at `offset_bytes` is misdirected. It is still on
+    /// the device.
     fn astray(&self, offset_bytes: u64, len_bytes: usize, random: &mut SplitMix64) -> u64 {
         let alignment_bytes = u64::from(self.bounds.alignment_bytes);
         let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
@@ -327,7 +339,7 @@ impl FaultyState {
     }
 }
 
-/// Returns the remainder of a waiting write, unless the write will fail.
+/// Returns the part of a waiting write that is still to be written; `None` if the write will fail.
 fn pending_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     let lands = matches!(waiting.fault, None | Some(PlannedFault::Misdirected));
     if lands { rest_of_write(waiting) } else { None }
@@ -343,7 +355,7 @@ fn rest_of_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     }
 }
 
-/// Applies a write that was never completed: not at all, whole, or only its first sectors.
+/// Applies a write that was not completed before a kill or a power loss: whole, only its first sectors, or not at all.
 fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, random: &mut SplitMix64) {
     let len = match random.below(4) {
         0 => 0,
@@ -353,13 +365,13 @@ fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, random: &mut SplitMi
     medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
 }
 
-/// Returns how many of `len` bytes the next call moves. For a short operation that is usually not a whole number of
+/// Returns how many of `len` bytes the next step moves. For a short operation, that is usually not a whole number of
 /// sectors, and sometimes all of them, so that the operation ends.
 fn piece(len: usize, is_short: bool, random: &mut SplitMix64) -> usize {
     if !is_short || random.below(3) == 0 { len } else { 1 + random.below(len as u64) as usize }
 }
 
-/// Returns the length in bytes of some whole sectors, less than `len_bytes`.
+/// Returns the length in bytes of a random number of whole sectors, less than `len_bytes`.
 fn sectors_below(len_bytes: usize, random: &mut SplitMix64) -> usize {
     let sectors = (len_bytes / SECTOR_BYTES) as u64;
     if sectors == 0 { 0 } else { random.below(sectors) as usize * SECTOR_BYTES }
@@ -372,9 +384,9 @@ fn flip(bytes: &mut [u8], random: &mut SplitMix64) {
     }
 }
 
-/// Bytes that a drive writes as a unit.
+/// Bytes that a drive writes either whole or not at all.
 const SECTOR_BYTES: usize = 512;
-/// Bytes that fit in the drive's cache. When it is full, the oldest become durable.
+/// Most bytes in the drive's cache. If there are more, the oldest become durable.
 const CACHE_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

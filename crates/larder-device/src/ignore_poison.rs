@@ -5,9 +5,9 @@
 
 use std::sync::PoisonError;
 
-/// Takes what a lock guards, also after a panic of an earlier holder.
+/// Access to locks that may be poisoned, because a thread has panicked while it held the lock.
 pub trait IgnorePoison<T> {
-    /// Returns the guard, or the value, as if no holder had panicked.
+    /// Returns the guard or value of a lock, even if a holder of the lock has panicked.
     fn ignore_poison(self) -> T;
 }
 

@@ -8,7 +8,7 @@ use std::{io, ops::ControlFlow, sync::Arc};
 
 use crate::{AlignedBuffer, Completion, Transfer, buffer::BufferPool};
 
-/// The limits of a device's operations.
+/// The limits that a device sets for operations: its length, and the alignment of offsets and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferBounds {
     pub(super) len_bytes: u64,
@@ -16,7 +16,7 @@ pub(super) struct TransferBounds {
 }
 
 impl TransferBounds {
-    /// Checks `transfer`. If it breaks the rules or is empty, completes it here and returns `None`.
+    /// Checks `transfer`. If it is invalid or empty, completes it and returns `None`.
     pub(super) fn admit(self, transfer: Transfer) -> Option<InFlight> {
         let (work, offset_bytes) = match transfer {
             Transfer::Read { offset_bytes, buffer, completion } => {
@@ -60,7 +60,8 @@ impl TransferBounds {
     }
 }
 
-/// A checked operation. If it is dropped early, it completes with an error like any [`Completion`].
+/// An operation that was checked and is not completed yet. If it is dropped, it completes with an error, like any
+/// [`Completion`].
 pub(super) struct InFlight {
     work: PendingCall,
     offset_bytes: u64,
@@ -75,7 +76,7 @@ enum PendingCall {
     Sync { completion: Completion<()> },
 }
 
-/// The system call that continues an operation: the remaining bytes, and their offset on the device.
+/// The system call that an operation needs next: the remaining bytes, and their offset on the device.
 pub(super) enum SystemCall<'a> {
     Read(&'a mut [u8], u64),
     Write(&'a [u8], u64),
@@ -83,7 +84,8 @@ pub(super) enum SystemCall<'a> {
 }
 
 impl InFlight {
-    /// Notes the result of a call. Returns the outcome if the operation is complete, or that another call is needed.
+    /// Notes the result of a system call. Returns the outcome if the operation has ended, or otherwise that another
+    /// call is needed.
     pub(super) fn advance(&mut self, result: io::Result<usize>) -> ControlFlow<io::Result<()>> {
         let moved_bytes = match result {
             Ok(moved_bytes) => moved_bytes,
@@ -109,7 +111,7 @@ impl InFlight {
         if self.done_bytes == self.len_bytes() { ControlFlow::Break(Ok(())) } else { ControlFlow::Continue(()) }
     }
 
-    /// Returns the next call to make.
+    /// Returns the system call to make next.
     pub(super) fn call(&mut self) -> SystemCall<'_> {
         let offset_bytes = self.offset_bytes + self.done_bytes as u64;
         let end = self.len_bytes().min(self.done_bytes + CALL_BYTES_MAX);
@@ -121,7 +123,7 @@ impl InFlight {
         }
     }
 
-    /// Returns the buffer, so that it stays alive while the kernel may still use it after the operation has failed.
+    /// Returns the buffer of a failed operation. It must be kept as long as the kernel may still use it.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring leaves buffers with the kernel"))]
     pub(super) fn keep_buffer(&mut self) -> Arc<AlignedBuffer> {
         match &mut self.work {
@@ -131,7 +133,7 @@ impl InFlight {
         }
     }
 
-    /// Returns the index of the read's buffer in `pool`, if it belongs to it.
+    /// Returns the index of the read's buffer in `pool`; `None` if it is not from this pool.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(dead_code, reason = "only io_uring knows buffers before they are used")
@@ -143,7 +145,7 @@ impl InFlight {
         }
     }
 
-    /// Delivers the outcome.
+    /// Completes the operation with `outcome`.
     pub(super) fn complete(self, outcome: io::Result<()>) {
         match self.work {
             PendingCall::Read { buffer, completion } => completion.complete(outcome.map(|()| buffer)),
@@ -188,9 +190,9 @@ impl InFlight {
     }
 }
 
-/// Longest single call, in bytes. The kernel's limit is just below 2 GiB and not always block aligned.
+/// Most bytes of a single system call. The kernel's limit is just below 2 GiB, and not always a multiple of a block.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// Number of consecutive interrupted calls after which the operation fails.
+/// Number of system calls in a row that move no bytes after which the operation fails.
 const RETRY_COUNT_MAX: u32 = 64;
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// At stake: an operation beyond its device or not aligned.
+    /// At stake: an operation beyond the end of its device, or one that is not aligned.
     #[test]
     fn what_breaks_the_rules_is_refused() {
         for (offset_bytes, len_bytes) in
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 0);
     }
 
-    /// At stake: bytes skipped or repeated after a short call.
+    /// At stake: bytes that are skipped or repeated after a system call has moved only a part of them.
     #[test]
     fn a_short_transfer_goes_on_at_the_last_whole_block() {
         let (in_flight, outcome) = read(4096, 4096);
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 4096);
     }
 
-    /// At stake: a call without progress that is repeated forever.
+    /// At stake: a system call that is repeated forever without moving bytes.
     #[test]
     fn a_transfer_without_progress_ends() {
         for stuck in [|| Ok(100), || Err(io::ErrorKind::WouldBlock.into())] {

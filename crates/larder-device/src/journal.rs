@@ -21,25 +21,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file of a journal, for one writer.
+/// A file of records that one writer appends to.
+///
+/// ```
+/// use larder_device::Journal;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("journal");
+/// let mut journal = Journal::new(path.clone(), 0);
+/// journal.append(b"one\n")?;
+/// journal.sync()?; // the record survives a power loss
+/// assert_eq!(std::fs::read(&path)?, b"one\n");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// The file, open for appending. `None` before the first write, and after one that failed.
+    /// The file, open for appending. `None` before the first write, and after a write that failed.
     file: Option<File>,
-    /// Length of the whole records.
+    /// Length in bytes of the records that are completely written.
     len_bytes: u64,
-    /// Length after the last replacement.
+    /// Length of the file in bytes when it was last replaced.
     replaced_bytes: u64,
-    /// Length of the durable records, and the records after them.
+    /// Length in bytes of the durable records. `unsynced` has the records after them.
     durable_bytes: u64,
     unsynced: Vec<u8>,
-    /// Whether a sync has failed since the file was last replaced.
+    /// Whether a sync has failed since the file was last replaced, so that records may be lost.
     may_have_lost: bool,
 }
 
 impl Journal {
-    /// Continues a file after this length, which is that of its whole records. Touches nothing yet.
+    /// Continues the file at `path` after its first `whole_bytes`, which are complete records. Does not access the file
+    /// yet.
     pub fn new(path: PathBuf, whole_bytes: u64) -> Self {
         Self {
             path,
@@ -62,17 +77,18 @@ impl Journal {
         self.len_bytes
     }
 
-    /// Returns whether the last write succeeded.
+    /// Returns whether the last write has succeeded.
     pub fn is_open(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Returns whether the file is longer than `usual_bytes`, and more than four times as long as when it was replaced.
+    /// Returns whether the file should be replaced by a shorter one: it is longer than `usual_bytes`, and more than
+    /// four times as long as after the last replacement.
     pub fn has_grown(&self, usual_bytes: u64) -> bool {
         self.len_bytes > usual_bytes.max(4 * self.replaced_bytes)
     }
 
-    /// Appends records. They are not durable yet.
+    /// Appends `records` to the file. They are not durable until [`Self::sync`].
     ///
     /// # Errors
     /// The error of the system. The records are not part of the file.
@@ -110,10 +126,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Replaces the file by one with the records that `write` writes. They are durable then.
+    /// Replaces the file by a new one with the records that `write` writes. They are durable when this returns.
     ///
     /// # Errors
-    /// The error of the system or of `write`. The old file is still in place, or its replacement may not be durable.
+    /// The error of the system or of `write`. Either the old file is still in place, or the new one may not be durable.
     pub fn replace(&mut self, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
         let new = self.path.with_added_extension("new");
         let mut file = create_own_file(&new)?;
@@ -121,10 +137,10 @@ impl Journal {
         self.put(&new, file)
     }
 
-    /// Replaces the file by this one, which has the path `new`. Its records are durable then.
+    /// Replaces the file by `file`, which is at the path `new`. Its records are durable when this returns.
     ///
     /// # Errors
-    /// The error of the system. The old file is still in place, or its replacement may not be durable.
+    /// The error of the system. Either the old file is still in place, or the new one may not be durable.
     pub fn put(&mut self, new: &Path, file: File) -> io::Result<()> {
         file.sync_data()?;
         let len_bytes = file.metadata()?.len();
@@ -141,7 +157,7 @@ impl Journal {
         named
     }
 
-    /// Writes the records since the last good sync again, after those before it, to a file that replaces this one.
+    /// Writes a new file with the durable records and those since the last good sync, and replaces this file by it.
     fn write_again(&mut self) -> io::Result<()> {
         let replaced_bytes = self.replaced_bytes;
         let durable_bytes = self.durable_bytes;
@@ -158,7 +174,7 @@ impl Journal {
         written
     }
 
-    /// Returns the file. Opens it if it is not open, and cuts off what follows the whole records.
+    /// Returns the open file. If it is not open, opens it, and removes anything behind the complete records.
     fn open(&mut self) -> io::Result<&File> {
         if self.file.is_none() {
             match OpenOptions::new().append(true).open(&self.path) {
@@ -176,16 +192,16 @@ impl Journal {
     }
 }
 
-/// Replaces a file by one with this content that only its owner can read. Blocks until it is durable.
+/// Replaces the file at `path` by one with `content` that only its owner can read. Blocks until it is durable.
 ///
 /// # Errors
-/// The error of the system. The old file is still in place, or its replacement may not be durable.
+/// The error of the system. Either the old file is still in place, or the new one may not be durable.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     Journal::new(path.to_owned(), 0).replace(&mut |file| file.write_all(content))
 }
 
-/// Creates an empty file that only its owner can read. One that an earlier attempt left, maybe with other permissions,
-/// is removed.
+/// Creates an empty file that only its owner can read. Removes a file with this name that an earlier attempt left,
+/// because it may have other permissions.
 ///
 /// # Errors
 /// The error of the system.
@@ -196,20 +212,20 @@ pub fn create_own_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns the whole lines of a file.
+/// Returns the part of a file that has whole lines. A line that a crash has cut is not part of it.
 pub fn whole_lines(octets: &[u8]) -> &[u8] {
     &octets[..octets.iter().rposition(|octet| *octet == b'\n').map_or(0, |end| end + 1)]
 }
 
-/// Returns the whole records of a file, each of which has `LEN` octets. Zeros at the end are no records: a power loss
-/// can leave them where the last ones were being written.
+/// Returns the whole records of a file in which each record has `LEN` octets. Zeros at the end are not records, because
+/// a power loss can leave them where records were being written.
 pub fn whole_records<const LEN: usize>(octets: &[u8]) -> &[[u8; LEN]] {
     let (records, _) = octets.as_chunks();
     let count = records.iter().rposition(|record| *record != [0; LEN]).map_or(0, |last| last + 1);
     &records[..count]
 }
 
-/// Records that are kept in memory until they are synced.
+/// Most bytes of records that are kept in memory until they are synced.
 const UNSYNCED_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -266,7 +282,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"bc");
     }
 
-    /// At stake: records that were acknowledged after a sync that failed, and which no later sync brings back.
+    /// At stake: acknowledged records that a failed sync has lost, and that no later sync makes durable.
     #[test]
     fn records_that_a_failed_sync_lost_are_written_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -294,7 +310,7 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap(), journal.len_bytes()), (b"12345".to_vec(), 5));
     }
 
-    /// Makes the next sync fail, and drops what was written since the last good one.
+    /// Makes the next sync fail, and removes what was written since the last good one.
     fn lose(journal: &mut Journal) {
         journal.file = Some(OpenOptions::new().write(true).open("/dev/null").unwrap());
         let file = OpenOptions::new().write(true).open(&journal.path).unwrap();

@@ -14,7 +14,7 @@ use crate::{
     in_flight::{SystemCall, TransferBounds},
 };
 
-/// A device in memory. Uses memory only for pages that were written.
+/// A device in memory. It only takes memory for pages that were written.
 pub struct MemoryDevice {
     pages: Box<[RwLock<Page>]>,
     bounds: TransferBounds,
@@ -22,18 +22,18 @@ pub struct MemoryDevice {
 
 impl_debug!(MemoryDevice {});
 
-/// A page, shared with snapshots; always [`PAGE_SIZE_BYTES`] long.
+/// A page of [`PAGE_SIZE_BYTES`], shared with snapshots. `None` stands for zeros.
 type Page = Option<Arc<Vec<u8>>>;
 
 impl MemoryDevice {
-    /// Creates a device of `len_bytes`, all zeros.
+    /// Creates a device with `len_bytes` of zeros.
     pub fn new(len_bytes: u64) -> Self {
         let page_count = len_bytes.div_ceil(PAGE_SIZE_BYTES as u64);
         let pages = (0..page_count).map(|_| RwLock::new(None)).collect();
         Self { pages, bounds: TransferBounds { len_bytes, alignment_bytes: ALIGNMENT_BYTES } }
     }
 
-    /// Creates a device that holds `contents`.
+    /// Creates a device with these bytes.
     pub fn from_contents(contents: Vec<u8>) -> Self {
         let device = Self::new(contents.len() as u64);
         for (index, chunk) in contents.chunks(PAGE_SIZE_BYTES).enumerate() {
@@ -44,14 +44,14 @@ impl MemoryDevice {
         device
     }
 
-    /// Returns a copy of all bytes.
+    /// Returns a copy of all bytes of the device.
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.bounds.len_bytes as usize];
         self.read_at(0, &mut contents);
         contents
     }
 
-    /// Returns an independent device with the same bytes, at the cost of a reference per page.
+    /// Returns an independent device with the same bytes. Pages are shared until one of the two devices writes to them.
     pub fn snapshot(&self) -> Self {
         let pages = self.pages.iter().map(|page| RwLock::new(page.read().ignore_poison().clone())).collect();
         Self { pages, bounds: self.bounds }
@@ -112,7 +112,7 @@ impl Device for MemoryDevice {
 const PAGE_SIZE_BYTES: usize = 1 << 20;
 const ALIGNMENT_BYTES: u32 = 512;
 
-/// Returns the page that holds `offset_bytes`, and the position in the page.
+/// Returns the page that contains `offset_bytes`, and the position in it.
 fn place(offset_bytes: u64) -> (usize, usize) {
     let page_size_bytes = PAGE_SIZE_BYTES as u64;
     ((offset_bytes / page_size_bytes) as usize, (offset_bytes % page_size_bytes) as usize)
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(back[1536..], [0; 512]);
     }
 
-    /// At stake: a snapshot that changes when the original is written, so that a crash test would alter the past.
+    /// At stake: a snapshot that changes when the original is written. A crash test would then change the past.
     #[test]
     fn a_snapshot_stays_what_it_was() {
         let device = MemoryDevice::new(3 << 20);

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{AlignedBuffer, Completion, Device, Transfer, in_flight::TransferBounds};
 
-/// A device whose writes stay in memory, above another device that is only read.
+/// A device on top of another one. Its writes stay in memory, and the other device is only read.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     written: Arc<Mutex<Blocks>>,
@@ -22,11 +22,11 @@ pub struct OverlayDevice {
 
 impl_debug!(OverlayDevice {});
 
-/// Written blocks by number, each as long as the device's alignment.
+/// The blocks that were written, by number. A block is as long as the device's alignment.
 type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 impl OverlayDevice {
-    /// Creates an overlay that shows `below` until something is written.
+    /// Creates a device that has the content of `below` until something is written to it.
     pub fn new(below: Arc<dyn Device>) -> Self {
         Self { below, written: Arc::default() }
     }

@@ -12,15 +12,15 @@ use std::{
 
 use crate::{Device, Transfer};
 
-/// The payload of a panic that a test has planned.
+/// Payload of a panic that a test has planned. Fences around engines recognize it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedPanic;
 
-/// A device that panics in [`Device::submit`] once, and otherwise does what another device does.
+/// A device for tests that panics once in [`Device::submit`], and otherwise passes operations to another device.
 pub struct PanickingDevice {
     inner: Arc<dyn Device>,
     counts: fn() -> bool,
-    /// Number of operations until the panic, which strikes the last of them. 0 if none is planned.
+    /// Number of operations before the panic, including the one that panics. 0 if no panic is planned.
     left: AtomicU64,
     has_panicked: AtomicBool,
 }
@@ -28,13 +28,12 @@ pub struct PanickingDevice {
 impl_debug!(PanickingDevice { left, has_panicked });
 
 impl PanickingDevice {
-    /// Creates a device on `inner`. Operations that are submitted while `counts` returns `false` are not counted, and
-    /// never panic.
+    /// Creates a device on `inner`. Operations only count, and only panic, while `counts` returns `true`.
     pub fn new(inner: Arc<dyn Device>, counts: fn() -> bool) -> Self {
         Self { inner, counts, left: AtomicU64::new(0), has_panicked: AtomicBool::new(false) }
     }
 
-    /// Plans a panic in the operation after `count` others.
+    /// Plans a panic in the operation that follows the next `count` operations.
     pub fn panic_after(&self, count: u64) {
         self.left.store(count + 1, Ordering::SeqCst);
     }
@@ -44,7 +43,7 @@ impl PanickingDevice {
         self.has_panicked.load(Ordering::SeqCst)
     }
 
-    /// Counts an operation. Returns whether it is the one that panics.
+    /// Counts an operation. Returns whether it must panic.
     fn is_struck(&self) -> bool {
         let is_planned = self.left.load(Ordering::SeqCst) > 0 && (self.counts)();
         let fewer = |left: u64| left.checked_sub(1);

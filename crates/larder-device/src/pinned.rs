@@ -2,10 +2,10 @@
 
 use std::pin::Pin;
 
-/// Creates a value in a box, and pins it.
+/// Calls `make`, and returns its result in a pinned box.
 ///
-/// `Box::pin` gets a value that exists already, and copies it into the box. The value of a call of an async function is
-/// a future with its whole size, often kilobytes, of which only the arguments mean something yet. Cost: the allocation.
+/// `Box::pin` copies a value that already exists into the box. For the future of an async function, that would copy
+/// kilobytes of which only the arguments are set yet. Cost: the allocation.
 pub fn pinned<T>(make: impl FnOnce() -> T) -> Pin<Box<T>> {
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, make()))

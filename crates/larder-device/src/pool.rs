@@ -18,7 +18,7 @@ pub(super) struct ThreadPool<T> {
 }
 
 impl<T: Send + 'static> ThreadPool<T> {
-    /// Starts `thread_count` threads, named after `name`, that call `work` for each item.
+    /// Starts `thread_count` threads that call `work` for each item. Their names begin with `name`.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -43,7 +43,7 @@ impl<T: Send + 'static> ThreadPool<T> {
         Ok(pool)
     }
 
-    /// Passes `piece` to the next free thread. Returns it if the queue is full.
+    /// Passes `piece` to the next free thread. Returns `piece` as the error if the queue is full.
     pub(super) fn push(&self, piece: T) -> Result<(), T> {
         self.queue.push(piece).map(drop)
     }
@@ -56,7 +56,8 @@ impl<T> Drop for ThreadPool<T> {
     }
 }
 
-/// Joins `threads` except the calling one, because a completion may drop the last owner of its own device.
+/// Waits for the end of `threads`, except the calling one. A completion may drop the last reference to its own device,
+/// and a thread cannot wait for itself.
 pub(super) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {

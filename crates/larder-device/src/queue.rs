@@ -10,7 +10,7 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// Most items in a queue. Beyond, work fails, and requests bypass the cache.
+/// Most items in a queue. If there are more, their operations fail, and the proxy serves requests without the cache.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
 pub(super) struct TransferQueue<T> {
@@ -31,8 +31,8 @@ impl<T> Default for TransferQueue<T> {
 }
 
 impl<T> TransferQueue<T> {
-    /// Appends `work`. Returns whether the queue was empty, so that its taker may be asleep, or `work` if the queue is
-    /// full.
+    /// Appends `work`. Returns whether the queue was empty, in which case the taker may have to be woken. Returns
+    /// `work` as the error if the queue is full.
     pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.waiting.len() == WAITING_COUNT_MAX {
@@ -45,7 +45,7 @@ impl<T> TransferQueue<T> {
         Ok(was_empty)
     }
 
-    /// Takes the oldest item, waiting for one. Returns `None` once the queue is closed and empty.
+    /// Waits for an item, and takes the oldest. Returns `None` once the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<T> {
         let state = self.lock();
         let mut state =
@@ -53,7 +53,8 @@ impl<T> TransferQueue<T> {
         state.waiting.pop_front()
     }
 
-    /// Passes up to `count_max` items to `take`, oldest first, without waiting. Returns whether the queue is closed.
+    /// Passes up to `count_max` items to `take`, the oldest first, without waiting. Returns whether the queue is
+    /// closed.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the io_uring thread takes many at once"))]
     pub(super) fn take(&self, count_max: usize, mut take: impl FnMut(T)) -> bool {
         let mut state = self.lock();
@@ -62,7 +63,7 @@ impl<T> TransferQueue<T> {
         state.is_closed
     }
 
-    /// Closes the queue: takers end once it is empty.
+    /// Closes the queue. Takers end once it is empty.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.filled.notify_all();
@@ -73,7 +74,7 @@ impl<T> TransferQueue<T> {
     }
 }
 
-/// Returns the error for work that a full queue returned.
+/// Returns the error for an operation that a full queue did not accept.
 pub(super) fn too_much_waits() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("too many transfers are waiting: {WAITING_COUNT_MAX}"))
 }
@@ -82,7 +83,7 @@ pub(super) fn too_much_waits() -> io::Error {
 mod tests {
     use super::*;
 
-    /// At stake: unbounded memory if a device does not respond.
+    /// At stake: memory without a limit if a device does not respond.
     #[test]
     fn a_full_queue_gives_back_and_a_closed_one_ends_when_it_is_empty() {
         let queue = TransferQueue::default();

@@ -2,19 +2,19 @@
 
 use std::task::Waker;
 
-/// A thread's own ring. The thread's event loop must turn it.
+/// Drives the I/O ring of a thread. The thread's event loop must call [`Self::turn`].
 ///
-/// It is `Send`, so it may be moved into a task, but turns have an effect only on the thread that attached it. When the
-/// thread queues an operation, the waker of the last turn is woken once. When the kernel completes an operation, the
-/// event descriptor becomes readable (use edge-triggered polling and never read it). Dropping the driver waits for the
-/// ring's operations and detaches the thread.
+/// It is `Send`, so that a task can own it, but `turn` only has an effect on the thread that attached the ring. Call it
+/// again in two cases. First, when the waker of the last call is woken, because the thread has queued an operation.
+/// Second, when the event descriptor becomes readable, because the kernel has completed one. Poll the descriptor
+/// edge-triggered and never read it. Dropping the driver waits for the ring's operations and detaches the thread.
 pub struct ThreadDriver {
     turn: Box<dyn DriverTurn + Send>,
 }
 
 impl_debug!(ThreadDriver {});
 
-/// The interface between a ring and [`ThreadDriver`].
+/// The ring behind a [`ThreadDriver`].
 pub(crate) trait DriverTurn {
     fn turn(&mut self, waker: &Waker);
     fn event_descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
@@ -26,7 +26,8 @@ impl ThreadDriver {
         Self { turn }
     }
 
-    /// Submits queued operations, delivers completed ones, and remembers `waker`.
+    /// Submits the queued operations, delivers those that are complete, and remembers `waker` for operations queued
+    /// later.
     pub fn turn(&mut self, waker: &Waker) {
         self.turn.turn(waker);
     }

@@ -22,8 +22,8 @@ pub struct ThreadsDevice {
 impl_debug!(ThreadsDevice {});
 
 impl ThreadsDevice {
-    /// Default number of threads, which is the number of simultaneous operations. More threads make better use of a
-    /// fast disk, but each costs a stack.
+    /// Default number of threads, which is also the number of operations that run at the same time. More threads make
+    /// better use of a fast disk, but each takes memory for a stack.
     pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
     /// Creates a device on `file` with `thread_count` threads.

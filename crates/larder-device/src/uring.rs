@@ -41,7 +41,8 @@ impl UringDevice {
     /// Creates a device on `file`.
     ///
     /// # Errors
-    /// If the kernel is too old for io_uring or does not permit it (as in many containers). Use threads then.
+    /// If the kernel is too old for io_uring or does not permit it, as in many containers. Use a
+    /// [`crate::ThreadsDevice`] then.
     pub fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
         let background = BackgroundRing::start(&file)?;
         Ok(Self { file, background })
@@ -84,7 +85,8 @@ impl Device for UringDevice {
     }
 }
 
-/// An operation that is complete but not delivered yet. Completions run only while no ring is borrowed.
+/// An operation that has ended, with its outcome, before it is delivered. Completions are called only while no ring is
+/// borrowed.
 type FinishedTransfer = (InFlight, io::Result<()>);
 
 fn deliver(finished: &mut Vec<FinishedTransfer>) {
@@ -93,18 +95,20 @@ fn deliver(finished: &mut Vec<FinishedTransfer>) {
     }
 }
 
-/// A submission and a completion ring, with their operations. Used only by the thread that created it.
+/// A submission queue and a completion queue of the kernel, and their operations. Only the thread that created the ring
+/// uses it.
 struct UringRing {
     ring: IoUring,
-    /// Accepted, but not submitted to the kernel yet.
+    /// Operations that are not submitted to the kernel yet.
     waiting: VecDeque<InFlight>,
-    /// Submitted to the kernel, with the slab key as user data.
+    /// Operations that the kernel executes. Their key is the user data of the submission.
     in_flight: Slab<InFlight>,
     in_flight_count_max: usize,
     is_file_registered: bool,
     is_watching: bool,
     is_broken: bool,
-    /// Buffers registered with the kernel. Like `file`, declared after the ring, so that they are dropped after it.
+    /// The buffers that are registered with the kernel; `None` if there are none. Declared after the ring, like `file`,
+    /// so that they are dropped after it.
     registered: Option<Arc<BufferPool>>,
     file: Arc<VolumeFile>,
 }
@@ -144,8 +148,8 @@ impl UringRing {
         })
     }
 
-    /// Registers the calling thread's buffers with the kernel. If it refuses (they count as locked memory), reads cost
-    /// a little more.
+    /// Registers the calling thread's buffers with the kernel. The kernel may refuse, because they count as locked
+    /// memory; reads then take a little more time.
     fn register_buffers(&mut self) {
         let pool = BufferPool::of_thread();
         let region = |region: &BufferRegion| libc::iovec {
@@ -161,13 +165,13 @@ impl UringRing {
         }
     }
 
-    /// Accepts an operation. It is submitted to the kernel in the next turn.
+    /// Accepts an operation. The next turn submits it to the kernel.
     fn queue(&mut self, in_flight: InFlight) {
         self.waiting.push_back(in_flight);
     }
 
-    /// Submits waiting operations to the kernel, waits for `completion_count_min` completions, and collects those
-    /// available.
+    /// Submits the waiting operations to the kernel. Waits for at least `completion_count_min` completions. Moves all
+    /// operations that have ended to `finished`.
     fn turn(&mut self, completion_count_min: usize, finished: &mut Vec<FinishedTransfer>) {
         self.fill();
         let submissions = self.ring.submission();
@@ -187,7 +191,7 @@ impl UringRing {
         }
     }
 
-    /// Turns until all operations are complete.
+    /// Turns the ring until all its operations have ended.
     fn drain(&mut self) {
         let mut finished = Vec::new();
         while !self.is_idle() {
@@ -196,7 +200,7 @@ impl UringRing {
         }
     }
 
-    /// Makes the kernel complete a turn once `descriptor` is readable. It must be renewed after each such completion.
+    /// Makes the kernel end a turn when `descriptor` becomes readable. Must be called again after each time.
     fn watch(&mut self, descriptor: RawFd) {
         if self.is_watching || self.is_broken {
             return;
@@ -206,7 +210,7 @@ impl UringRing {
         self.is_watching = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
-    /// Makes the kernel signal `event` whenever completions are available.
+    /// Makes the kernel signal `event` whenever an operation has ended.
     fn signal(&self, event: RawFd) -> io::Result<()> {
         self.ring.submitter().register_eventfd(event)
     }
@@ -215,12 +219,12 @@ impl UringRing {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Returns how many more operations the next turn can submit.
+    /// Returns how many more operations can be queued for the next turn.
     fn room_count(&self) -> usize {
         self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
     }
 
-    /// Returns whether another turn would have work at once.
+    /// Returns whether another turn would have something to do at once.
     fn wants_turn(&mut self) -> bool {
         let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
         let submissions = self.ring.submission();
@@ -229,7 +233,7 @@ impl UringRing {
         !self.is_broken && (may_fill || is_pending || !self.ring.completion().is_empty())
     }
 
-    /// Moves waiting operations into the submission queue while there is room.
+    /// Moves waiting operations into the submission queue, as long as it has space.
     fn fill(&mut self) {
         if self.is_broken {
             return;
@@ -294,8 +298,8 @@ impl UringRing {
         }
     }
 
-    /// Handles a ring that the kernel no longer accepts calls for. All its present and future operations fail. Its
-    /// buffers are leaked, because no completion will tell when the kernel is done with them.
+    /// Gives up a ring from which the kernel accepts no more calls. All its operations fail, and so do later ones.
+    /// Their buffers are leaked, because the kernel may still use them and will not say when it is done.
     fn break_down(&mut self, error: &io::Error) {
         tracing::error!(%error, "a ring has failed, its transfers fail");
         self.is_broken = true;
@@ -316,30 +320,30 @@ impl Drop for UringRing {
     }
 }
 
-/// Submissions per turn. The completion queue is twice as long, and limits the operations in flight.
+/// Most submissions per turn. The completion queue is twice as long, which limits the operations in flight.
 const SUBMISSION_COUNT_MAX: u32 = 256;
-/// Pause before a call is retried that the kernel had no memory for.
+/// Pause before a system call is repeated that failed because the kernel had no memory.
 const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-/// Index of a ring's only registered file.
+/// Index of the volume's file, the only file that is registered with the ring.
 const REGISTERED_INDEX: RawFd = 0;
-/// User data of the watch. Slab keys never reach this value.
+/// User data of the operation that watches a descriptor. No key of an operation has this value.
 const WATCH_KEY: u64 = u64::MAX;
-/// `POLLIN`.
+/// `POLLIN`, the poll event for a descriptor that is readable.
 const READABLE: u32 = 1;
 
-/// The kinds of setup for a ring, best first.
+/// The ways to set up a ring, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RingKind {
-    /// The kernel handles completions when this thread asks for them. Since Linux 6.1.
+    /// The kernel handles completions when the thread asks for them. Since Linux 6.1.
     Deferred,
-    /// The kernel handles completions when this thread enters the kernel anyway. Since Linux 5.19.
+    /// The kernel handles completions when the thread enters the kernel for another reason. Since Linux 5.19.
     Cooperative,
-    /// The kernel interrupts this thread to handle completions.
+    /// The kernel interrupts the thread to handle completions.
     Plain,
 }
 
 impl RingKind {
-    /// For kernels that do not support `Deferred`, best first.
+    /// The setups for kernels that do not support `Deferred`, the best first.
     const OLDER: [Self; 2] = [Self::Cooperative, Self::Plain];
 
     fn build(self) -> io::Result<IoUring> {
@@ -355,7 +359,7 @@ impl RingKind {
     }
 }
 
-/// Builds the best ring that the kernel supports.
+/// Creates a ring with the best setup that the kernel supports.
 fn build() -> io::Result<IoUring> {
     let mut built = RingKind::Deferred.build();
     for kind in RingKind::OLDER {
@@ -371,7 +375,8 @@ fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
     built.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
-/// Builds the kernel's form of a call. `registered` is the index of its buffer among the registered ones.
+/// Returns the submission for a system call. `registered` is the index of its buffer if that is registered with the
+/// kernel.
 fn entry(file: types::Fd, call: SystemCall<'_>, registered: Option<u16>) -> squeue::Entry {
     match call {
         SystemCall::Read(to, offset_bytes) if let Some(index) = registered => {
@@ -394,7 +399,7 @@ mod tests {
     use super::*;
     use crate::{AlignedBuffer, Completion};
 
-    /// At stake: the rings for kernels before 6.1 and 5.19, which no other test here uses.
+    /// At stake: the setups for kernels before 6.1 and 5.19, which no other test uses on a newer kernel.
     #[test]
     fn every_kind_of_ring_transfers() {
         const COUNT: u64 = 1000;
@@ -436,8 +441,8 @@ mod tests {
         }
     }
 
-    /// At stake: if the kernel stops accepting calls, operations that never complete, or memory that the kernel writes
-    /// after it was freed. Provoked by turning a ring on another thread.
+    /// At stake: operations that never complete after the kernel has stopped accepting calls, and memory that it writes
+    /// to after it was freed. The test turns a ring on another thread to make calls fail.
     #[test]
     fn a_broken_ring_fails_its_transfers() {
         let directory = tempfile::tempdir().unwrap();

@@ -22,19 +22,32 @@ use rustix::fs::{FlockOperation, OFlags};
 use crate::{AlignedBuffer, Device, ThreadsDevice, in_flight::TransferBounds};
 use crate::{DeviceError, DeviceErrorKind, Result};
 
-/// The I/O interface of the kernel.
+/// The kernel interface for I/O on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring if the kernel allows it, otherwise threads (logged once).
+    /// io_uring if the kernel permits it, otherwise threads. A fallback to threads is logged once.
     #[default]
     Auto,
-    /// io_uring or an error.
+    /// io_uring. If the kernel does not permit it, opening fails.
     Uring,
-    /// A pool of threads with pread and pwrite.
+    /// A pool of threads that call `pread` and `pwrite`.
     Threads,
 }
 
-/// An opened, exclusively locked volume: a regular file or a block device.
+/// An open volume, a regular file or a block device, that is locked against other stores.
+///
+/// ```
+/// use larder_device::{IoChoice, VolumeFile, block_on, open_device};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume");
+/// let file = VolumeFile::create(&path, 1 << 20)?;
+/// let device = open_device(file, IoChoice::Auto)?;
+/// assert_eq!(block_on(device.read(0, 4096))?.as_slice(), [0; 4096]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct VolumeFile {
     file: File,
@@ -48,9 +61,10 @@ impl VolumeFile {
     /// Opens an existing file or block device without changing it.
     ///
     /// # Errors
-    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, or not permitted.
-    /// `InUse`: mounted, or another store has it. It is tried again for a second, because that store may just be
-    /// closing, and for ten if its process has ended.
+    /// `Invalid`: `path` is neither a regular file nor a block device. `Unavailable`: it does not exist, or the access
+    /// is not permitted. `InUse`: it is mounted, or another store uses it. Before this error, the call retries for a
+    /// second, because that store may just be closing. If the process of that store is ending, it retries for ten
+    /// seconds.
     pub fn open(path: &Path) -> Result<Self> {
         for _ in 0..OPEN_COUNT_MAX {
             let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
@@ -64,21 +78,22 @@ impl VolumeFile {
         Err(in_use(path))
     }
 
-    /// Creates a file of `size_bytes` with zeros, readable only by its owner, and reserves its space. If this fails,
-    /// the file is removed.
+    /// Creates a file of `size_bytes` zeros that only its owner can access, and reserves its space on the disk. Removes
+    /// the file if that fails.
     ///
     /// # Errors
-    /// `Full`: the file system has no room. `Invalid`: it cannot hold a file of that length. `Unavailable`: the file
-    /// exists already, or cannot be created. `InUse`: another process has just removed or locked it.
+    /// `Full`: the file system has too little free space. `Invalid`: it does not support files of this length.
+    /// `Unavailable`: the file exists already, or cannot be created. `InUse`: another process has just removed or
+    /// locked it.
     pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, reserve)
     }
 
-    /// Creates a file of `size_bytes` with zeros, readable only by its owner, that takes space only as it is written.
-    /// If this fails, the file is removed.
+    /// Creates a file of `size_bytes` zeros that only its owner can access. It takes space on the disk only where it is
+    /// written. Removes the file if that fails.
     ///
     /// # Errors
-    /// As [`VolumeFile::create`], except for a lack of room.
+    /// As [`VolumeFile::create`], except for `Full`.
     pub(crate) fn create_sparse(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, |file, path, size_bytes| {
             file.set_len(size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
@@ -108,7 +123,8 @@ impl VolumeFile {
         created
     }
 
-    /// Fills `buffer` from `offset_bytes`. Blocks; for the few reads before there is a device.
+    /// Fills `buffer` with the bytes from `offset_bytes` on. Blocks. For the few reads that are needed before there is
+    /// a [`Device`].
     ///
     /// # Errors
     /// `Unavailable` if the device fails or the file is shorter.
@@ -118,23 +134,24 @@ impl VolumeFile {
             .map_err(|error| unavailable("cannot read the volume", &self.path, error))
     }
 
-    /// Returns the length in bytes at the time of opening.
+    /// Returns the length of the volume in bytes, as it was when it was opened.
     pub fn len_bytes(&self) -> u64 {
         self.bounds.len_bytes
     }
 
-    /// Returns the unit of I/O offsets and lengths, a power of two between 512 and 4096.
+    /// Returns the unit of offsets and lengths of I/O in bytes, a power of two from 512 to 4096.
     pub fn alignment_bytes(&self) -> u32 {
         self.bounds.alignment_bytes
     }
 
-    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume
-    /// is not longer.
+    /// Limits the volume to its first `len_bytes`, for a store that is smaller than its block device. Does nothing if
+    /// the volume is not longer.
     pub fn shorten_to(&mut self, len_bytes: u64) {
         self.bounds.len_bytes = self.bounds.len_bytes.min(len_bytes);
     }
 
-    /// Returns the name of foreign content on a volume without a store, or `None` if it is blank. Blocks for two reads.
+    /// Returns what a volume without a store contains, such as a file system; `None` if it is blank. Blocks for two
+    /// reads.
     ///
     /// # Errors
     /// As [`VolumeFile::read_exact_at`].
@@ -145,8 +162,8 @@ impl VolumeFile {
         Ok(foreign::find(&ends))
     }
 
-    /// Overwrites both ends of the volume with zeros, where file systems and volume managers keep their signatures.
-    /// Discards everything between if the device can do so at once.
+    /// Overwrites both ends of the volume with zeros, because file systems and volume managers have their signatures
+    /// there. Also discards everything in between, if the device can do that without writing.
     ///
     /// # Errors
     /// `Unavailable` if the device fails.
@@ -168,12 +185,12 @@ impl VolumeFile {
         self.is_block_device
     }
 
-    /// Returns whether I/O bypasses the page cache.
+    /// Returns whether I/O bypasses the page cache of the system.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// Reads up to [`foreign::ENDS_BYTES`] from the start of the block that contains `offset_bytes`.
+    /// Reads up to [`foreign::ENDS_BYTES`] of the volume, from the start of the block that contains `offset_bytes`.
     fn read_end(&self, offset_bytes: u64) -> Result<AlignedBuffer> {
         let block_bytes = u64::from(self.bounds.alignment_bytes);
         let start = offset_bytes / block_bytes * block_bytes;
@@ -210,7 +227,7 @@ impl Drop for VolumeFile {
 }
 
 impl VolumeFile {
-    /// Releases the lock, so that others can use the volume. Nothing may be written afterwards.
+    /// Releases the lock, so that another store can use the volume. Nothing may be written afterwards.
     pub(super) fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
             tracing::warn!(path = %self.path.display(), %error, "cannot unlock the volume");
@@ -218,10 +235,11 @@ impl VolumeFile {
     }
 }
 
-/// Opens the device that `io` selects. It keeps the file open and locked while it exists.
+/// Creates a device on `file`, with the I/O interface that `io` selects. The file stays open and locked as long as the
+/// device exists.
 ///
 /// # Errors
-/// `Unavailable` if the system refuses io_uring (only with [`IoChoice::Uring`]) or a thread.
+/// `Unavailable` if the system refuses a thread or, with [`IoChoice::Uring`], io_uring.
 pub fn open_device(file: VolumeFile, io: IoChoice) -> Result<Arc<dyn Device>> {
     let file = Arc::new(file);
     if !file.is_direct() {
@@ -267,13 +285,13 @@ fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 }
 
 const ALIGNMENT_BYTES_MIN: u32 = 512;
-/// One second in total.
+/// Most attempts to take the lock: one second in total.
 const LOCK_RETRY_COUNT_MAX: u32 = 100;
-/// Ten seconds in total, if the process that has the lock is ending. After kill -9 with 256 reads in flight, 75 ms were
-/// measured. Once in several hundred starts on a busy machine it took more than a second.
+/// Most attempts to take the lock if the process that has it is ending: ten seconds in total. After `kill -9` with 256
+/// reads in flight, 75 ms were measured. On a busy machine, one start in several hundred took more than a second.
 const ENDING_RETRY_COUNT_MAX: u32 = 1000;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// Attempts to open and lock a file that others remove or replace in between.
+/// Most attempts to open and lock a file that other processes remove or replace meanwhile.
 const OPEN_COUNT_MAX: u32 = 16;
 
 fn options() -> OpenOptions {
@@ -286,7 +304,7 @@ fn unavailable(what: &str, path: &Path, error: io::Error) -> DeviceError {
     DeviceError::io(DeviceErrorKind::Unavailable, format!("{what} {}", path.display()), error)
 }
 
-/// The kind of a volume.
+/// Whether a volume is a regular file or a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VolumeKind {
     File,
@@ -307,8 +325,8 @@ impl VolumeKind {
     }
 }
 
-/// Opens a volume. A block device is claimed, which fails while it is mounted, used as swap or part of another device,
-/// and for a moment after a store on it was killed.
+/// Opens a volume. Claims a block device exclusively. That fails while it is mounted, used as swap or part of another
+/// device, and for a moment after a store on it was killed.
 fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Result<File> {
     let mut options = options();
     if kind == VolumeKind::BlockDevice {
@@ -326,13 +344,14 @@ fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Res
     ))
 }
 
-/// Takes the lock, waiting a moment for it. After a process was killed, the kernel needs time to finish its I/O and
-/// release its files.
+/// Locks `file`, and waits a moment if it is locked. After a process was killed, the kernel takes some time to finish
+/// its I/O and to close its files.
 pub(super) fn lock(file: &File, path: &Path, pause: impl FnMut()) -> Result<()> {
     lock_unless(file, path, pause, || has_living_holder(file))
 }
 
-/// Takes the lock like [`lock`]. `has_holder` tells whether a living process has it, as far as that is known.
+/// Locks `file` like [`lock`]. `has_holder` returns whether a process that is not ending has the lock, as far as that
+/// is known.
 fn lock_unless(file: &File, path: &Path, mut pause: impl FnMut(), has_holder: impl Fn() -> bool) -> Result<()> {
     for attempt in 1..=ENDING_RETRY_COUNT_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -352,8 +371,8 @@ fn in_use(path: &Path) -> DeviceError {
     )
 }
 
-/// Returns whether `path` still names `file`. Another process may have removed or replaced it before it was locked;
-/// then the lock excludes nobody.
+/// Returns whether `path` still leads to `file`. If another process has removed or replaced it before it was locked,
+/// the lock has no effect.
 fn is_named(file: &File, path: &Path) -> Result<bool> {
     let failed = |error| unavailable("cannot inspect the volume", path, error);
     let own = file.metadata().map_err(failed)?;
@@ -374,8 +393,8 @@ fn has_living_holder(file: &File) -> bool {
     holders.iter().any(|&process| process == 0 || is_living(process))
 }
 
-/// Returns the process that has the lock in a line of `/proc/locks`, such as `1: FLOCK  ADVISORY  WRITE 4711
-/// fe:00:1234 0 EOF`, if the lock is on this inode.
+/// Returns the process that has a lock on this inode, according to a line of `/proc/locks` such as `1: FLOCK  ADVISORY
+/// WRITE 4711 fe:00:1234 0 EOF`. Returns `None` if the line is about another file.
 fn flock_holder(line: &str, inode: u64) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace().skip_while(|field| *field != "FLOCK");
     let process = fields.nth(3)?;
@@ -396,7 +415,7 @@ pub(super) fn wait_for_lock() {
     thread::sleep(LOCK_RETRY_INTERVAL);
 }
 
-/// Gives the new, empty `file` its length, and reserves its blocks if the file system can.
+/// Extends the new, empty `file` to `size_bytes`. Reserves its blocks on the disk, if the file system supports that.
 fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
     // Checked first, so that a volume that is far too large does not use up the disk before it fails.
     if let Ok(space) = rustix::fs::fstatvfs(file) {
@@ -415,7 +434,7 @@ fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
     allocate(file, size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
 }
 
-/// Returns the error for a file that could not get its length.
+/// Returns the error for a new file that could not be extended to its length.
 fn not_reserved(path: &Path, size_bytes: u64, error: io::Error) -> DeviceError {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DeviceErrorKind::Full,
@@ -435,7 +454,7 @@ fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Discards the content of a block device, if it can do that without writing everything.
+/// Discards the content of a block device, if the device can do that without writing everything.
 #[cfg(target_os = "linux")]
 fn discard(file: &File, len_bytes: u64) {
     use rustix::fs::FallocateFlags;

@@ -22,29 +22,30 @@ use std::{
     time::Duration,
 };
 
-/// Start of virtual time, far from 0 as on real clocks.
+/// Unix time at which virtual time starts. Not near 0, as on real clocks.
 const EPOCH: Duration = Duration::from_secs(900_000_000);
-/// Interval at which the engine does its maintenance, in virtual time.
+/// Virtual time between two calls of the engine's maintenance, in nanoseconds.
 const MAINTENANCE_NS: u64 = 50_000_000;
 
-/// The options of a simulated store.
+/// Settings with which a simulated store is created.
 #[derive(Clone, Debug)]
 pub struct SimStoreOptions {
     /// The policy.
     pub policy: &'static Policy,
-    /// Size of the store.
+    /// Size of the store in bytes.
     pub size_bytes: u64,
-    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
+    /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
+    /// default.
     pub mean_entry_bytes: Option<u64>,
-    /// Size of a segment. `None`: the engine's default.
+    /// Size of a segment in bytes. `None`: the engine's default.
     pub segment_bytes: Option<u64>,
-    /// The reads by which the simulated program reads an entry.
+    /// The way in which the simulated program divides an entry into reads.
     pub reads: PieceReads,
-    /// Whether policies with one file use it as a raw device, instead of through the page cache of a file system.
+    /// Whether policies with one file use a raw device. If not, they use a file in a file system with a page cache.
     pub is_raw: bool,
     /// The policy's constants.
     pub tuning: Tuning,
-    /// Maximum time that entries wait in memory before they are written.
+    /// Longest time that entries wait in memory before they are written.
     pub flush_interval: Duration,
 }
 
@@ -64,28 +65,42 @@ impl SimStoreOptions {
     }
 }
 
-/// Counts of events in a simulated store.
+/// Number of events in a simulated store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreEvents {
-    /// Lookups that found their entry.
+    /// Lookups that found an entry.
     pub found: u64,
-    /// Lookups that found nothing.
+    /// Lookups that found no entry.
     pub missed: u64,
-    /// Entries stored.
+    /// Entries that were stored.
     pub stored: u64,
     /// Entries that the policy did not admit.
     pub not_admitted: u64,
-    /// Entries refused for lack of room.
+    /// Entries that the store refused because it had no space.
     pub refused: u64,
 }
 
-/// A store on a modeled machine.
+/// A store that runs on a modeled machine in virtual time.
+///
+/// ```
+/// use larder_sim::{Model, SimStore, SimStoreOptions};
+/// use larder_store::Policy;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = SimStoreOptions::new(Policy::default_policy(), 64 << 20);
+/// let mut store = SimStore::new(&Model::open("nvme")?, &options)?;
+/// store.store(1, 10_000, 0, 0);
+/// assert_eq!(store.look_up(1), Some(true));
+/// println!("{:?} have passed on the modeled machine", store.passed());
+/// # Ok(())
+/// # }
+/// ```
 pub struct SimStore {
     store: Store,
     clock: Clock,
     place: EntryPlace,
     cpu_ns: u64,
-    /// Time in which nothing was requested.
+    /// Time in which no request was served, in nanoseconds.
     idle_ns: u64,
     told_ms: u64,
     maintained_ns: u64,
@@ -97,13 +112,13 @@ pub struct SimStore {
     neighbors: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-/// The place of an entry.
+/// The place of entries: on a device or in a directory.
 enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),
 }
 
-/// A lookup whose read waits to be batched with others.
+/// A lookup whose read waits for its batch.
 struct WaitingLookup {
     lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
     woken: Arc<WokenFlag>,
@@ -119,7 +134,7 @@ impl Wake for WokenFlag {
 }
 
 impl SimStore {
-    /// Creates an empty store on `model`.
+    /// Creates an empty store on the machine `model`.
     ///
     /// # Errors
     /// If the store refuses its options.
@@ -175,20 +190,21 @@ impl SimStore {
         Ok(bed)
     }
 
-    /// Waits until this time has passed since the store was opened; returns at once if it has.
+    /// Advances virtual time until `passed` since the store was opened. Does nothing if it is later already.
     pub fn wait_until(&mut self, passed: Duration) {
         let now_ns = self.now_ns();
         self.idle_ns += u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now_ns);
         self.note_time();
     }
 
-    /// Adds the processor time of `count` requests.
+    /// Adds the processor time that `count` requests take outside of the store.
     pub fn handle_requests(&mut self, count: u64) {
         self.cpu_ns += count * self.request_ns;
         self.note_time();
     }
 
-    /// Looks up an entry and reads it. Returns whether it was found, or `None` if its read waits for others in a batch.
+    /// Looks up an entry and reads it. Returns whether it was found, or `None` if the read waits until its batch of
+    /// reads is complete.
     pub fn look_up(&mut self, key: u64) -> Option<bool> {
         let store = self.store.clone();
         let woken = Arc::new(WokenFlag::default());
@@ -208,7 +224,7 @@ impl SimStore {
         answer
     }
 
-    /// Stores an entry of `len_bytes` if the policy admits it. Returns whether it was stored.
+    /// Stores an entry of `len_bytes`, if the policy admits it. Returns whether it was stored.
     pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) -> bool {
         let hints = Hints { site, group, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.offer()));
@@ -218,19 +234,20 @@ impl SimStore {
         is_stored
     }
 
-    /// Returns whether the policy reads entries together with others.
+    /// Returns whether the policy reads other entries along with a requested one.
     pub fn brings_neighbors(&self) -> bool {
         self.store.brings_neighbors()
     }
 
-    /// Stores an entry of `len_bytes` as part of a body that the policy has admitted ([`Self::admits`]).
+    /// Stores an entry of `len_bytes` that is a part of a body. The policy must have admitted the whole body
+    /// ([`Self::admits`]).
     pub fn store_part(&mut self, key: u64, len_bytes: u64, site: u64) {
         let hints = Hints { site, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.commit()));
         self.note_stored(stored.ok().flatten().map(|stored| stored.map(|()| true)));
     }
 
-    /// Returns whether the policy admits a body of `len_bytes`, which is then stored in parts.
+    /// Returns whether the policy admits a body of `len_bytes`. Its parts are then stored by [`Self::store_part`].
     pub fn admits(&mut self, key: u64, len_bytes: u64) -> bool {
         let is_admitted = self.store.admits(&key.to_le_bytes(), len_bytes);
         self.happened.not_admitted += u64::from(!is_admitted);
@@ -243,7 +260,8 @@ impl SimStore {
         Ok(writer)
     }
 
-    /// Counts the outcome of storing an entry: whether it was admitted, or `None` if the store refused the writer.
+    /// Counts the outcome of storing an entry. `stored` says whether it was admitted; `None` means that the store
+    /// refused to begin.
     fn note_stored(&mut self, stored: Option<Result<bool>>) {
         match stored {
             Some(Ok(true)) => self.happened.stored += 1,
@@ -254,17 +272,18 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Returns the entries that were read together with others since the last call, as key and length.
+    /// Returns the entries that the store has read along with requested ones since the last call, each as its key and
+    /// length.
     pub fn take_neighbors(&self) -> Vec<(u64, u64)> {
         std::mem::take(&mut *self.neighbors.lock().ignore_poison())
     }
 
-    /// Counts a hit of an entry that a memory cache served.
+    /// Counts a hit that a memory cache served, so that the store keeps the entry longer.
     pub fn touch(&mut self, key: u64) {
         self.store.touch(&key.to_le_bytes());
     }
 
-    /// Removes an entry if it exists.
+    /// Removes an entry, if it exists.
     pub fn remove(&mut self, key: u64) {
         // A removal fails only if the device fails, and this device never does.
         let _ = finished(self.store.remove(&key.to_le_bytes()));
@@ -272,22 +291,22 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Returns the time that has passed since the store was opened.
+    /// Returns the virtual time that has passed since the store was opened.
     pub fn passed(&self) -> Duration {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// Returns the processor's part of the time that has passed.
+    /// Returns the processor time in [`Self::passed`].
     pub fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns)
     }
 
-    /// Returns the counts of events.
+    /// Returns the number of events since the store was opened.
     pub fn happened(&self) -> StoreEvents {
         self.happened
     }
 
-    /// Returns the work of the disk.
+    /// Returns what the disk has done since the store was opened.
     pub fn served(&self) -> DiskWork {
         match &self.place {
             EntryPlace::Device(device) => device.served(),
@@ -295,7 +314,7 @@ impl SimStore {
         }
     }
 
-    /// Starts recording the disk's operations.
+    /// Begins to record the operations of the disk, for [`Self::take_operations`].
     pub fn record_operations(&self) {
         match &self.place {
             EntryPlace::Device(device) => device.record_operations(),
@@ -303,7 +322,7 @@ impl SimStore {
         }
     }
 
-    /// Returns the disk's operations that were recorded since the last call.
+    /// Returns the operations of the disk that were recorded since the last call.
     pub fn take_operations(&self) -> Vec<DiskOperation> {
         match &self.place {
             EntryPlace::Device(device) => device.take_operations(),
@@ -327,7 +346,7 @@ impl SimStore {
         }
     }
 
-    /// Sets the store's clock, and runs the maintenance that is due.
+    /// Sets the store's clock to the virtual time, and does the maintenance that is due.
     fn note_time(&mut self) {
         let now_ns = self.now_ns();
         let now_ms = now_ns / 1_000_000;
@@ -367,7 +386,7 @@ impl SimStore {
 }
 
 impl WaitingLookup {
-    /// Returns whether the entry was found, or `None` if the lookup is not finished.
+    /// Continues the lookup. Returns whether the entry was found, or `None` if its read still waits.
     fn poll(&mut self) -> Option<bool> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match self.lookup.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -383,7 +402,7 @@ impl fmt::Debug for SimStore {
     }
 }
 
-/// Returns a sink that keeps the entries read together with others.
+/// Returns a sink that adds the key and length of each entry that was read along to `kept`.
 fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighborSink {
     let kept = Arc::clone(kept);
     Box::new(move |neighbor| {
@@ -394,7 +413,7 @@ fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighborSink {
     })
 }
 
-/// Returns the result of a future that is expected not to wait, or `None` if it does.
+/// Polls a future once. Returns its result, or `None` if it is not ready.
 pub(crate) fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),

@@ -10,44 +10,46 @@ use crate::{Report, Table, parallel};
 use larder_http::owner::{OwnerError, OwnerNode, OwnerTable, SLOT_COUNT, slot_of};
 use std::ops::Range;
 
-/// Settings of a computation.
+/// Settings of the computation how keys spread over the nodes of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterTest {
     /// Number of nodes.
     pub node_count: usize,
     /// Number of keys.
     pub key_count: u64,
-    /// Exponent of Zipf's law, by which requests are divided among keys.
+    /// Exponent of Zipf's law, by which requests are spread over keys.
     pub exponent: f64,
-    /// Number of the most popular keys that every node keeps, so that no request for them goes to the owner.
+    /// Number of the most popular keys that every node has a copy of. No request for them goes to the owner.
     pub kept_count: u64,
-    /// Number of nodes that leave, and that join, each alone.
+    /// Number of cases in which one node leaves, and in which one joins.
     pub move_count: usize,
-    /// Number of threads.
+    /// Number of threads to use.
     pub jobs: usize,
 }
 
-/// The keys and requests of each slot.
+/// The number of keys and requests in each slot.
 struct SlotLoads(Vec<SlotLoad>);
 
-/// The keys and requests of one slot, together, because each key of a billion touches another line of memory.
+/// The number of keys and requests in one slot. Both are in one struct, so that counting a key accesses a single cache
+/// line.
 #[derive(Clone, Copy, Default)]
 struct SlotLoad {
-    /// Requests for keys that only their owner has, in units of the requests for the most popular key.
+    /// Requests for keys that only the owner has. The unit is the number of requests for the most popular key.
     requests: f64,
     keys: u32,
 }
 
-/// The keys that moved when one node joined or left.
+/// The number of keys whose owner changed when one node joined or left.
 struct Movement {
-    /// Moved keys from or to that node.
+    /// Keys that moved to or from this node.
     own: u64,
-    /// Moved keys between other nodes.
+    /// Keys that moved between two other nodes.
     other: u64,
 }
 
 impl ClusterTest {
-    /// Computes shares and movements. Calls `progress` with the newly hashed keys and the number of all keys.
+    /// Computes how keys spread and which of them move. Calls `progress` with the number of keys hashed since the last
+    /// call, and the number of all keys.
     ///
     /// # Errors
     /// There are too many or too few nodes.
@@ -67,7 +69,7 @@ impl ClusterTest {
         Ok(report)
     }
 
-    /// Hashes all keys.
+    /// Hashes all keys, and counts keys and requests by slot.
     fn loads(&self, progress: &dyn Fn(u64, u64)) -> SlotLoads {
         let jobs = self.jobs.max(1);
         let mut total = SlotLoads::new();
@@ -86,7 +88,7 @@ impl ClusterTest {
         total
     }
 
-    /// Hashes the keys of these ranks; the most popular key has rank 1.
+    /// Hashes the keys of these ranks, and counts keys and requests by slot. The most popular key has rank 1.
     fn loads_of(&self, ranks: Range<u64>) -> SlotLoads {
         let mut loads = SlotLoads::new();
         let mut key = NumberedKey::new(ranks.start);
@@ -116,18 +118,18 @@ impl ClusterTest {
         loads
     }
 
-    /// Returns the requests for a key, in units of those for the most popular one.
+    /// Returns the number of requests for the key of this rank. The unit is the number for the most popular key.
     fn weight(&self, rank: f64) -> f64 {
         rank.powf(-self.exponent)
     }
 
-    /// Returns the slots and requests of the kept keys.
+    /// Returns the slot and the requests of each key that every node has.
     fn kept(&self) -> impl Iterator<Item = (u32, f64)> {
         (1..=self.kept_count.min(self.key_count))
             .map(|rank| (slot_of(NumberedKey::new(rank).bytes()), self.weight(rank as f64)))
     }
 
-    /// Returns how evenly keys and requests spread.
+    /// Returns a table of how evenly keys and requests spread over nodes.
     fn spread(&self, table: &OwnerTable, loads: &SlotLoads) -> Table {
         let mut keys = vec![0.0; self.node_count];
         let mut requests = vec![0.0; self.node_count];
@@ -149,7 +151,7 @@ impl ClusterTest {
         table
     }
 
-    /// Returns which keys move when single nodes leave and join.
+    /// Returns a table of which keys move when one node leaves or joins.
     fn movements(&self, nodes: &[OwnerNode], before: &OwnerTable, loads: &SlotLoads) -> Result<Table, OwnerError> {
         let count = self.move_count.min(nodes.len().saturating_sub(1));
         let leaving: Vec<usize> = (0..count).map(|number| number * nodes.len() / count).collect();
@@ -172,7 +174,8 @@ impl ClusterTest {
     }
 }
 
-/// Returns the keys that move when the node `changed` leaves, or joins if it is none of `nodes`.
+/// Returns the number of keys that move when the node `changed` leaves. If it is not among `nodes`, returns the number
+/// for its joining.
 fn movement(
     nodes: &[OwnerNode],
     changed: usize,
@@ -197,7 +200,7 @@ fn movement(
     Ok(moved)
 }
 
-/// Returns the least and the largest of the values, relative to their mean.
+/// Returns the least and the greatest of the values, each divided by their mean.
 fn relative(values: &[f64]) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -236,7 +239,7 @@ impl SlotLoads {
 
 /// A URL that ends with a number.
 ///
-/// Counted up in place, because formatting a billion numbers takes longer than hashing them.
+/// The number is incremented in place, because formatting a billion numbers would take longer than hashing them.
 struct NumberedKey([u8; URL.len() + DIGITS]);
 
 impl NumberedKey {
@@ -262,13 +265,13 @@ impl NumberedKey {
 }
 
 const URL: &str = "http://www.example.com/";
-/// Digits of a key's number.
+/// Number of digits of a key's number.
 const DIGITS: usize = 12;
-/// Keys that a thread hashes before the results are added up.
+/// Number of keys that a thread hashes before it adds its results to the others'.
 const RANGE_KEYS: u64 = 10_000_000;
-/// Keys that are hashed before their slots are touched.
+/// Number of keys that are hashed before their slots are accessed.
 const BATCH: usize = 256;
-/// A block of ranks that share a weight is this part of its first rank.
+/// Consecutive ranks get the same weight. Their number is this fraction (1/n) of the first of these ranks.
 const RANKS_PER_WEIGHT: u64 = 8192;
 
 #[cfg(test)]
@@ -279,14 +282,14 @@ mod tests {
         ClusterTest { node_count, key_count, exponent: 0.9, kept_count: 100, move_count: 2, jobs: 2 }
     }
 
-    /// Returns the values of a row of the report.
+    /// Returns the values of the row with this name in a report.
     fn row<'a>(report: &'a Report, name: &str) -> &'a [f64] {
         let rows = report.tables.iter().flat_map(|table| &table.rows);
         let row = rows.into_iter().find(|(row, _)| row.starts_with(name));
         &row.unwrap_or_else(|| panic!("there is a row {name}")).1
     }
 
-    /// At stake: a load that the blocks of equal weights distort.
+    /// At stake: the loads of nodes, which blocks of ranks with the same weight could distort.
     #[test]
     fn blocks_of_ranks_have_the_requests_of_their_keys() {
         let test = ClusterTest { kept_count: 0, ..test(3, 300_000) };

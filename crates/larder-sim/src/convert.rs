@@ -13,40 +13,41 @@ use std::{
 
 /// Compression level of zstd.
 const ZSTD_LEVEL: i32 = 3;
-/// Number of requests between two progress reports.
+/// Number of requests between two calls of `progress`.
 const TOLD_EVERY: u64 = 65_536;
 
 /// Settings of a conversion.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    /// The source of requests.
+    /// Source of the requests.
     pub source: RequestSource,
-    /// Maximum number of requests to convert; for a workload, the exact number.
+    /// Most requests to convert from a trace; for a workload, the number of requests.
     pub requests: u64,
-    /// Size of the memory cache that a workload is generated for.
+    /// Size in bytes of the memory cache for which a workload is generated.
     pub memory_bytes: u64,
-    /// Size of a workload's working set.
+    /// Bytes of the objects that a workload requests repeatedly.
     pub working_set_bytes: u64,
 }
 
-/// Counts of a finished conversion.
+/// The result of a conversion: the number of requests written and left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversionSummary {
-    /// Requests written.
+    /// Number of requests written.
     pub requests: u64,
-    /// Size of the file.
+    /// Size of the new file in bytes.
     pub file_bytes: u64,
-    /// Lines of a trace that are not requests for a cache, or requests of a workload that must not be cached.
+    /// Number of lines of a trace that are not requests to a cache, or of requests of a workload whose responses must
+    /// not be stored.
     pub left_out: u64,
-    /// Lines or records that are damaged.
+    /// Number of damaged lines or records.
     pub damaged: u64,
-    /// Number and description of the first one.
+    /// The first damaged line or record: its number, and what is wrong with it.
     pub first_damage: Option<(u64, &'static str)>,
 }
 
 impl Conversion {
-    /// Writes `to`, which must not exist. Compresses it if its name ends in `.zst`. Calls `progress` with the number of
-    /// requests done since the last call, and the total.
+    /// Writes the requests to the new file `to`, compressed if its name ends in `.zst`. Calls `progress` with the
+    /// number of requests done since the last call, and the total number.
     ///
     /// # Errors
     /// If the source cannot be read or the file cannot be written.
@@ -163,7 +164,8 @@ mod tests {
         RequestSource::Trace(TraceFile { path, format: None, name: "a trace".to_owned() })
     }
 
-    /// At stake: figures that another machine cannot reproduce. The sums are those of the first 20,000 requests.
+    /// At stake: results that cannot be reproduced on another machine. The checksums are those of the first 20,000
+    /// requests.
     #[test]
     fn workloads_are_the_same_bytes_on_every_machine() {
         let folder = tempfile::tempdir().unwrap();

@@ -15,49 +15,51 @@ use larder_store::{Objective, Policy, Tuning, Writer};
 use larder_workload::{TraceError, Workload, WorkloadRequest};
 use std::collections::HashMap;
 
-/// About a quarter of a workload's footprint.
+/// Size of a cache for a workload: about a quarter of the bytes that it requests.
 const WORKLOAD_BYTES: u64 = 512 << 20;
 const WORKLOAD_REQUESTS: u64 = 1_500_000;
-/// A machine that can run every policy; its times are ignored.
+/// A machine on which every policy can run. The times on it are not used.
 const MODEL: &str = "ssd-sata";
 const KANGAROO_SEED: u64 = 7;
 
 /// Settings of a comparison.
 #[derive(Clone, Debug)]
 pub struct Evictions {
-    /// The policies.
+    /// The policies to compare.
     pub policies: Vec<&'static Policy>,
-    /// The sources of requests. There is a table for each, and one for all.
+    /// Sources of the requests. There is a table for each source, and one for all together.
     pub sources: Vec<RequestSource>,
-    /// Cache sizes, as percentages of the bytes of all requested objects.
+    /// Sizes of the cache, in percent of the bytes of all requested objects.
     pub percentages: Vec<f64>,
-    /// Number of requests. `None`: all of a trace, or a suitable number of a workload's.
+    /// Number of requests. `None`: the whole trace, or a suitable number for a workload.
     pub requests: Option<u64>,
-    /// The policies' constants.
+    /// The constants of the policies.
     pub tuning: Tuning,
-    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
+    /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
+    /// default.
     pub mean_entry_bytes: Option<u64>,
-    /// Whether to add Kangaroo, for objects that are much shorter than its sets of 4 KiB.
+    /// Whether to add Kangaroo to the comparison. It is made for objects that are much shorter than its sets of 4 KiB.
     pub has_kangaroo: bool,
-    /// Number of simulations run at once.
+    /// Number of simulations that run at the same time.
     pub jobs: usize,
 }
 
-/// The algorithms that the first policy is compared with and that ignore sizes. All others use them.
+/// The algorithms that ignore the sizes of objects. The report compares the first of its policies with the best of
+/// these algorithms, and also with the best of those in `SIZED`.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];
 
-/// A policy or eviction in the comparison.
+/// A policy or a published algorithm that takes part in the comparison.
 #[derive(Clone, Copy, Debug)]
 enum Contender {
     Row(&'static Policy),
     Literature(&'static str),
-    /// The memory cache that ships.
+    /// The memory cache of Larder's proxy.
     MemoryCache,
     Kangaroo,
 }
 
-/// The counts of one contender.
+/// The requests, hits and bytes of one contender.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContenderCounts {
     asked: u64,
@@ -69,7 +71,7 @@ struct ContenderCounts {
     admitted_bytes: u64,
 }
 
-/// Keys with their sizes, in order of request. The first `warm_up` are not counted.
+/// The keys and sizes of all requests, in their order. The first `warm_up` of them are not counted.
 struct RequestList {
     all: Vec<(u64, u64)>,
     warm_up: usize,
@@ -78,10 +80,10 @@ struct RequestList {
 }
 
 impl Evictions {
-    /// Runs the comparison. Calls `progress` with the number of runs done since the last call, and the total.
+    /// Runs the comparison. Calls `progress` with the number of runs done since the last call, and the total number.
     ///
     /// # Errors
-    /// If a source cannot be read or a store refuses its options.
+    /// If a source cannot be read, or a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
         let named: Vec<_> = self.sources.iter().map(ToString::to_string).collect();
         let mut report = Report::new(format!("Evictions on {}", named.join(", ")));
@@ -122,7 +124,8 @@ impl Evictions {
         Ok(report)
     }
 
-    /// Runs all contenders on the same requests. Adds a row for each size, with the objective's values, to `together`.
+    /// Runs all contenders on the same requests. Adds a row for each size of the cache to `together`, with the ratio
+    /// that the objective maximizes.
     fn on_requests(
         &self,
         name: &str,
@@ -183,7 +186,7 @@ impl Evictions {
         Ok(table)
     }
 
-    /// Creates the table over all sources, without rows yet.
+    /// Creates the table for all sources together, without rows yet.
     fn together(&self) -> Table {
         let what = if self.tuning.objective == Objective::Bytes { "bytes hit, %" } else { "hits, %" };
         let contenders = self.contenders();
@@ -243,7 +246,8 @@ impl Contender {
 }
 
 impl ContenderCounts {
-    /// Returns the objective's value, or the request hit ratio for the intermediate objective.
+    /// Returns the hit ratio that `objective` maximizes, in percent. For [`Objective::Balanced`], returns the request
+    /// hit ratio.
     fn hits_percent(&self, objective: Objective) -> f64 {
         let (part, whole) = match objective {
             Objective::Bytes => (self.hit_bytes, self.asked_bytes),
@@ -313,7 +317,7 @@ impl RequestList {
         Ok(counts)
     }
 
-    /// Counts the requests that `ask` reports as hits. It is called with each request's number, key and size.
+    /// Counts hits. Calls `ask` with the number, key and size of each request; it returns whether that is a hit.
     fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> ContenderCounts {
         let mut counts = ContenderCounts::default();
         for (number, &(key, size_bytes)) in self.all.iter().enumerate() {
@@ -333,8 +337,8 @@ impl RequestList {
 mod tests {
     use super::*;
 
-    /// The promise of the default policy: as many hits as the best published algorithm that ignores sizes, and few
-    /// bytes written.
+    /// At stake: the promise of the default policy. It has as many hits as the best published algorithm that ignores
+    /// sizes, and writes few bytes.
     #[test]
     fn the_default_policy_hits_as_often_as_the_best_known_where_popularity_lasts() {
         let compared = Evictions {
@@ -364,7 +368,7 @@ mod tests {
         assert!(log[1] >= clock[1] + 3.0 && log[4] <= clock[4] * 0.7, "log {log:?}, log-clock {clock:?}");
     }
 
-    /// At stake: the purpose of `tiny`. docs/internals/tiny.md has values of longer runs.
+    /// At stake: the purpose of `tiny`. docs/internals/tiny.md has the results of longer runs.
     #[test]
     fn tiny_hits_as_often_as_kangaroo_with_objects_of_100_to_200_bytes_and_less_memory() {
         let compared = Evictions {

@@ -13,7 +13,7 @@ use larder_store::{Error, Policy, Tuning, Writer};
 use larder_workload::{Request, WorkloadRequest};
 use std::time::Duration;
 
-/// Bytes of a response in addition to its body.
+/// Bytes that a response has in addition to its body.
 const HEAD_BYTES: u64 = 256;
 
 /// Settings of an experiment.
@@ -23,66 +23,67 @@ pub struct Experiment {
     pub policy: &'static Policy,
     /// The machine.
     pub model: Model,
-    /// Size of the store.
+    /// Size of the store in bytes.
     pub disk_bytes: u64,
-    /// Size of the memory cache.
+    /// Size of the memory cache in bytes.
     pub memory_bytes: u64,
-    /// The kind of the memory cache.
+    /// The kind of the memory cache in front of the store.
     pub memory_kind: MemoryKind,
-    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
+    /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
+    /// default.
     pub mean_entry_bytes: Option<u64>,
-    /// Number of warm-up requests, which are not counted.
+    /// Number of requests before those that are counted.
     pub warm_up: u64,
-    /// Number of counted requests.
+    /// Number of requests that are counted.
     pub requests: u64,
-    /// The policy's constants.
+    /// The constants of the policy.
     pub tuning: Tuning,
-    /// Whether policies with one file go through a file system's page cache.
+    /// Whether policies with one file use a file in a file system with a page cache. If not, they use a raw device.
     pub is_on_file_system: bool,
-    /// The reads by which the simulated program reads an entry.
+    /// The way in which the simulated program divides an entry into reads.
     pub reads: PieceReads,
-    /// Whether requests come at their own times, or each after the one before.
+    /// Whether requests come at the times of the trace. If not, each one comes when the one before has its response.
     pub is_timed: bool,
-    /// Share of the store that entries may take, as in Markatos' method: beyond it, the least recently used entries are
-    /// removed. `None`: as much as the policy can hold.
+    /// Share of the store that entries may take. Beyond it, the least recently used entries are removed, as in
+    /// Markatos' method. `None`: as much as the policy allows.
     pub utilization: Option<f64>,
-    /// Factor by which the experiment is scaled down, see [`Experiment::sampled`].
+    /// Factor by which the experiment is scaled down ([`Experiment::sampled`]).
     pub sample: u64,
 }
 
-/// The result of an experiment. Counts and times cover the requests after the warm-up.
+/// The result of an experiment. Numbers and times are those after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Requests answered from memory.
+    /// Number of requests served from the memory cache.
     pub memory_hits: u64,
-    /// Requests answered from the store.
+    /// Number of requests served from the store.
     pub disk_hits: u64,
-    /// Bytes requested.
+    /// Bytes of all requested objects.
     pub bytes: u64,
-    /// Bytes answered from memory or store.
+    /// Bytes of the objects served from the memory cache or the store.
     pub hit_bytes: u64,
-    /// Entries refused for lack of room.
+    /// Number of entries that the store refused because it had no space.
     pub refused: u64,
-    /// Processor time.
+    /// Processor time in seconds.
     pub cpu_s: f64,
-    /// Time the disk was busy.
+    /// Time in seconds in which the disk was busy.
     pub disk_s: f64,
-    /// Number of transfers that the disk serves at once.
+    /// Number of operations that the disk executes at the same time.
     pub channel_count: f64,
-    /// The work of the disk.
+    /// Operations that the disk has done.
     pub served: DiskWork,
-    /// Bytes of the entries passed to the store.
+    /// Bytes of the entries that were passed to the store.
     pub admitted_bytes: u64,
-    /// Memory of the index, scaled up to the full-size experiment.
+    /// Memory of the index in bytes, scaled up to the experiment's full size.
     pub index_bytes: f64,
-    /// Entries in the store at the end, scaled up to the full-size experiment.
+    /// Number of entries in the store at the end, scaled up to the experiment's full size.
     pub entries: f64,
 }
 
 impl Experiment {
-    /// Creates an experiment with a policy's defaults.
+    /// Creates an experiment with the defaults of `policy`.
     pub fn new(policy: &'static Policy, model: Model, disk_bytes: u64, memory_bytes: u64) -> Self {
         Self {
             policy,
@@ -102,8 +103,9 @@ impl Experiment {
         }
     }
 
-    /// Returns the experiment with disk and memory `sample` times smaller, for only one in `sample` keys. Hit ratios
-    /// stay the same (Waldspurger et al., SHARDS, FAST 2015), and so do seeks, because the disk is smaller too.
+    /// Scales the experiment down: makes disk and memory `sample` times smaller, for requests of one in `sample` keys.
+    /// Hit ratios stay the same (Waldspurger et al., SHARDS, FAST 2015). So do the times of seeks, because the whole
+    /// disk is smaller.
     #[must_use]
     pub fn sampled(mut self, sample: u64) -> Self {
         self.disk_bytes = (self.disk_bytes / sample).next_multiple_of(1 << 20);
@@ -113,7 +115,7 @@ impl Experiment {
         self
     }
 
-    /// Runs the experiment with `requests`, up to the configured number.
+    /// Runs the experiment with `requests`, but at most with the configured number of them.
     ///
     /// # Errors
     /// If the store refuses its options.
@@ -205,14 +207,14 @@ impl Experiment {
     }
 }
 
-/// One of the entries that make up a body in the store.
+/// An entry in the store that has a part of a body.
 #[derive(Clone, Copy)]
 struct BodyChunk {
     key: u64,
     len_bytes: u64,
 }
 
-/// Returns the entries of a body: the proxy stores a long one in chunks.
+/// Returns the entries for the body of `request`. A long body has several, as in the proxy.
 fn chunks_of(request: &Request) -> Vec<BodyChunk> {
     let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
     let count = request.size_bytes.div_ceil(chunk_bytes).max(1);
@@ -223,8 +225,8 @@ fn chunks_of(request: &Request) -> Vec<BodyChunk> {
     (0..count).map(chunk).collect()
 }
 
-/// Returns the chunks that the store does not have. Without the first one, which stands for the head, the proxy fetches
-/// the whole body.
+/// Returns the entries of a body that the store does not have. If the first one is missing, which has the head, returns
+/// all, because the proxy then fetches the whole body.
 fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
     // A lookup that waits for its batch counts as found, because only existing entries are read.
     let mut is_missing = |chunk: &&BodyChunk| !bed.look_up(chunk.key).unwrap_or(true);
@@ -234,10 +236,10 @@ fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
     }
 }
 
-/// The memory cache, and the simulation's record of the entries on disk.
+/// The memory cache, and which entries the simulation keeps on disk.
 struct MemoryTier {
     front: MemoryFront,
-    /// Entries in the store; `None` if they may use all of it.
+    /// The entries in the store, in the order of use; `None` if they may use all of the store.
     kept: Option<Lru>,
 }
 
@@ -250,7 +252,7 @@ impl MemoryTier {
         }
     }
 
-    /// Removes entries until there is room for `chunk`.
+    /// Removes entries from the store until `chunk` fits in their share.
     fn make_room(&mut self, bed: &mut SimStore, chunk: BodyChunk) {
         if let Some(kept) = &mut self.kept
             && !kept.touch(chunk.key)
@@ -260,7 +262,7 @@ impl MemoryTier {
     }
 }
 
-/// The counts at the end of the warm-up.
+/// The counters at the end of the warm-up.
 struct CountsBefore {
     cpu_s: f64,
     served: DiskWork,
@@ -277,38 +279,38 @@ impl CountsBefore {
 }
 
 impl Outcome {
-    /// Returns the share of entries that the store refused for lack of room.
+    /// Returns how many entries the store refused because it had no space, as a share of the misses.
     pub fn refused_ratio(&self) -> f64 {
         let misses = self.requests - self.memory_hits - self.disk_hits;
         self.refused as f64 / misses.max(1) as f64
     }
 
-    /// Returns the requests per second if each waits for the previous one.
+    /// Returns the requests per second if each one waits for the response to the one before.
     pub fn per_s_alone(&self) -> f64 {
         self.requests as f64 / (self.cpu_s + self.disk_s)
     }
 
-    /// Returns the maximum requests per second of the disk and one processor, with many in flight.
+    /// Returns the most requests per second that the disk and one processor can serve, with many in flight.
     pub fn per_s_most(&self) -> f64 {
         self.requests as f64 / self.cpu_s.max(self.disk_s / self.channel_count)
     }
 
-    /// Returns the maximum requests per second of the disk.
+    /// Returns the most requests per second that the disk can serve.
     pub fn per_s_disk(&self) -> f64 {
         self.requests as f64 * self.channel_count / self.disk_s
     }
 
-    /// Returns the share of requests answered from memory or store.
+    /// Returns the share of the requests served from the memory cache or the store.
     pub fn hit_ratio(&self) -> f64 {
         (self.memory_hits + self.disk_hits) as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the share of bytes answered from memory or store.
+    /// Returns the share of the requested bytes served from the memory cache or the store.
     pub fn byte_hit_ratio(&self) -> f64 {
         self.hit_bytes as f64 / self.bytes.max(1) as f64
     }
 
-    /// Returns the bytes written to the medium per byte passed to the store.
+    /// Returns the bytes written to the medium for each byte passed to the store.
     pub fn write_factor(&self) -> f64 {
         self.served.media_bytes as f64 / self.admitted_bytes.max(1) as f64
     }
@@ -319,7 +321,7 @@ mod tests {
     use super::*;
     use larder_workload::Workload;
 
-    /// At stake: policies that cannot be simulated. Runs every policy of the table, on a disk and on flash.
+    /// At stake: policies that cannot be simulated. The test runs every policy, on a spinning disk or on flash.
     #[test]
     fn every_row_runs_and_hits() {
         for policy in Policy::all() {

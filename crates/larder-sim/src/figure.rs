@@ -8,39 +8,39 @@ mod ticks;
 use crate::Table;
 pub use draw::{DrawError, color_of};
 
-/// A figure.
+/// A figure as data, which can be drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// File name without extension.
+    /// Name of the file, without extension.
     pub name: String,
     /// The title.
     pub title: String,
-    /// Name and unit of the horizontal axis; empty if bars have names.
+    /// Name and unit of the horizontal axis; empty if the figure has bars with names.
     pub x_label: String,
     /// Name and unit of the vertical axis.
     pub y_label: String,
     /// The scale of the axes.
     pub scale: Scale,
-    /// Lines, or bars with names.
+    /// The lines or bars that the figure shows.
     pub content: FigureContent,
 }
 
-/// The scale of axes.
+/// The axes of a figure that are logarithmic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Both axes are linear; the vertical one starts at 0.
+    /// Neither axis is logarithmic. The vertical axis starts at 0.
     #[default]
     Even,
-    /// The horizontal axis is logarithmic.
+    /// Only the horizontal axis is logarithmic.
     LogarithmicX,
-    /// The vertical axis is logarithmic.
+    /// Only the vertical axis is logarithmic.
     LogarithmicY,
     /// Both axes are logarithmic.
     Logarithmic,
 }
 
 impl Scale {
-    /// Returns whether the horizontal and the vertical axis are logarithmic.
+    /// Returns whether the horizontal axis is logarithmic, and whether the vertical axis is.
     fn by_ratios(self) -> (bool, bool) {
         match self {
             Self::Even => (false, false),
@@ -50,7 +50,7 @@ impl Scale {
         }
     }
 
-    /// Returns the scale with a logarithmic vertical axis.
+    /// Returns the same scale, with a logarithmic vertical axis.
     pub(crate) fn with_ratios_upwards(self) -> Self {
         match self {
             Self::Even | Self::LogarithmicY => Self::LogarithmicY,
@@ -64,13 +64,13 @@ impl Scale {
 pub enum FigureContent {
     /// Lines through points.
     Lines(Vec<FigureLine>),
-    /// Groups of bars: the names of a group's bars, and each group's name and values.
+    /// Groups of bars. First the names of the bars in each group, then the name and the values of each group.
     Bars(Vec<String>, Vec<(String, Vec<f64>)>),
 }
 
 impl FigureContent {
-    /// Returns the second value of a table's rows against the first: a line for each name if one has several rows,
-    /// otherwise bars.
+    /// Converts a table to lines or bars. If a row's name occurs several times, each name is a line, with the first
+    /// value as x and the second as y. Otherwise, each row is a bar with the second value.
     pub(crate) fn by_name(table: &Table) -> Self {
         let mut lines: Vec<FigureLine> = Vec::new();
         for (name, values) in &table.rows {
@@ -94,27 +94,27 @@ impl Default for FigureContent {
     }
 }
 
-/// A line.
+/// A line of a figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FigureLine {
-    /// The label; empty for a line that shares the color and label of another.
+    /// Label of the line; empty if it shares color and label with another line.
     pub label: String,
-    /// The points, from left to right. Those that a logarithmic axis cannot show are left out.
+    /// Points of the line, from left to right. Points that a logarithmic axis cannot show are left out.
     pub points: Vec<(f64, f64)>,
-    /// The color.
+    /// Color of the line.
     pub hue: Hue,
-    /// Set for a dashed line without dots.
+    /// Whether the line is dashed and has no dots.
     pub is_dashed: bool,
 }
 
-/// The color of a line.
+/// The way in which the color of a line is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hue {
-    /// The color assigned to the line's index.
+    /// The line has the color of its own index.
     #[default]
     Next,
-    /// The color assigned to this index.
+    /// The line has the color of this index.
     Of(usize),
-    /// Gray, for published values and limits.
+    /// The line is gray, for published values and limits.
     Gray,
 }

@@ -19,65 +19,66 @@
 use larder_workload::{Random, mix};
 use std::collections::{HashMap, VecDeque};
 
-/// Share of the objects that are admitted.
+/// Share of the objects that are admitted, chosen at random.
 const ADMITTED_SHARE: f64 = 0.9;
 const LOG_PERCENT: u64 = 5;
-/// Objects of a set that must be in the log before the set is written.
+/// Fewest objects of a set that must be in the log for the set to be written.
 const THRESHOLD: usize = 2;
 const SET_BYTES: u64 = 4096;
-/// Header of a set: checksum, generation and sizes (`RripBucket`).
+/// Bytes of a set's header: checksum, generation and sizes (`RripBucket` in CacheLib).
 const SET_HEAD_BYTES: u64 = 24;
-/// Header of an object: lengths and hash (12 bytes), and its slot with the rank (4).
+/// Bytes of an object's header: lengths and hash (12 bytes), and a slot with its rank (4 bytes).
 const OBJECT_HEAD_BYTES: u64 = 16;
 const KEY_BYTES: u64 = 8;
-/// Segment of the log; shorter in small caches, which have at least [`LOG_SEGMENTS`].
+/// Longest segment of the log, in bytes. In small caches segments are shorter, so that there are at least
+/// [`LOG_SEGMENTS`].
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
 const LOG_SEGMENTS: u64 = 16;
-/// The rank of an entry that is evicted next.
+/// Rank of an object that is evicted next.
 const FAR: u8 = 7;
-/// The rank of a new object without hits.
+/// Rank of a new object that was not hit.
 const LONG: u8 = 6;
-/// Bits of memory for an object in the log: tag, place, next, rank.
+/// Bits of memory for each object in the log: tag, place, next and rank.
 const LOG_OBJECT_BITS: u64 = 48;
-/// Bits of memory for the head of a set's list in the log's index.
+/// Bits of memory for each set: the head of its list in the index of the log.
 const LIST_HEAD_BITS: u64 = 16;
-/// Bits of memory for an object that a set has room for: Bloom filter and hit bit.
+/// Bits of memory for each object that fits in a set: its part of a Bloom filter, and a hit bit.
 const SET_OBJECT_BITS: u64 = 3 + 1;
 
-/// Kangaroo's log and sets.
+/// A cache of Kangaroo: a log in front of sets.
 pub struct Kangaroo {
     shape: Shape,
     sets: Vec<Vec<SetEntry>>,
-    /// The set of each object that is in one.
+    /// The set of each object that is in a set.
     in_sets: HashMap<u64, u32>,
     in_log: HashMap<u64, LogEntry>,
-    /// The keys in the log of each set, oldest first.
+    /// For each set, the keys of its objects in the log, the oldest first.
     log_of_set: HashMap<u32, Vec<u64>>,
-    /// Full segments, oldest first, and the one being filled.
+    /// The keys in the full segments of the log, the oldest first. `open` is the segment that is being filled.
     segments: VecDeque<Vec<u64>>,
     open: Segment,
     random: Random,
     counts: KangarooCounts,
 }
 
-/// The sizes of a cache.
+/// Numbers and lengths of the parts of a cache.
 struct Shape {
     segment_bytes: u64,
     segment_count: usize,
     set_count: u64,
 }
 
-/// Returns the bytes that an object takes in the log or a set.
+/// Returns the bytes that an object of `size_bytes` takes in the log or in a set.
 fn stored_bytes_of(size_bytes: u64) -> u64 {
     OBJECT_HEAD_BYTES + KEY_BYTES + size_bytes
 }
 
-/// The bytes written and admitted so far.
+/// The bytes that a cache has admitted and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KangarooCounts {
-    /// Bytes of objects that were admitted.
+    /// Bytes of the objects that were admitted.
     pub admitted_bytes: u64,
-    /// Bytes written, as segments and sets.
+    /// Bytes written to flash, as whole segments and sets.
     pub written_bytes: u64,
 }
 
@@ -103,7 +104,7 @@ struct SetEntry {
 }
 
 impl Kangaroo {
-    /// Creates an empty cache of `flash_bytes`, whose objects have the published headers.
+    /// Creates an empty cache of `flash_bytes`. Its objects have headers as in the paper's implementation.
     pub fn new(flash_bytes: u64, seed: u64) -> Self {
         let log_bytes = flash_bytes * LOG_PERCENT / 100;
         let segment_bytes = (log_bytes / LOG_SEGMENTS).clamp(SET_BYTES, SEGMENT_BYTES_MAX);
@@ -122,7 +123,7 @@ impl Kangaroo {
         }
     }
 
-    /// Requests an object. After a miss it is admitted, or not. Returns whether it was a hit.
+    /// Requests an object. If it is a miss, the object may be admitted. Returns whether it was a hit.
     pub fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if let Some(entry) = self.in_log.get_mut(&key) {
             entry.is_hit = true;
@@ -151,12 +152,12 @@ impl Kangaroo {
         self.len() == 0
     }
 
-    /// Returns the bytes admitted and written.
+    /// Returns the bytes admitted and written since the cache was created.
     pub fn counts(&self) -> KangarooCounts {
         self.counts
     }
 
-    /// Returns the memory of the published index, in bits, for objects of `mean_bytes`.
+    /// Returns the memory of the index in bits, computed as in the paper, for objects of `mean_bytes` on average.
     pub fn index_bits(&self, mean_bytes: u64) -> u64 {
         let stored_bytes = stored_bytes_of(mean_bytes).max(1);
         let log_bytes = self.shape.segment_bytes * self.shape.segment_count as u64;
@@ -209,7 +210,7 @@ impl Kangaroo {
         }
     }
 
-    /// Moves all objects of the log that belong to `set` into it.
+    /// Moves all objects in the log that belong to `set` to this set.
     fn move_to_set(&mut self, set: u32) {
         self.counts.written_bytes += SET_BYTES;
         self.age(set);
@@ -223,7 +224,8 @@ impl Kangaroo {
         }
     }
 
-    /// Drops an object that moves alone. If it was hit, it is appended again.
+    /// Removes an object from the log because too few others belong to its set. If it was hit, it is appended to the
+    /// log again.
     fn leave_log(&mut self, key: u64) {
         let set = self.set_of(key);
         if let Some(keys) = self.log_of_set.get_mut(&set) {
@@ -235,14 +237,14 @@ impl Kangaroo {
         }
     }
 
-    /// Appends an object if the open segment has room for it.
+    /// Appends an object to the log, if it fits in the open segment.
     fn append_again(&mut self, key: u64, size_bytes: u64) {
         if self.open.used_bytes + stored_bytes_of(size_bytes) <= self.shape.segment_bytes {
             self.append(key, size_bytes);
         }
     }
 
-    /// Sets the ranks of a set's entries before it is written.
+    /// Updates the ranks of a set's objects, before the set is written.
     fn age(&mut self, set: u32) {
         let entries = &mut self.sets[set as usize];
         let farthest = entries.iter().filter(|entry| !entry.is_hit).map(|entry| entry.rank).max();
@@ -253,7 +255,7 @@ impl Kangaroo {
         }
     }
 
-    /// Puts an object into a set, in place of entries of the same or a higher rank. Returns whether it fits.
+    /// Adds an object to a set, in place of objects with the same or a higher rank. Returns whether it fits.
     fn insert(&mut self, set: u32, key: u64, entry: LogEntry) -> bool {
         let stored_bytes = stored_bytes_of(entry.size_bytes);
         let rank = if entry.is_hit { 0 } else { LONG };
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
     use larder_workload::Workload;
 
-    /// Requests `count` objects of 100 to 200 bytes. Returns the cache and the number of hits in the second half.
+    /// Requests `count` objects of 100 to 200 bytes. Returns the cache, and the number of hits in the second half.
     fn run(flash_bytes: u64, count: usize) -> (Kangaroo, usize) {
         let mut cache = Kangaroo::new(flash_bytes, 1);
         let workload = Workload::named("small-objects", 5, 1 << 20, 4 << 20).expect("it is a workload");
@@ -334,8 +336,8 @@ mod tests {
         assert!(!cache.insert(7, 8, entry(false)), "a new object does not displace one that was hit");
     }
 
-    /// At stake: a baseline that is weaker than published. The paper has 7.0 bits an object of 200 bytes, and writes
-    /// 5.8 bytes a byte for objects of 100 bytes.
+    /// At stake: a baseline that is weaker than the published one. The paper has 7.0 bits of memory per object of 200
+    /// bytes, and writes 5.8 bytes for each byte of objects of 100 bytes.
     #[test]
     fn memory_and_writes_are_about_as_published() {
         let (cache, hits) = run(2 << 20, 200_000);

@@ -9,25 +9,25 @@ mod table;
 use std::hint::black_box;
 use table::NumberTable;
 
-/// Number of an object in the slab.
+/// Number of an object in the slab of [`Lists`].
 pub(crate) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-/// Number of keys prefetched at once.
+/// Most keys for which memory is prefetched at the same time.
 pub(crate) const APPROACHED_MAX: usize = 16;
 
-/// An object, within one cache line.
+/// An object with its key, its size and its place in a list. It takes one cache line at most.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 pub(crate) struct Node {
     pub(crate) key: u64,
     pub(crate) size_bytes: u64,
-    /// A counter for the caller.
+    /// A counter that the user of the lists may use.
     pub(crate) count: u32,
     list: u32,
-    /// The neighbor towards the head.
+    /// Next object in the direction of the head.
     newer: NodeId,
-    /// The neighbor towards the tail.
+    /// Next object in the direction of the tail.
     older: NodeId,
 }
 
@@ -38,7 +38,7 @@ struct Ends {
     bytes: u64,
 }
 
-/// `COUNT` lists of objects.
+/// `COUNT` doubly linked lists of objects, which are found by key.
 pub(crate) struct Lists<const COUNT: usize> {
     nodes: Vec<Node>,
     spare: Vec<NodeId>,
@@ -52,7 +52,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         Self { nodes: Vec::new(), spare: Vec::new(), table: NumberTable::new(), ends: [ends; COUNT] }
     }
 
-    /// Adds an object that is in no list at the head of `list`.
+    /// Adds an object that is in no list, at the head of `list`.
     pub(crate) fn insert(&mut self, list: usize, key: u64, size_bytes: u64) -> NodeId {
         let node = Node { key, size_bytes, count: 0, list: list as u32, newer: NONE, older: NONE };
         let id = match self.spare.pop() {
@@ -70,7 +70,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         id
     }
 
-    /// Removes an object from its list and from the slab.
+    /// Removes an object from its list, and returns it.
     pub(crate) fn remove(&mut self, id: NodeId) -> Node {
         let node = self.nodes[id as usize];
         self.unlink(id);
@@ -96,8 +96,8 @@ impl<const COUNT: usize> Lists<COUNT> {
         self.table.find(key, |id| self.nodes[id as usize].key == key)
     }
 
-    /// Prefetches the memory that requests for `keys` will touch, all at the same time. Without this, each request
-    /// would wait for its own memory accesses.
+    /// Prefetches the memory that requests for `keys` will access. Otherwise, each request would wait for its own
+    /// memory accesses.
     pub(crate) fn approach(&self, keys: impl Iterator<Item = u64>) {
         let mut ids = [NONE; APPROACHED_MAX];
         for (id, key) in ids.iter_mut().zip(keys) {
@@ -117,7 +117,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         &self.nodes[id as usize]
     }
 
-    /// Returns the list that an object is in.
+    /// Returns in which list an object is.
     pub(crate) fn list_of(&self, id: NodeId) -> usize {
         self.nodes[id as usize].list as usize
     }
@@ -126,7 +126,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         some(self.ends[list].tail)
     }
 
-    /// Returns the neighbor of an object towards the head.
+    /// Returns the next object in the direction of the head; `None` if there is none.
     pub(crate) fn newer(&self, id: NodeId) -> Option<NodeId> {
         some(self.nodes[id as usize].newer)
     }

@@ -10,12 +10,12 @@ use larder_cache::{MemoryCache, Weigh};
 use larder_store::MemoryHits;
 use std::{collections::HashMap, sync::Arc};
 
-/// The shipping memory cache, for requests of a simulation.
+/// The memory cache of Larder's proxy, fed with simulated requests.
 pub(crate) struct MemoryCacheSimulation {
     cache: MemoryCache<ValueOfLength>,
 }
 
-/// A value without its bytes.
+/// A value of which only the length is kept.
 #[derive(Clone, Copy, Debug)]
 struct ValueOfLength(u64);
 
@@ -31,7 +31,7 @@ impl MemoryCacheSimulation {
         Self { cache: MemoryCache::new(size_bytes) }
     }
 
-    /// Requests an object, which is kept after a miss if the cache admits it. Returns whether it was a hit.
+    /// Requests an object. After a miss, stores the object if the cache admits it. Returns whether it was a hit.
     pub(crate) fn request(&self, key: u64, size_bytes: u64) -> bool {
         let key = key.to_le_bytes();
         let is_hit = self.cache.get(&key).is_some();
@@ -42,27 +42,27 @@ impl MemoryCacheSimulation {
     }
 }
 
-/// The kinds of memory caches in front of a simulated store.
+/// The kind of the memory cache in front of a simulated store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The least recently used entries, as the proxies of the papers have them.
+    /// An LRU cache, as in the proxies of the papers.
     Lru,
     /// The memory cache of Larder's proxy.
     Proxy,
 }
 
-/// A memory cache in front of a simulated store.
+/// The memory cache in front of a simulated store.
 pub(crate) enum MemoryFront {
     Lru {
         lru: Lru,
-        /// Hits of each entry since it came into memory.
+        /// Number of hits of each entry since it came into memory.
         hits: HashMap<u64, MemoryHits>,
         len_bytes_max: u64,
     },
     Proxy(MemoryCache<CountedValue>),
 }
 
-/// A value without its bytes, and its hits.
+/// A value of which only the length is kept, and the number of its hits.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedValue {
     len_bytes: u64,
@@ -82,7 +82,8 @@ impl Weigh for CountedValue {
 }
 
 impl MemoryFront {
-    /// Creates a cache of `size_bytes`, in front of a store that may bring entries that nobody requested.
+    /// Creates a cache of `size_bytes`. `brings_neighbors` says whether the store behind it reads entries that nobody
+    /// has requested.
     pub(crate) fn new(kind: MemoryKind, size_bytes: u64, brings_neighbors: bool) -> Self {
         match kind {
             MemoryKind::Lru => {
@@ -93,7 +94,8 @@ impl MemoryFront {
         }
     }
 
-    /// Requests an entry. Returns `None` if memory does not have it, or whether the store learns of this hit.
+    /// Requests an entry. Returns `None` if it is not in memory. Otherwise returns whether the caller should report
+    /// this hit to the store.
     pub(crate) fn hit(&mut self, key: u64) -> Option<bool> {
         match self {
             Self::Lru { lru, hits, .. } => lru.touch(key).then(|| hits.get(&key).is_some_and(MemoryHits::count)),
@@ -101,7 +103,7 @@ impl MemoryFront {
         }
     }
 
-    /// Notes that an entry was requested and read from the store.
+    /// Notes that a requested entry was read from the store.
     pub(crate) fn note_read(&mut self, key: u64, len_bytes: u64) {
         match self {
             Self::Lru { .. } => self.keep(key, len_bytes),
@@ -113,8 +115,8 @@ impl MemoryFront {
         }
     }
 
-    /// Notes that a response came from the origin, and whether the store took it. The proxy keeps a refused
-    /// response in memory. A stored one comes into memory when it is read.
+    /// Notes that a response came from the origin. `is_stored` says whether the store has taken it. If not, the proxy
+    /// keeps it in memory. If so, it only comes into memory when it is read.
     pub(crate) fn note_fetched(&mut self, key: u64, len_bytes: u64, is_stored: bool) {
         match self {
             Self::Lru { .. } => self.keep(key, len_bytes),
@@ -123,7 +125,7 @@ impl MemoryFront {
         }
     }
 
-    /// Notes that an entry was read together with another one.
+    /// Notes that an entry was read from the store along with a requested one.
     pub(crate) fn note_neighbor(&mut self, key: u64, len_bytes: u64) {
         match self {
             Self::Lru { lru, .. } => {
@@ -137,7 +139,7 @@ impl MemoryFront {
         }
     }
 
-    /// Keeps an entry that is not too long for an LRU.
+    /// Stores an entry in an LRU cache, if it is not too long.
     fn keep(&mut self, key: u64, len_bytes: u64) {
         if let Self::Lru { lru, hits, len_bytes_max } = self
             && len_bytes < *len_bytes_max
@@ -148,5 +150,5 @@ impl MemoryFront {
     }
 }
 
-/// The longest entry of an LRU is its size divided by this.
+/// An LRU cache stores entries of up to this fraction (1/n) of its size.
 const LRU_SHARE: u64 = 16;

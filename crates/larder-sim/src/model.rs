@@ -21,7 +21,7 @@ pub use directory::ModelDirectory;
 pub use disk::{Disk, DiskOperation, DiskWork, PieceReads};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
-/// The machines included in Larder: name and file.
+/// The machines that come with Larder, each with its name and the text of its file.
 pub const MODELS: [(&str, &str); 15] = [
     ("st15150wc-ufs", include_str!("../models/st15150wc-ufs.toml")),
     ("st15150wc-ext2", include_str!("../models/st15150wc-ext2.toml")),

@@ -28,16 +28,16 @@ pub use options::PaperOptions;
 pub(crate) use options::{paper_tuning, row};
 pub use ranges::{RANGES_TITLE, vary_assumptions};
 
-/// A table or figure of a paper.
+/// A table or figure of a paper, with the simulation that reproduces it.
 pub struct Paper {
-    /// The name on the command line.
+    /// Name of the table or figure on the command line.
     pub name: &'static str,
-    /// The content, and its place in the paper.
+    /// The content of the table or figure, and its place in the paper.
     pub about: &'static str,
     run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
 }
 
-/// All tables and figures.
+/// All tables and figures that can be reproduced.
 pub static PAPERS: &[Paper] = &[
     Paper {
         name: "markatos-table1",
@@ -132,15 +132,15 @@ pub static PAPERS: &[Paper] = &[
 ];
 
 impl Paper {
-    /// Returns the paper with this name.
+    /// Returns the table or figure with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         PAPERS.iter().find(|paper| paper.name == name)
     }
 
-    /// Simulates the paper.
+    /// Simulates the table or figure.
     ///
     /// # Errors
-    /// If a store refuses its options, which may happen on a machine other than the paper's.
+    /// If a store refuses its options. That can happen on another machine than the paper's.
     pub fn simulate(&self, options: &PaperOptions<'_>) -> Result<Report, Error> {
         let mut report = (self.run)(options)?;
         report.name = Some(self.name);
@@ -148,12 +148,12 @@ impl Paper {
         Ok(report)
     }
 
-    /// Returns the comparisons of a simulation without simulating. Their simulated values are meaningless.
+    /// Returns the comparisons of the report without simulating. Their simulated values have no meaning.
     pub fn lines(&self) -> Vec<Comparison> {
         self.run_dry(false, &|_| {}).comparisons
     }
 
-    /// Returns the number of simulations, which is what the calls of [`PaperOptions::progress`] add up to.
+    /// Returns the number of simulations, to which the calls of [`PaperOptions::progress`] add up.
     pub fn simulation_count(&self, varies_assumptions: bool) -> u64 {
         let count = AtomicU64::new(0);
         self.run_dry(varies_assumptions, &|more| {
@@ -176,13 +176,13 @@ impl Paper {
         self.simulate(&options).expect("a dry run opens no store")
     }
 
-    /// Returns the table of this paper's conditional lines over the ranges of assumed constants, if there is one.
+    /// Returns the table of how conditional lines change over the ranges of assumed constants; `None` if there is none.
     pub fn ranges(&self) -> Option<Table> {
         ranges::table(self.name)
     }
 
-    /// Returns the account of the reports of all papers: how many of the printed claims they compare, meet and predict,
-    /// and why the others are not compared.
+    /// Returns the account of the reports of all papers: how many printed claims they compare, meet and predict, and
+    /// why the others are not compared.
     pub fn account(reports: &[Report]) -> Report {
         account::account(reports)
     }
@@ -192,7 +192,8 @@ impl Paper {
 mod tests {
     use super::*;
 
-    /// At stake: a progress above 100%. A paper may simulate in several steps, each with a number of its own.
+    /// At stake: a progress above 100%. A report may simulate in several steps, each with its own number of
+    /// simulations.
     #[test]
     fn progress_comes_to_the_number_of_simulations() {
         for name in ["markatos-figure3", "hashcache-formulas"] {

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-/// Returns the result of `work` for each of `items`, computed on up to `jobs` threads.
+/// Calls `work` for each of `items`, on up to `jobs` threads. Returns the results in the order of the items.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let answers: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
@@ -31,7 +31,7 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], jobs: usize, work: impl Fn(&T) 
     answers.map(|answer| answer.expect("every item was worked on")).collect()
 }
 
-/// Returns the number of threads of this machine.
+/// Returns the number of threads that this machine can run at the same time.
 pub fn jobs_default() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

@@ -9,26 +9,27 @@ use larder_workload::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
 use std::collections::{HashMap, VecDeque};
 
-/// Assumptions about the second level that the paper does not state.
+/// Assumptions about the second level, because the paper does not state these properties.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PipelineAssumptions {
-    /// The documents to delete when there is no room.
+    /// The documents that are deleted when there is no space.
     pub victims: Victims,
-    /// Share of requests for documents on the disk that find a changed version.
+    /// Share of the requests for a document on the disk that find it changed.
     pub changed_share: f64,
-    /// Whether a hit in memory counts as a use of the document on the disk.
+    /// Whether a hit in memory also counts as a use of the document on the disk.
     pub counts_memory_hits: bool,
 }
 
-/// The documents to delete from the disk when there is no room.
+/// The choice of documents to delete from the disk when there is no space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
-    /// The least recently used one.
+    /// The least recently used document.
     LeastRecentlyUsed,
-    /// A random one among this share of all, those written first: free space is scattered over that share.
+    /// A random document of those that were written first, which are this share of all documents. Free space is then
+    /// scattered over their part of the disk.
     Documents(f64),
-    /// A random page among this share of all, with all its documents: free space is scattered, but documents that were
-    /// stored together leave one hole.
+    /// A random page of those that were written first, which are this share of all pages, with all its documents. Free
+    /// space is then scattered, but documents that were stored together leave one hole.
     Pages(f64),
 }
 
@@ -38,39 +39,39 @@ impl Default for PipelineAssumptions {
     }
 }
 
-/// An operation of the disk.
+/// An operation of the disk that the pipeline produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read an existing document.
     Read(Document),
     /// Store a document.
     Write(Document),
-    /// Delete the document of this number.
+    /// Delete the document with this number.
     Delete(u64),
 }
 
-/// Counts of each operation, and of the requests that caused them.
+/// The number of operations of each kind, and of the requests that caused them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCounts {
-    /// Requests.
+    /// Number of requests.
     pub gets: u64,
-    /// Requests that the memory answered.
+    /// Number of requests that were hits in memory.
     pub memory_hits: u64,
-    /// Documents read.
+    /// Number of documents that were read.
     pub reads: u64,
-    /// Documents written.
+    /// Number of documents that were written.
     pub writes: u64,
-    /// Documents deleted.
+    /// Number of documents that were deleted.
     pub deletes: u64,
 }
 
 impl OperationCounts {
-    /// Operations in all.
+    /// Returns the number of operations of all kinds.
     pub fn operations(&self) -> u64 {
         self.reads + self.writes + self.deletes
     }
 
-    /// Returns the counts since `before`.
+    /// Returns the numbers since they were `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             gets: self.gets - before.gets,
@@ -82,7 +83,7 @@ impl OperationCounts {
     }
 }
 
-/// The operations of a trace, as an iterator.
+/// An iterator over the disk's operations for a trace.
 pub struct Pipeline {
     trace: Markatos,
     memory: Lru,
@@ -95,8 +96,8 @@ pub struct Pipeline {
     drawn: DrawnVictims,
 }
 
-/// The documents or pages from which victims are drawn, approximately in the order of writing, and the documents of
-/// each.
+/// The documents or pages from which one to delete is drawn, and the documents of each page. They are roughly in the
+/// order in which they were written.
 #[derive(Default)]
 struct DrawnVictims {
     from: VecDeque<u64>,
@@ -104,12 +105,12 @@ struct DrawnVictims {
 }
 
 impl Pipeline {
-    /// Creates the operations of the trace of `seed`, for a memory cache and a disk of these sizes.
+    /// Creates the operations for the trace of `seed`, with a memory cache and a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
         Self::of_workload(seed, memory_bytes, disk_bytes, disk_bytes)
     }
 
-    /// Creates the operations of a trace that was generated for a disk of another size.
+    /// Creates the operations for a trace that was generated for a disk of another size.
     pub fn of_workload(seed: u64, memory_bytes: u64, disk_bytes: u64, workload_disk_bytes: u64) -> Self {
         Self {
             trace: Markatos::new(seed, memory_bytes, workload_disk_bytes),
@@ -124,14 +125,14 @@ impl Pipeline {
         }
     }
 
-    /// Returns the pipeline with other assumptions.
+    /// Sets what is assumed about the second level.
     #[must_use]
     pub fn assuming(mut self, assumed: PipelineAssumptions) -> Self {
         self.assumed = assumed;
         self
     }
 
-    /// Returns the counts so far.
+    /// Returns the number of operations and requests so far.
     pub fn counts(&self) -> OperationCounts {
         self.counts
     }
@@ -161,8 +162,8 @@ impl Pipeline {
         self.pending.push_back(Operation::Write(document));
     }
 
-    /// Deletes random documents until there is room for `document`. Does nothing if victims are the least recently used
-    /// ones.
+    /// Deletes random documents until there is space for `document`. Does nothing if the least recently used documents
+    /// are to be deleted.
     fn make_room(&mut self, document: Document) {
         let (own, share) = match self.assumed.victims {
             Victims::LeastRecentlyUsed => return,
@@ -216,8 +217,8 @@ mod tests {
         pipeline.counts()
     }
 
-    /// At stake: simulated tables of a workload other than the paper's. Footnote 2: 1,058,206 gets give 338,081 memory
-    /// hits, 678,040 writes, 42,085 reads and 279,875 deletes.
+    /// At stake: tables of another workload than the paper's. In its footnote 2, 1,058,206 requests lead to 338,081
+    /// hits in memory, 678,040 writes, 42,085 reads and 279,875 deletes.
     #[test]
     fn a_million_operations_are_those_of_the_papers_footnote() {
         for seed in [11, 12, 13] {

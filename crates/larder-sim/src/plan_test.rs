@@ -18,42 +18,42 @@ use larder_store::{
 use larder_workload::{Workload, WorkloadRequest};
 use std::time::Duration;
 
-/// Mean length of the objects of the workload `zipf`, before they are scaled.
+/// Mean length of the objects of the workload `zipf` in bytes, before they are scaled.
 const ZIPF_MEAN_BYTES: f64 = 10_412.0;
-/// Head of an entry.
+/// Bytes of the head of an entry.
 const HEAD_BYTES: u64 = 256;
-/// Number of lengths that a plan gets.
+/// Number of lengths of objects that a plan gets.
 const SAMPLE: u64 = 4000;
-/// The least difference of simulated rates that is worth a choice: plans treat smaller ones as equal.
+/// Ratio of two simulated rates from which on the difference matters. Plans treat smaller ones as equal.
 const CLEAR_DIFFERENCE: f64 = 1.25;
 /// Share of a machine's disk that the store takes.
 const STORE_SHARE: f64 = 0.5;
-/// Share of the memory that a plan gives to an index.
+/// Share of the memory that the index may take in a plan.
 const INDEX_SHARE: f64 = 0.75;
-/// A machine whose disk sorts no reads, and the policies and mean size for which the gain of sorted reads is shown.
+/// Name of a machine whose disk does not sort reads. The gain of sorted reads is shown for it.
 const SORTED_MACHINE: &str = "hdd-7200";
 const SORTED_POLICIES: [&str; 2] = ["log", "stream-pack"];
 const SORTED_MEAN_BYTES: u64 = 4 << 10;
 
-/// Settings of the comparison.
+/// Settings of the comparison between plans and simulations.
 #[derive(Clone, Debug)]
 pub struct PlanTest {
-    /// The machines.
+    /// Names of the machines.
     pub machines: Vec<&'static str>,
-    /// Mean lengths of the objects.
+    /// Mean lengths of the objects, in bytes.
     pub mean_bytes: Vec<u64>,
-    /// Room for the index, in bits for each object of 8 KiB that fits into the store.
+    /// Memory for the index, in bits for each object of 8 KiB that fits in the store.
     pub index_bits: Vec<f64>,
-    /// Size of the simulated stores, which stand for larger ones.
+    /// Size of the simulated stores in bytes. They stand for larger ones.
     pub simulated_bytes: u64,
     /// Seed of the workload.
     pub seed: u64,
-    /// Number of simulations run at once.
+    /// Number of simulations that run at the same time.
     pub jobs: usize,
 }
 
 impl Default for PlanTest {
-    /// Returns forty combinations: five machines, two mean sizes, four sizes of the memory.
+    /// Returns settings for forty combinations: five machines, two mean lengths and four sizes of memory.
     fn default() -> Self {
         Self {
             machines: vec!["hdd-7200", "ssd-sata", "hashcache-sata", "hashcache-usb", "st15150wc-ext2"],
@@ -66,7 +66,7 @@ impl Default for PlanTest {
     }
 }
 
-/// A disk, a mean size and the room for an index, with the plan for them.
+/// A disk, a mean length and a memory, with the plan for them.
 struct Combination {
     machine: &'static str,
     mean_bytes: u64,
@@ -84,25 +84,27 @@ struct SimulatedRow {
     tuning: Tuning,
 }
 
-/// Hits per second of the disk in each simulation.
+/// The disk's hits per second in each simulation.
 struct SimulatedRates {
     rows: Vec<(SimulatedRow, f64)>,
 }
 
-/// The comparison of one combination.
+/// The result of comparing the plan of one combination.
 struct RankingResult {
-    /// The combination, in words.
+    /// Description of the combination.
     what: String,
     recommended: &'static str,
     best: &'static str,
-    /// Simulated hits per second of the recommended policy, as a share of the best one's.
+    /// Simulated hits per second of the recommended policy, as a share of those of the best policy.
     share_of_best: f64,
-    /// Share of the pairs of policies that the plan orders as the simulation does, of those that differ clearly.
+    /// Share of the pairs of policies that the plan puts in the same order as the simulation. Only pairs that differ
+    /// clearly count.
     ordered_share: f64,
 }
 
 impl PlanTest {
-    /// Runs the comparison. Calls `progress` with the number of further simulations done, and the total.
+    /// Runs the comparison. Calls `progress` with the number of simulations done since the last call, and the total
+    /// number.
     ///
     /// # Errors
     /// If a store refuses its options.
@@ -128,7 +130,7 @@ impl PlanTest {
         Ok(report)
     }
 
-    /// Simulates each of the rows once. Calls `progress` as [`PlanTest::run`] does.
+    /// Runs each simulation in `rows` once. Calls `progress` like [`PlanTest::run`].
     fn simulate(
         &self,
         rows: impl Iterator<Item = SimulatedRow>,
@@ -155,7 +157,7 @@ impl PlanTest {
         combinations.iter().map(|combination| combination.compare(&simulated.rates_of(combination))).collect()
     }
 
-    /// Returns the table of the planned and simulated rates of all policies, where every index fits.
+    /// Returns a table of the planned and simulated rates of all policies, with enough memory for every index.
     fn rates(&self, combinations: &[Combination], simulated: &SimulatedRates) -> Table {
         let columns = ["machine, mean size, policy", "planned", "simulated", "planned / simulated"];
         let mut table = Table::new("Hits per second of the disk", &columns);
@@ -191,7 +193,7 @@ impl PlanTest {
         combinations
     }
 
-    /// Returns the requests for objects of this mean size.
+    /// Returns requests for objects of this mean length.
     fn requests(&self, mean_bytes: u64) -> impl Iterator<Item = WorkloadRequest> + use<> {
         let times = mean_bytes as f64 / ZIPF_MEAN_BYTES;
         let unscaled_bytes = (self.simulated_bytes as f64 / times) as u64;
@@ -246,13 +248,13 @@ impl SimulatedRates {
         self.rows.iter().find(|(row, _)| row == wanted).expect("it was simulated").1
     }
 
-    /// Returns the rates of the policies in the plan's order.
+    /// Returns the simulated rates of the policies, in the order of the plan.
     fn rates_of(&self, combination: &Combination) -> Vec<f64> {
         combination.simulated_rows().map(|row| self.rate(&row)).collect()
     }
 }
 
-/// The facts about the requests that an operator knows.
+/// The properties of the requests that an operator would know.
 struct KnownRequests {
     hit_ratio: f64,
     sizes: Sizes,
@@ -331,7 +333,7 @@ fn sorted_row(policy: &'static str, is_sorted: bool) -> SimulatedRow {
     SimulatedRow { machine: SORTED_MACHINE, mean_bytes: SORTED_MEAN_BYTES, policy, tuning }
 }
 
-/// Returns the table of the gain of sorted reads.
+/// Returns a table of how much faster sorted reads are.
 fn sorted_reads(simulated: &SimulatedRates) -> Table {
     let title = "Sorted reads: hits per second of the disk, of which the store takes half";
     let mut table = Table::new(title, &["machine, mean size, policy", "without", "with", "with / without"]);
@@ -355,7 +357,7 @@ fn store_bytes(machine: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// At stake: a policy recommended that the same engine, on the same disk, runs at half the rate of another.
+    /// At stake: a recommended policy with half the rate of another one, on the same disk.
     #[test]
     fn plans_rank_policies_as_simulations_do() {
         let test = PlanTest {

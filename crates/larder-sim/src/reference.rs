@@ -19,10 +19,10 @@ use belady::Belady;
 pub use belady::NextUses;
 pub use eviction::Eviction;
 
-/// Creates a cache of this number of bytes.
+/// Function that creates a cache of this number of bytes.
 type MakeEviction = fn(u64) -> Box<dyn Eviction>;
 
-/// All evictions, each with its name. Belady's is not among them, because it needs to know the future.
+/// All algorithms, each with its name. Belady's is not among them, because it needs to know future requests.
 const EVICTIONS: [(&str, MakeEviction); 9] = [
     ("lru", |bytes| Box::new(queues::LruOrder::new(bytes))),
     ("fifo", |bytes| Box::new(queues::Fifo::new(bytes))),
@@ -35,17 +35,18 @@ const EVICTIONS: [(&str, MakeEviction); 9] = [
     ("lhd", |bytes| Box::new(lhd::Lhd::new(bytes))),
 ];
 
-/// Returns the names of all evictions, except Belady's.
+/// Returns the names of all algorithms but Belady's.
 pub fn eviction_names() -> impl Iterator<Item = &'static str> + Clone {
     EVICTIONS.iter().map(|(name, _)| *name)
 }
 
-/// Returns the eviction with this name and `size_bytes` of cache.
+/// Returns a cache of `size_bytes` with the algorithm of this name; `None` if it is unknown.
 pub fn eviction(name: &str, size_bytes: u64) -> Option<Box<dyn Eviction>> {
     EVICTIONS.iter().find(|(known, _)| *known == name).map(|(_, make)| make(size_bytes))
 }
 
-/// Returns Belady's eviction, the offline optimum for objects of one size, from the next use of each request's object.
+/// Returns a cache with Belady's algorithm, which is optimal for objects of one size. `next_uses` is the future that it
+/// needs to know.
 pub fn belady(size_bytes: u64, next_uses: NextUses) -> Box<dyn Eviction> {
     Box::new(Belady::new(size_bytes, next_uses))
 }

@@ -5,40 +5,40 @@
 use crate::figure::Figure;
 use std::fmt::Write as _;
 
-/// Maximum relative distance from the paper's value that still counts as met.
+/// Largest relative difference from the paper's value with which a value counts as met.
 pub(crate) const MET_WITHIN: f64 = 0.25;
 
-/// A simulated table or figure.
+/// The result of a simulation: comparisons, tables and figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Name of the paper's table or figure that it reproduces, if any.
+    /// Name of the table or figure of a paper that this reproduces; `None` if it is none.
     pub name: Option<&'static str>,
-    /// The report's title.
+    /// Title of the report.
     pub title: String,
-    /// Comparisons with the paper's values.
+    /// Comparisons with the values of a paper.
     pub comparisons: Vec<Comparison>,
     /// Other tables.
     pub tables: Vec<Table>,
-    /// Remarks for the reader: assumptions, and the reasons for values that are not met.
+    /// Remarks for the reader, such as assumptions, and reasons why values are not met.
     pub remarks: Vec<String>,
     /// Figures to be drawn.
     pub figures: Vec<Figure>,
 }
 
-/// A simulated value and the paper's.
+/// A simulated value, and the paper's value with which it is compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The quantity.
+    /// Name of the quantity.
     pub what: String,
-    /// The unit of both.
+    /// Unit of both values.
     pub unit: &'static str,
-    /// The source of the paper's value.
+    /// Source of the paper's value.
     pub kind: ValueKind,
-    /// The independence of the simulated value from the paper's.
+    /// Independence of the simulated value from the paper's.
     pub basis: ComparisonBasis,
-    /// The paper's value, or the lower end of its range.
+    /// The paper's value, or the least value of its range.
     pub paper: f64,
-    /// The same value, or the upper end of its range.
+    /// The paper's value, or the greatest value of its range.
     pub paper_most: f64,
     /// The simulated value.
     pub simulated: f64,
@@ -47,11 +47,12 @@ pub struct Comparison {
 /// The source of a paper's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Printed in the paper as a number or in words. If printed for several disks, one of them is simulated.
+    /// The paper prints the value as a number or in words. If it prints values for several disks, only one of them is
+    /// simulated.
     Printed,
-    /// Computed from printed values, or read off a figure.
+    /// The value was computed from printed values, or read off a figure.
     Derived,
-    /// Measured by others, not by the paper's authors.
+    /// Others than the paper's authors have measured the value.
     External,
 }
 
@@ -59,7 +60,7 @@ impl ValueKind {
     /// All sources.
     pub const ALL: [Self; 3] = [Self::Printed, Self::Derived, Self::External];
 
-    /// Returns the name of the source.
+    /// Returns the name of this source in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Printed => "printed",
@@ -72,16 +73,17 @@ impl ValueKind {
 /// The independence of a simulated value from the published one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComparisonBasis {
-    /// A constant was chosen so that this value, or a group of values that includes it, is met.
+    /// A constant was chosen so that this value, or a group of values with it, is met.
     Fitted,
-    /// The simulated value is compared with another printing of the same value too.
+    /// The same published value occurs elsewhere in the paper, and is compared there too.
     Repeated,
     /// The value follows from other lines and from inputs by arithmetic.
     #[default]
     Derived,
-    /// No constant was chosen by the value, but constants are assumed, and other assumptions may give another value.
+    /// No constant was chosen so that this value is met, but some constants are assumed. Other assumptions may give
+    /// another value.
     Conditional,
-    /// No constant was chosen by the value, which holds over the whole range of each assumed constant.
+    /// No constant was chosen so that this value is met, and it is met over the whole range of each assumed constant.
     Predicted,
 }
 
@@ -89,7 +91,7 @@ impl ComparisonBasis {
     /// All bases.
     pub const ALL: [Self; 5] = [Self::Fitted, Self::Repeated, Self::Derived, Self::Conditional, Self::Predicted];
 
-    /// Returns the name of the basis.
+    /// Returns the name of this basis in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fitted => "fitted",
@@ -101,45 +103,45 @@ impl ComparisonBasis {
     }
 }
 
-/// Named columns of values.
+/// A table with named rows and columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// The table's title.
+    /// Title of the table.
     pub title: String,
-    /// Names of the columns. The first column has the names of the rows.
+    /// Names of the columns. The first one is that of the rows' names.
     pub columns: Vec<String>,
-    /// Each row's name and values. The values belong to the second and later columns.
+    /// The name and the values of each row. The values are those of the second and later columns.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
 impl Comparison {
-    /// Creates a comparison with a value that is derived from a paper's, or measured by others.
+    /// Creates a comparison with a value that was derived from a paper's, or that others have measured.
     pub fn new(what: impl Into<String>, unit: &'static str, kind: ValueKind, paper: f64, simulated: f64) -> Self {
         Self { what: what.into(), unit, kind, basis: ComparisonBasis::default(), paper, paper_most: paper, simulated }
     }
 
-    /// Returns the comparison with another basis.
+    /// Sets the basis of the comparison.
     #[must_use]
     pub fn on(self, basis: ComparisonBasis) -> Self {
         Self { basis, ..self }
     }
 
-    /// Returns the ratio of the simulated value to the paper's. For a range, returns 1 within it, otherwise the ratio
-    /// to the nearer end.
+    /// Returns the simulated value divided by the paper's. If the paper has a range, returns 1 within it, and otherwise
+    /// divides by the nearer end.
     pub fn ratio(&self) -> f64 {
         let nearest = self.simulated.clamp(self.paper, self.paper_most);
         // A value printed as 0 has no ratio, but can be met.
         if self.simulated == nearest { 1.0 } else { self.simulated / nearest }
     }
 
-    /// Returns whether the simulated value agrees with the paper's: within 25% of a value, and within a range or bound
-    /// as it is printed.
+    /// Returns whether the simulated value agrees with the paper's. It may differ by 25% from a single value, but must
+    /// be within a printed range or bound.
     pub fn is_met(&self) -> bool {
         let within = if self.paper == self.paper_most { MET_WITHIN } else { 0.0 };
         (self.ratio() - 1.0).abs() <= within
     }
 
-    /// Returns the factor by which the value is too large or too small.
+    /// Returns the factor by which the simulated value is too large or too small; at least 1.
     pub(crate) fn distance(&self) -> f64 {
         self.ratio().max(1.0 / self.ratio())
     }
@@ -149,7 +151,7 @@ impl Comparison {
     }
 }
 
-/// Appends a remark as an item of a list, in lines of at most [`COLUMNS`].
+/// Appends a remark to `text` as an item of a list. Breaks its lines at [`COLUMNS`].
 fn push_wrapped(text: &mut String, remark: &str) {
     let mut columns = 1;
     text.push('-');
@@ -166,10 +168,10 @@ fn push_wrapped(text: &mut String, remark: &str) {
     text.push('\n');
 }
 
-/// Width of a text.
+/// Most characters in a line of text.
 const COLUMNS: usize = 120;
 
-/// Formats a published value, or the range or bound that a paper prints.
+/// Formats a published value, range or bound.
 pub(crate) fn range_text(least: f64, most: f64) -> String {
     if least == 0.0 && most > 0.0 {
         format!("up to {}", number(most))
@@ -188,7 +190,7 @@ impl Table {
         Self { title: title.into(), columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row.
+    /// Adds a row with these values.
     pub fn push(&mut self, name: impl Into<String>, values: Vec<f64>) {
         self.rows.push((name.into(), values));
     }
@@ -200,7 +202,7 @@ impl Report {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// Returns the report as text. Tables are in Markdown, which is readable in a terminal too.
+    /// Returns the report as text. Its tables are in Markdown, which can also be read in a terminal.
     pub fn to_text(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
         if !self.comparisons.is_empty() {
@@ -278,7 +280,7 @@ impl Report {
         )
     }
 
-    /// Returns the report as CSV: its comparisons, then its tables, separated by empty lines.
+    /// Returns the report as CSV: the comparisons and then the tables, separated by empty lines.
     pub fn to_csv(&self) -> String {
         let mut parts = Vec::new();
         if !self.comparisons.is_empty() {
@@ -307,7 +309,7 @@ impl Report {
     }
 }
 
-/// Formats a value with its significant digits.
+/// Formats a value with as many digits as are significant.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -323,7 +325,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Formats a whole number with commas.
+/// Formats a whole number with commas between groups of three digits.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
@@ -336,7 +338,7 @@ fn grouped(value: f64) -> String {
     text
 }
 
-/// Formats a table: names are aligned left, numbers right.
+/// Formats a table as text. Names are aligned left, and numbers right.
 fn grid(header: &[String], rows: &[Vec<String>]) -> String {
     let width = |at: usize| {
         let cells = rows.iter().filter_map(|row| row.get(at)).chain(header.get(at));
@@ -418,7 +420,8 @@ mod tests {
         );
     }
 
-    /// At stake: values beyond a bound that count as met. A value may be a quarter away, a range must be kept.
+    /// At stake: values outside of a range or bound that count as met. A value may differ by a quarter from a single
+    /// number, but not from a range.
     #[test]
     fn value_outside_of_a_range_is_missed() {
         let line = |simulated| Comparison::new("", "times", ValueKind::Derived, 8.0, simulated);
@@ -438,7 +441,7 @@ mod tests {
         assert_eq!(range_text(0.0, 0.0), "0");
     }
 
-    /// At stake: a column that hides another of the same name.
+    /// At stake: a column that replaces another one with the same name.
     #[test]
     fn json_keeps_both_of_two_columns_of_one_name() {
         let mut report = Report::new("");

@@ -12,33 +12,33 @@ use larder_workload::{Request, TraceError, Workload, WorkloadRequest};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
-/// Size of the memory cache in front of a policy, small enough that most requests reach the policy.
+/// Size in bytes of the memory cache in front of a policy. It is small, so that most requests reach the policy.
 const ROW_MEMORY_BYTES: u64 = 16 << 20;
-/// Number of requests read or generated at once.
+/// Number of requests that are read or generated at once.
 const BATCH: usize = 1024;
 
-/// Settings of a measurement.
+/// Settings of a measurement of the laboratory's speed.
 #[derive(Clone, Debug)]
 pub struct SpeedTest {
-    /// The source of requests.
+    /// Source of the requests.
     pub source: RequestSource,
-    /// Maximum number of requests kept in memory for the evictions.
+    /// Most requests that are kept in memory, for the published algorithms.
     pub kept: u64,
-    /// Maximum number of requests streamed through an LRU; 0 skips this measurement.
+    /// Most requests that are streamed through an LRU cache. 0 leaves this measurement out.
     pub streamed: u64,
-    /// Maximum number of requests for each policy.
+    /// Most requests for each policy.
     pub row_requests: u64,
-    /// Size of caches and stores.
+    /// Size of caches and stores in bytes.
     pub cache_bytes: u64,
-    /// The policies.
+    /// The policies to measure.
     pub policies: Vec<&'static Policy>,
 }
 
 impl SpeedTest {
-    /// Runs all measurements in sequence. Calls `progress` with the total after each one.
+    /// Runs all measurements, one after the other. Calls `progress` with their number after each one.
     ///
     /// # Errors
-    /// If the source cannot be read or a store refuses its options.
+    /// If the source cannot be read, or a store refuses its options.
     pub fn run(&self, progress: &dyn Fn(u64)) -> Result<Report, SweepError> {
         let count = (eviction_names().count() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
         let mut report = Report::new("Requests per second of one core");
@@ -57,7 +57,7 @@ impl SpeedTest {
         Ok(report)
     }
 
-    /// Measures an LRU with requests that are read or generated as they are needed.
+    /// Measures an LRU cache whose requests are read or generated when they are needed.
     fn stream(&self) -> Result<Table, SweepError> {
         let mut cache = reference("lru", self.cache_bytes);
         let begun_s = cpu_s();
@@ -84,7 +84,7 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// Measures the published evictions with requests in memory.
+    /// Measures the published algorithms with requests that are in memory.
     fn evictions(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
         let kept: Vec<(u64, u64)> = self
             .requests()?
@@ -106,7 +106,8 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// Measures policies with requests in memory: on a disk for policies with many files, on flash for the others.
+    /// Measures policies with requests that are in memory. Policies with many files run on a spinning disk, others on
+    /// flash.
     fn rows(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
         let kept: Vec<WorkloadRequest> = self.requests()?.take(self.row_requests as usize).collect::<Result<_, _>>()?;
         let mut table = Table::new("", &["policy, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
@@ -125,7 +126,7 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// Returns the source's requests, from the first.
+    /// Returns the requests of the source, from the first one on.
     fn requests(&self) -> Result<impl Iterator<Item = Result<WorkloadRequest, SweepError>>, SweepError> {
         let (read, drawn) = match &self.source {
             RequestSource::Trace(file) => {
@@ -153,13 +154,13 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// Returns the processor time of this thread so far.
+/// Returns the processor time that this thread has taken, in seconds.
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the peak memory of this process as the kernel reports it, or NaN if it does not.
+/// Returns the peak memory of this process in MB, as the kernel reports it; NaN if it does not.
 fn peak_memory_mb() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: speeds of runs that did nothing.
+    /// At stake: speeds of runs that have done nothing.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

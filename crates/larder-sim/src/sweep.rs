@@ -20,61 +20,63 @@ use steps::Point;
 pub use source::{RequestSource, TraceFile};
 pub use steps::Steps;
 
-/// Maximum size of a simulated volume; larger ones are scaled down.
+/// Largest simulated volume in bytes. Larger ones are scaled down.
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
-/// The eviction that needs to know future requests.
+/// Name of the algorithm that needs to know future requests.
 const BELADY: &str = "belady";
-/// Maximum number of requests kept in memory for Belady's algorithm.
+/// Most requests that are kept in memory for Belady's algorithm.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
-/// Ratio of rates above which they are drawn on a logarithmic axis.
+/// Ratio of rates from which on they are drawn on a logarithmic axis.
 const FAR: f64 = 5.0;
-/// Number of requests between two progress reports.
+/// Number of requests between two calls of `progress`.
 const TOLD_EVERY: u64 = 8192;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
 
-/// Settings of a comparison.
+/// Settings of a comparison of policies at several sizes.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The policies.
+    /// The policies to compare.
     pub policies: Vec<&'static Policy>,
     /// The machine.
     pub model: Model,
-    /// Size of the store, unless it is varied.
+    /// Size of the store in bytes, unless it is varied.
     pub disk_bytes: u64,
-    /// Size of the memory cache, unless it is varied.
+    /// Size of the memory cache in bytes, unless it is varied.
     pub memory_bytes: u64,
-    /// The parameter that is varied.
+    /// The parameter that is varied, with its values.
     pub steps: Steps,
-    /// The source of requests.
+    /// Source of the requests.
     pub source: RequestSource,
-    /// Size of a workload's working set. `None`: the largest of the sizes.
+    /// Bytes of the objects that a workload requests repeatedly. `None`: the largest of the sizes.
     pub working_set_bytes: Option<u64>,
-    /// Number of requests; half of a workload's are warm-up. `None`: a suitable number, or the whole trace.
+    /// Number of requests. Half of those of a workload are warm-up. `None`: the whole trace, or a suitable number for a
+    /// workload.
     pub requests: Option<u64>,
     /// Constants of the policies.
     pub tuning: Tuning,
-    /// Mean size of an entry, which determines the size of the index for some policies. `None`: the engine's default.
+    /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
+    /// default.
     pub mean_entry_bytes: Option<u64>,
-    /// Whether to run the published evictions too.
+    /// Whether to run the published algorithms too.
     pub has_references: bool,
-    /// Number of simulations run at once.
+    /// Number of simulations that run at the same time.
     pub jobs: usize,
 }
 
-/// The reason why a sweep failed.
+/// Why a sweep has failed.
 #[derive(Debug)]
 pub enum SweepError {
     /// The trace cannot be read.
     Trace(TraceError),
-    /// There is no such workload.
+    /// There is no workload with this name.
     Workload(String),
-    /// A store refused its options.
+    /// The store of the named policy refused its options.
     Store(String, Error),
-    /// A file could not be written.
+    /// The file with this path could not be written.
     Write(PathBuf, io::Error),
 }
 
-/// The properties of a source.
+/// Properties of a source, known after reading it once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Survey {
     requests: u64,
@@ -85,10 +87,10 @@ struct Survey {
 }
 
 impl Sweep {
-    /// Runs the sweep. Calls `progress` with the number of requests done since the last call, and the total.
+    /// Runs the sweep. Calls `progress` with the number of requests done since the last call, and the total number.
     ///
     /// # Errors
-    /// If the source cannot be read or a store refuses its options.
+    /// If the source cannot be read, or a store refuses its options.
     pub fn run(&self, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report, SweepError> {
         let points = self.points();
         let largest = largest_bytes(&points);
@@ -144,7 +146,7 @@ impl Sweep {
         self.steps.points(self.disk_bytes, self.memory_bytes)
     }
 
-    /// Returns how many of `requests` are warm-up, which is not counted.
+    /// Returns how many of `requests` are warm-up, and are not counted.
     fn warm_up(&self, requests: u64) -> u64 {
         match self.source {
             RequestSource::Trace(_) => 0,
@@ -152,7 +154,7 @@ impl Sweep {
         }
     }
 
-    /// Opens the requests, scaled down by `sample`. A trace ends where it is first unreadable.
+    /// Returns the requests, scaled down by the factor `sample`. If a trace becomes unreadable, it ends there.
     fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = WorkloadRequest>>, SweepError> {
         match &self.source {
             RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(WorkloadRequest::from))),
@@ -300,7 +302,7 @@ impl Sweep {
         }
     }
 
-    /// Returns the published evictions to compare with, at every step.
+    /// Returns the published algorithms to compare with, at every step.
     fn evictions(&self, survey: Survey, points: &[Point]) -> Vec<(&'static str, Point)> {
         if !self.has_references {
             return Vec::new();
@@ -310,7 +312,7 @@ impl Sweep {
         points.iter().flat_map(|point| names().map(move |name| (name, *point))).collect()
     }
 
-    /// Runs the published evictions, with as many bytes as memory and disk have together.
+    /// Runs the published algorithms. Each has as many bytes as memory and disk together.
     fn references(
         &self,
         sample: u64,
@@ -356,7 +358,7 @@ fn largest_bytes(points: &[Point]) -> u64 {
     points.iter().map(|point| point.disk_bytes).max().unwrap_or(0)
 }
 
-/// Passes on the requests, and calls `tell` once for every [`TOLD_EVERY`] of them.
+/// Returns the same requests, and calls `tell` for every [`TOLD_EVERY`] of them.
 fn told(
     requests: impl Iterator<Item = WorkloadRequest>,
     tell: &(dyn Fn(u64) + Sync),
@@ -369,8 +371,8 @@ fn told(
     })
 }
 
-/// A figure's name, title and label, whether its values differ by orders of magnitude, and which value of an outcome it
-/// shows.
+/// The content of a figure of a sweep: its name, title and label, whether the values differ by orders of magnitude, and
+/// the value of an outcome that it shows.
 struct Measure {
     name: &'static str,
     title: &'static str,

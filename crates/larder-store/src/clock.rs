@@ -13,6 +13,15 @@ use std::{
 };
 
 /// A source of time.
+///
+/// ```
+/// use larder_store::Clock;
+/// use std::time::Duration;
+///
+/// let clock = Clock::manual(Duration::from_secs(1_700_000_000));
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.since_epoch(), Duration::from_secs(1_700_000_060));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Clock(ClockSource);
 
@@ -30,26 +39,27 @@ struct ManualClock {
     time_of_day: AtomicI64,
 }
 
-/// One point in time on both clocks.
+/// One moment, as both clocks show it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockMoment {
-    /// As [`Clock::now`].
+    /// Time since a fixed moment, as [`Clock::now`] returns it.
     pub(crate) at: Duration,
-    /// As [`Clock::now_s`].
+    /// Unix time in seconds, as [`Clock::now_s`] returns it.
     pub(crate) unix_s: u32,
 }
 
 /// Returns whether an entry that expires at `expires_at` has expired. Both times are Unix times in seconds; 0 means
-/// never. In the second `expires_at` itself, the entry has not expired.
+/// never. The entry expires after the second `expires_at`, not at its start.
 pub(crate) fn has_expired(expires_at: u32, now_s: u32) -> bool {
     expires_at != 0 && expires_at < now_s
 }
 
-/// The moment when the process first read this clock.
+/// The moment when [`Clock::now`] was first called in this process.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
-    /// Creates a clock that stands still until [`Clock::advance`]. Its clones share it.
+    /// Creates a clock that stands still until [`Clock::advance`] is called. `since_epoch` is its first Unix time. Its
+    /// clones are the same clock.
     pub fn manual(since_epoch: Duration) -> Self {
         let passed = AtomicU64::new(0);
         let time_of_day = AtomicI64::new(since_epoch.as_millis() as i64);
@@ -64,7 +74,8 @@ impl Clock {
         }
     }
 
-    /// Changes the time of day of a manual clock by this many seconds, forward or back. No time passes.
+    /// Sets the time of day of a manual clock forward or back by `by_s` seconds, as an administrator would.
+    /// Intervals and deadlines do not change.
     pub fn step(&self, by_s: i64) {
         if let ClockSource::Manual(manual) = &self.0 {
             manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! `Debug` for public types whose fields are no use to a reader, or too many.
 
-/// Implements `Debug` with these fields, and `..` in place of the others.
+/// Implements `Debug` for a type: shows the listed fields, and `..` in place of the others.
 macro_rules! impl_debug {
     ($type:ident $(<$generic:ident>)? { $($field:ident),* }) => {
         impl $(<$generic>)? std::fmt::Debug for $type $(<$generic>)? {

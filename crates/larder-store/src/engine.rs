@@ -19,30 +19,29 @@ pub(crate) enum ReadExtent {
     Whole,
     /// The head and the first part of a long entry, if that saves I/O.
     Front,
-    /// Only enough to compare the key.
+    /// Only as much as is needed to compare the key.
     Key,
 }
 
-/// The gauges of an engine.
+/// The present values that an engine reports for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineGauges {
     /// Entries in the index.
     pub(crate) entries: u64,
-    /// Whether the index contains every entry.
+    /// Whether `entries` counts every entry of the volume.
     pub(crate) counts_all: bool,
     pub(crate) entries_max: u64,
     pub(crate) index_bytes: u64,
-    /// Bytes that were committed and are not on the device yet.
+    /// Bytes of committed entries that the device does not have yet.
     pub(crate) dirty_bytes: u64,
-    /// 0 in policies without segments.
+    /// Segments that hold records; 0 in policies without segments.
     pub(crate) segments_in_use: u64,
 }
 
-/// The location of an entry. With it, the store can check repeatedly and without I/O that the entry is still there; see
-/// [`crate::Store::locate`].
+/// The location of an entry. [`crate::Store::is_at`] uses it to check without I/O that the entry is still there.
 ///
-/// The entry was found there under exactly its key (in policies that index all their entries, under its 64-bit hash).
-/// It is still there unless it was moved, replaced, removed or reclaimed. Damage is found only when the entry is read.
+/// [`crate::Store::locate`] compared the whole key (or its 64-bit hash, in policies that index all their entries). The
+/// check fails once the entry was moved, replaced, removed or reclaimed. Damage is found only when the entry is read.
 /// Cost: 16 bytes, and one lookup in memory per check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedEntry(pub(crate) Location);
@@ -50,59 +49,60 @@ pub struct LocatedEntry(pub(crate) Location);
 /// A location in the form that an engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A record of the log, in the current use of its segment. A reused segment has another `sequence`.
+    /// In the log, at `position`. The segment had the use number `sequence`; it gets another when it is reused.
     At { position: Sector, sequence: u32 },
-    /// The index holds the full hash of every entry, so no position is needed.
+    /// In the index, which has the full hash of every entry. No position is needed for the check.
     Known,
-    /// The index cannot tell. Each check has to search for the entry.
+    /// Unknown, because the index does not have it. Each check must search for the entry.
     Passing,
 }
 
 /// The bytes that a flush writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushExtent {
-    /// Everything committed by this time, and perhaps more.
+    /// Everything committed by this time. Later commits may be written too.
     CommittedBy(Duration),
-    /// Also everything that the next start needs. Used at close, before the last sync.
+    /// Everything, including what lets the next start find the entries quickly. Used at close, before the last sync.
     Closing,
 }
 
 /// A family of policies: one implementation of index, layout, schedule and eviction.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// Data with which the engine checks that a found entry is still its key's entry.
+    /// Data by which the engine checks later that an entry that it found is still the current one of its key.
     type Found: Copy;
 
-    /// Attempts to store a new head while its entry moves. One for engines whose [`Self::Found`] may be older than the
-    /// entry found: an entry that was replaced in between would pass for one that moved.
+    /// Number of attempts to store a new head while the engine moves the entry. It is 1 for engines that may read
+    /// [`Self::Found`] before the entry itself. There, a replaced entry would look like a moved one, and a second
+    /// attempt would overwrite the replacement.
     const HEAD_ATTEMPTS_MAX: u32 = 1;
 
     fn volume(&self) -> &Arc<Volume>;
 
-    /// Loads the entries of an earlier run, while the store is in use.
+    /// Loads the entries of an earlier run into the index. The store is in use meanwhile.
     async fn load(self: &Arc<Self>);
 
-    /// Returns the entry of `key`, verified, and the data with which to check later that it still is the key's entry.
-    /// With [`ReadExtent::Key`], it is not counted as a lookup, and engines that need not read it return no reader.
+    /// Returns the verified entry of `key`, and a [`Self::Found`] for later checks. With [`ReadExtent::Key`], this does
+    /// not count as a lookup, and engines that need not read the record return no reader.
     async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Self::Found, Option<Reader>)>>;
 
     /// Returns whether the index contains an entry; `true` if the index cannot tell. With `at`, returns whether the
     /// entry is still at this location; `false` if the index cannot tell.
     fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool;
 
-    /// Counts a hit that a memory cache served.
+    /// Counts a hit that a memory cache served, so that the entry is evicted later.
     fn touch(&self, key_hash: KeyHash);
 
-    /// Makes `record` its key's entry and fills in its sequence. Waits for room for a bounded time. With `found`,
-    /// stores it only if that still is the key's entry, and returns `false` if not.
+    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. With `found`, stores
+    /// it only if `found` still is the key's entry, and otherwise returns `false`.
     async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
-    /// Removes `key`'s entry. The removal survives a kill when this returns.
+    /// Removes `key`'s entry. When this returns, the removal survives a kill of the process.
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
 
-    /// Runs one round of the work that is due now.
+    /// Does the work that is due now, such as writing, reclaiming and checkpoints.
     async fn maintain(self: &Arc<Self>);
 
-    /// Returns the time until the next work is due; `None` if there is none.
+    /// Returns the time until more work is due; `None` if there is none.
     fn next_due(&self) -> Option<Duration>;
 
     /// Submits everything in `extent` to the device, and waits until it is written.

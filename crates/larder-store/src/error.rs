@@ -5,43 +5,56 @@
 use larder_device::{DeviceError, DeviceErrorKind};
 use std::{fmt, io, sync::Arc};
 
-/// The engine's result.
+/// A result with the store's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of an error. Each kind calls for a different reaction of the caller.
+/// The kind of an error. It tells the caller how to react.
+///
+/// ```
+/// use larder_store::{ErrorKind, Store, StoreOptions};
+///
+/// let opened = Store::open(StoreOptions::new("/no/such/directory/example.larder", 1 << 30));
+/// let store = match opened {
+///     Ok(store) => Some(store),
+///     // The program can work without its cache.
+///     Err(error) if error.kind() == ErrorKind::Unavailable => None,
+///     Err(error) => panic!("{error}"),
+/// };
+/// assert!(store.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request itself is wrong (an option, a size, a foreign file): correct it.
+    /// An argument is wrong, such as an option, a length or a path to a file that is not a store. Correct it.
     Invalid,
-    /// The device or file does not respond or is not available now: continue without the cache.
+    /// The device or file does not respond, or cannot be used now. Continue without the cache.
     Unavailable,
-    /// Another process or store uses the device or file: wait until it ends, or stop it.
+    /// Another process, or another store of this process, uses the device or file. Wait until it is closed.
     InUse,
-    /// The store itself is damaged beyond use: check or delete it.
+    /// The store is too damaged to be opened. Check or delete it.
     Corrupt,
-    /// There is no room now: the entry was not stored.
+    /// There is no free space now, so the entry was not stored.
     Full,
     /// The store was closed.
     Closed,
 }
 
-/// An error with its kind, its place and its cause.
+/// An error with its kind, a description of the place and the problem, and its cause.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     place: String,
-    /// The cause. It is shared because several callers can get the same failure.
+    /// The failed system call, if there is one. Shared, because several callers can get the same error.
     source: Option<Arc<io::Error>>,
 }
 
 impl Error {
-    /// Creates an error of `kind`; `place` names the place and the problem, in lower case.
+    /// Creates an error of `kind`. `place` says where and what the problem is, in lower case.
     pub fn new(kind: ErrorKind, place: impl Into<String>) -> Self {
         Self { kind, place: place.into(), source: None }
     }
 
-    /// Creates an error of `kind` caused by a failed system call or I/O.
+    /// Creates an error of `kind` that `source`, a failed system call or I/O, has caused.
     pub fn io(kind: ErrorKind, place: impl Into<String>, source: io::Error) -> Self {
         Self { kind, place: place.into(), source: Some(Arc::new(source)) }
     }

@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// An engine of any family.
+/// The engine of a volume, one variant for each family of policies.
 #[derive(Clone)]
 pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
@@ -40,7 +40,7 @@ pub(crate) enum AnyEngine {
     Tiny(Arc<TinyEngine>),
 }
 
-/// Runs `$call` on the engine, of whichever family it is.
+/// Expands `$call` for each variant, so that it runs on the engine inside.
 macro_rules! each {
     ($any:expr, $engine:ident => $call:expr) => {
         match $any {
@@ -53,7 +53,10 @@ macro_rules! each {
     };
 }
 
-/// Returns the shape of a new volume with these options, if the policy supports them.
+/// Returns the layout of a new volume with these options.
+///
+/// # Errors
+/// `Invalid` if the policy does not support the options.
 pub(super) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     match options.policy.engine {
         EngineRow::Log(row) => log::shape_of(options, row),
@@ -64,8 +67,8 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     }
 }
 
-/// Scans and verifies every record of a volume, as long as `goes_on` returns `true`. If an engine is using the volume,
-/// records that are being written can look damaged.
+/// Scans and verifies every record of a volume, as long as `goes_on` returns `true`. Passes what it finds to `meet`. On
+/// a volume in use, records that are just being written can look damaged.
 pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     match volume.policy.engine {
         EngineRow::Log(_) => log::walk(volume, goes_on, meet),
@@ -77,7 +80,10 @@ pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
 }
 
 impl AnyEngine {
-    /// Creates the engine of the volume's policy; `Corrupt` if the superblock's values are unusable for it.
+    /// Creates the engine for the policy of `volume`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the policy cannot use the layout in the superblock.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
         volume.watch_syncs();
         let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout does not match its policy");
@@ -109,7 +115,8 @@ impl AnyEngine {
         })
     }
 
-    /// Waits until everything is loaded that an earlier run may have stored under `key`.
+    /// Waits until everything is loaded that an earlier run may have stored under `key`. This can be earlier than the
+    /// end of loading.
     pub(crate) async fn loaded_part(&self, key: &[u8]) {
         self.volume().loaded_part(|| self.has_loaded_part(key)).await;
     }
@@ -176,7 +183,7 @@ impl AnyEngine {
         self.volume().fence(has_room).unwrap_or(false)
     }
 
-    /// Returns the engine, if its family has admission. The others store everything.
+    /// Returns the log engine, the only one that may refuse entries. The others store everything.
     fn admitting(&self) -> Option<&LogEngine> {
         match self {
             Self::Log(engine) => Some(engine),
@@ -184,7 +191,8 @@ impl AnyEngine {
         }
     }
 
-    /// Removes an entry. If the write fails, the removal becomes pending.
+    /// Removes the entry of `key`. If the write fails, the removal becomes pending: the key is hidden, and the write is
+    /// retried.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
         let removal = RemovalGuard::new(self.volume(), key);
         let outcome = self.remove_pending(key).await;
@@ -208,8 +216,8 @@ impl AnyEngine {
         each!(self, engine => self.volume().fenced(pin!(room::update_head(engine, key, head, hints))).await)
     }
 
-    /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
-    /// without a maintenance thread has no other place to retry them.
+    /// Retries pending removals before an entry is stored, in a store without a maintenance thread. Such a store has no
+    /// other occasion to retry, and accepts nothing while a removal is pending.
     async fn check_pending(&self) -> Result<()> {
         let volume = self.volume();
         if !volume.pending_removals.is_clear() && !volume.options.background {
@@ -248,7 +256,7 @@ impl AnyEngine {
         probe_due.or_else(work_due)
     }
 
-    /// Runs one round of the work that is due now, including the sync of written data.
+    /// Does the work that is due now, including the sync of written data.
     pub(crate) async fn maintain(&self) {
         // A failure of the volume has been reported.
         let _ = self.volume().fence(|| self.volume().submit_due_reads());
@@ -272,7 +280,8 @@ impl AnyEngine {
         }
     }
 
-    /// Runs work that reports its errors itself. A failure of the volume has been reported, too.
+    /// Runs `work` inside the fence of the volume. `work` reports its own errors; a failed assertion is reported by the
+    /// fence.
     async fn run_fenced(&self, work: Pin<&mut impl Future<Output = ()>>) {
         let call = async {
             work.await;
@@ -287,7 +296,7 @@ impl AnyEngine {
         self.volume().fenced(flush).await
     }
 
-    /// Flushes the engine, and notes which changes that covers.
+    /// Flushes the engine. If this succeeds, notes that the changes of keys before it are written.
     async fn flush_noted(&self) -> Result<()> {
         let volume = self.volume();
         self.flush_changes(volume.changed_keys.begin_flush(volume.clock.now())).await
@@ -300,13 +309,14 @@ impl AnyEngine {
         Ok(())
     }
 
-    /// Flushes everything and makes it durable.
+    /// Writes all committed entries and makes them durable.
     pub(crate) async fn sync(&self) -> Result<()> {
         self.volume().fenced(pin!(self.flush_noted())).await?;
         self.volume().sync().await
     }
 
-    /// Closes the engine: everything is written and durable, and the next start finds it at once.
+    /// Writes everything, including what lets the next start find all entries at once, and makes it durable. Called
+    /// when the store is closed.
     pub(crate) async fn finish(&self) -> Result<()> {
         each!(self, engine => self.volume().fenced(pin!(engine.flush(FlushExtent::Closing))).await)?;
         self.volume().sync().await
@@ -322,7 +332,7 @@ impl AnyEngine {
     }
 }
 
-/// Starts a sync of the policy's files, if it has some, and then of the device.
+/// Starts a sync of the policy's files, if it keeps any, and then of the device.
 fn submit_sync(volume: &Arc<Volume>) {
     let covered = volume.changed_keys.flushed();
     let Some(directory) = &volume.directory else { return submit_device_sync(volume, covered) };
@@ -337,7 +347,7 @@ fn submit_sync(volume: &Arc<Volume>) {
     directory.submit(FileWork::Sync { completion: Completion::callback(done) });
 }
 
-/// Starts a sync of the device, which makes the changes before the position `covered` durable.
+/// Starts a sync of the device. When it succeeds, the changes of keys before the position `covered` are durable.
 fn submit_device_sync(volume: &Arc<Volume>, covered: u64) {
     let weak = Arc::downgrade(volume);
     let until = volume.journal.written_until();

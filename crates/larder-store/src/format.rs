@@ -27,13 +27,14 @@ pub(crate) use segment_use::{LogOrder, SegmentRow, SegmentUse};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// The identity of a volume. It salts checksums, so that they differ between volumes.
+/// The identity of a volume. All checksums but the superblock's include it, so that bytes of another volume are not
+/// valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
 impl VolumeId {
-    /// Returns the identity under which a volume starts over, empty. It is derived from this one, so that simulations
-    /// are repeatable. `secret` makes it unpredictable for others.
+    /// Returns the identity that the volume gets if it starts over empty. It follows from the present identity and
+    /// `secret`, so that simulations are repeatable and others cannot predict it.
     pub(crate) fn successor(self, secret: &[u8; 16]) -> Self {
         let mut next = [0; 16];
         for (number, half) in (0_u8..).zip(next.as_chunks_mut::<8>().0) {
@@ -45,7 +46,7 @@ impl VolumeId {
         Self(next)
     }
 
-    /// Returns the volume's checksum of the concatenated `parts`.
+    /// Returns the checksum of the joined `parts` and the volume's identity.
     pub(crate) fn checksum(self, parts: &[&[u8]]) -> u32 {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.0);
@@ -57,13 +58,14 @@ impl VolumeId {
     }
 }
 
-/// Returns the CRC32C of bytes. Another checksum, which covers this one, binds them to the volume.
+/// Returns the CRC32C of `bytes`, without the volume's identity. Used where another checksum that includes the identity
+/// covers this one.
 pub(crate) fn plain_checksum(bytes: &[u8]) -> u32 {
     steps::take(bytes.len());
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// Returns the checksum of two byte strings joined, given their checksums and the length of the second.
+/// Returns the checksum of two joined byte strings, given both checksums and the length of the second string.
 pub(crate) fn joined_checksum(first: u32, second: u32, second_bytes: u64) -> u32 {
     let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
     crc_fast::checksum_combine(algorithm, first.into(), second.into(), second_bytes) as u32

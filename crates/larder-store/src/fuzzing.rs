@@ -27,22 +27,23 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// One structure that is read from a volume.
+/// A structure that is read from a volume, with what is needed to fuzz its decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// The name of the fuzz target and of its corpus.
+    /// Name of the fuzz target and of its corpus.
     pub name: &'static str,
-    /// Decodes any bytes, and returns whether they were accepted. Panics if accepted bytes violate a law.
+    /// Decodes any bytes, and returns whether they are valid. Panics if valid bytes violate an invariant of the
+    /// structure.
     pub run: fn(&[u8]) -> bool,
     samples: fn() -> Vec<Vec<u8>>,
 }
 
-/// Returns a target for every structure.
+/// Returns the targets of all structures.
 pub fn targets() -> Vec<FuzzTarget> {
     SHARED.into_iter().chain(rows::TARGETS).collect()
 }
 
-/// The structures common to all policies, and those of policies with segments.
+/// The structures of all policies, and those of policies with segments.
 const SHARED: [FuzzTarget; 6] = [
     FuzzTarget { name: "superblock", run: superblock, samples: superblock_samples },
     FuzzTarget { name: "unit", run: unit, samples: unit_samples },
@@ -52,10 +53,10 @@ const SHARED: [FuzzTarget; 6] = [
     FuzzTarget { name: "image", run: image, samples: image_samples },
 ];
 
-/// Runs the target with this name.
+/// Decodes `bytes` by the target with this name.
 ///
 /// # Panics
-/// If there is no such target, if a decoder accepted invalid bytes, or if it read them too often.
+/// If there is no such target, if invalid bytes were accepted, or if the decoder read them too often.
 pub fn run(name: &str, bytes: &[u8]) {
     let all = targets();
     let target = all.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
@@ -63,7 +64,7 @@ pub fn run(name: &str, bytes: &[u8]) {
 }
 
 impl FuzzTarget {
-    /// Decodes any bytes with a bound on its reads ([`steps`]), and returns whether they were accepted.
+    /// Decodes `bytes` and returns whether they are valid. Bounds how often the decoder reads them ([`steps`]).
     fn run_bounded(&self, bytes: &[u8]) -> bool {
         steps::bounded(bytes.len(), || (self.run)(bytes))
     }
@@ -79,7 +80,7 @@ fn geometry() -> SegmentGeometry {
     SegmentGeometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
 }
 
-/// Returns the bytes unchanged and, if they are long enough, with magic, volume and checksum corrected.
+/// Returns the bytes as they are. If they are long enough, also returns them with a correct magic, volume and checksum.
 fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8>> {
     let mut tries = vec![bytes.to_vec()];
     if let Some(end) = covered_end.filter(|&end| end >= 24 && end <= bytes.len()) {
@@ -93,7 +94,7 @@ fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8
     tries
 }
 
-/// Returns `bytes` with this magic and a valid checksum of `from..to`, if they are long enough.
+/// Returns `bytes` with this magic and a correct checksum of `from..to`, if they are long enough.
 fn sealed(bytes: &[u8], magic: &[u8; 4], from: usize, to: usize) -> Vec<u8> {
     let mut right = bytes.to_vec();
     if from <= to && to <= right.len() {
@@ -375,7 +376,7 @@ fn image_samples() -> Vec<Vec<u8>> {
     vec![frame]
 }
 
-/// Mutates `bytes` at random.
+/// Changes `bytes` at random positions.
 pub(crate) fn mutate(random: &mut SplitMix64, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(4) {
         if bytes.is_empty() {

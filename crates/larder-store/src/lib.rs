@@ -55,7 +55,7 @@
 //! # Good to know
 //!
 //! The clones of a [`Store`] are one store, which any thread may use. A store opens its files for itself: opening them
-//! again fails with `Unavailable`, in another process and in the same one. Dropping the last clone without
+//! again fails with `InUse`, in another process and in the same one. Dropping the last clone without
 //! [`Store::close`] is like a kill of the process. A future that is dropped before it completes has done its work or
 //! not, but never a part of it. A store of an older format is refused until [`upgrade`] converts it.
 //!

@@ -5,10 +5,19 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// One in this many hits is reported after the first.
+/// The store gets a report for one of this number of hits in the memory cache, and for the first hit.
 const HITS_PER_REPORT: u32 = 32;
 
-/// The hits of an entry since it came into a memory cache.
+/// The number of hits of an entry since a memory cache took it in.
+///
+/// ```
+/// use larder_store::MemoryHits;
+///
+/// let hits = MemoryHits::default();
+/// let told = (0..100).filter(|_| hits.count()).count();
+/// // The store is told of hits 1, 33, 65 and 97.
+/// assert_eq!((hits.get(), told), (100, 4));
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryHits(AtomicU32);
 
@@ -16,13 +25,13 @@ impl MemoryHits {
     /// Counts a hit. Returns whether to call [`Store::touch`](crate::Store::touch): at the first hit, and at each 32nd
     /// after it.
     ///
-    /// The first one counts: an entry that came with the read of a group has no hit in the store yet. Most entries
-    /// leave the memory before their second hit.
+    /// The first hit is reported, because an entry that came with the read of a group has no hit in the store yet, and
+    /// most entries leave the memory cache before their second hit.
     pub fn count(&self) -> bool {
         self.0.fetch_add(1, Relaxed).is_multiple_of(HITS_PER_REPORT)
     }
 
-    /// Returns the number of hits.
+    /// Returns the number of hits counted.
     #[must_use]
     pub fn get(&self) -> u32 {
         self.0.load(Relaxed)

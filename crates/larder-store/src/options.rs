@@ -4,27 +4,39 @@ use crate::{Clock, IoChoice, Policy, Tuning, units::BLOCK_BYTES};
 use std::{path::PathBuf, time::Duration};
 
 /// Options of a store. [`crate::Store::open`] refuses invalid values; it never corrects them.
+///
+/// ```
+/// use larder_store::{Policy, StoreOptions};
+/// use std::time::Duration;
+///
+/// let mut options = StoreOptions::new("/var/cache/example.larder", 64 << 30);
+/// options.policy = Policy::named("tiny").expect("one of the policies");
+/// options.mean_entry_bytes = 500;
+/// options.flush_interval = Duration::from_millis(100);
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// The volume: a regular file, created with `size_bytes` if it does not exist.
+    /// Path of the volume: a regular file, which is created if it does not exist, or a block device. For policies that
+    /// keep entries in files, a directory.
     pub path: PathBuf,
-    /// Size of the file in bytes, which it never exceeds. At least eight segments, at most 16 TiB. An existing store
-    /// must match.
+    /// Size of the store in bytes; it never takes more. At least eight segments, at most 16 TiB. An existing store must
+    /// have exactly this size.
     pub size_bytes: u64,
-    /// Whether a new file takes disk space only as it is written. If the disk is full then, entries are not stored.
-    /// Default: no.
+    /// Whether a new file takes disk space only as it is written. If no: the whole size is allocated at creation. If
+    /// yes: entries are not stored while the disk has no free space. Default: no.
     pub is_sparse: bool,
     /// The policy: how entries are found, placed, moved and evicted ([`Policy::named`]). An existing store must have
     /// the same policy. Default: `log`.
     pub policy: &'static Policy,
-    /// Constants of the policies.
+    /// Constants of the policies, such as shares and thresholds. Default: those of the papers, and tuned ones for
+    /// `log`.
     pub tuning: Tuning,
     /// Expected mean size of an entry with its head, in bytes, from 512 B (`tiny`: 64 B) to 1 MiB. Default:
     /// [`mean_entry_bytes_default`].
     ///
     /// The index of `log` does not depend on it: its memory grows with the entries. A new volume reserves room for
-    /// checkpoints of about `size / mean` entries; with more entries, a start takes longer. HashCache's policies and
-    /// `tiny` have room for `size / mean` entries.
+    /// checkpoints of about `size / mean` entries; if the volume holds more entries than that, loading the index at the
+    /// next start takes longer. HashCache's policies and `tiny` have room for `size / mean` entries.
     pub mean_entry_bytes: u64,
     /// Limit on the memory of the index of `log`, in bytes. At this limit, a new entry displaces the entry with the
     /// fewest hits. Default: [`index_bytes_max_default`].
@@ -35,25 +47,27 @@ pub struct StoreOptions {
     /// finer eviction on small volumes. With `None`, the default, the policy chooses: 16 entries of 1 MiB, fewer on
     /// volumes under 4 GiB, one on volumes under 384 MiB. `log` uses a 200th of a volume of up to 128 MiB.
     pub segment_size_bytes: Option<u64>,
-    /// Committed bytes that may wait for the device. Further commits wait. Default: 32 MiB.
+    /// Most bytes of committed entries that may wait in memory to be written. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
-    /// Longest time that a commit waits for room. After it, the entry is not stored. Default: 2 s.
+    /// Longest time that a commit waits for space. A commit that waits longer fails, and the entry is not stored.
+    /// Default: 2 s.
     pub room_wait: Duration,
-    /// Longest time that a committed entry may wait to be written. A kill loses the entries that are not written yet,
-    /// and in some policies others ([`Policy::kept_after_kill`]). Default: 0.5 s.
+    /// Longest time that a committed entry may wait to be written. If the process is killed, entries not yet written
+    /// are lost, and in some policies also others ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
-    /// Longest time that written bytes may stay in the device's own cache. A power loss loses them. Default: 5 s.
+    /// Longest time between writing bytes and syncing the device. A power loss can lose bytes that are not synced.
+    /// Default: 5 s.
     pub sync_interval: Duration,
-    /// The I/O interface of the kernel.
+    /// The kernel interface for device I/O. Default: `io_uring` where it works, otherwise threads.
     pub io: IoChoice,
-    /// The source of time. Default: the system.
+    /// The source of time. Default: the system's clocks.
     pub clock: Clock,
     /// Derives a new volume's identity and hash key from this number instead of the system's random numbers, so that a
     /// simulation produces the same bytes every time. An attacker who knows the number can choose keys that collide:
     /// never set it where strangers choose keys. Default: none.
     pub identity_seed: Option<u64>,
-    /// Whether a lookup that finds nothing waits until its part of an earlier run's index is loaded. A server that can
-    /// fetch need not wait: it takes the entry for missing, and replaces it. Default: no.
+    /// Whether a lookup waits until the part of the index that its key belongs to is loaded after a start. If not, such
+    /// a lookup misses. A server that can fetch the object again need not wait. Default: no.
     pub waits_for_index: bool,
     /// Whether the store has a thread of its own that flushes, syncs and reclaims. Without it, the caller must call
     /// [`crate::Store::maintain`], as a simulation in virtual time does. Default: yes.
@@ -85,7 +99,7 @@ impl StoreOptions {
     }
 }
 
-/// Returns the default for the mean entry size, in bytes, that sizes the index of a store of `size_bytes`.
+/// Returns the default of [`StoreOptions::mean_entry_bytes`] for a store of `size_bytes`.
 ///
 /// It is 8 KiB, less than the average of web responses, because a full index loses entries for which the volume has
 /// room. From 128 GiB to 256 GiB it rises to 16 KiB, so that the index of `log` stays at about 115 MB in that range.
@@ -94,7 +108,8 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
     (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
 }
 
-/// Number of entries on a store whose default mean entry size is between 8 KiB and 16 KiB.
+/// Number of entries for which stores of 128 GiB to 256 GiB are planned by default. Their mean entry size follows from
+/// it.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
 /// Returns the default limit of an index's memory in bytes. It suffices for entries of any length up to 16 GiB, for
@@ -103,15 +118,16 @@ pub fn index_bytes_max_default(size_bytes: u64) -> u64 {
     (size_bytes / 64).min((size_bytes / 1024).max(256 << 20)).max(64 << 10)
 }
 
-/// Bytes of a segment for each entry of 1 MiB: its body, and 4 KiB for its key, its checksums and the headers of its
-/// unit and record.
+/// Bytes that an entry of 1 MiB takes in a segment: its body, and 4 KiB for its key, its checksums and the headers of
+/// its unit and record.
 const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);
-/// Fewest bytes of a segment for the list of its contents.
+/// Fewest bytes at the end of a segment for the list of its contents.
 const TRAILER_BYTES: u64 = 4 << 10;
 
-/// Segment size of the smallest volumes. Headers and trailers are 2% of such a segment.
+/// Segment size of the smallest volumes. Headers and the list of contents take 2% of such a segment.
 const SHORT_SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Bytes of a volume for each byte outside segments. Checkpoints of its index take about this share.
+/// Size of a volume divided by the bytes that it has outside segments. The checkpoints of the index take about that
+/// share.
 const BYTES_PER_FIXED_BYTE: u64 = 450;
 /// Bytes outside segments that every volume needs, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;
@@ -128,27 +144,28 @@ pub fn segment_bytes_default(size_bytes: u64) -> u64 {
     segment_bytes_of_at_least(size_bytes, if chunks > 0 { chunks * CHUNK_BYTES } else { short_bytes })
 }
 
-/// Returns the segment size of policies that store each entry whole: an entry of 1 MiB fits even on the smallest
-/// volume.
+/// Returns the segment size for policies that never split an entry: an entry of 1 MiB fits in a segment even on the
+/// smallest volume.
 pub(crate) fn whole_entries_segment_bytes(size_bytes: u64) -> u64 {
     segment_bytes_of_at_least(size_bytes, chunks_in_segment(size_bytes).max(1) * CHUNK_BYTES)
 }
 
-/// Returns the segment size of policies that gather groups in a unit, which is at most a segment: a 32nd of the volume,
-/// up to 16 entries of 1 MiB.
+/// Returns the segment size for policies that gather the entries of a group in one unit: a 32nd of the volume, up to 16
+/// entries of 1 MiB. A unit is at most a segment long.
 pub(crate) fn grouped_segment_bytes(size_bytes: u64) -> u64 {
     let chunks = (size_bytes / GROUPED_SEGMENT_COUNT / CHUNK_BYTES).clamp(1, 16);
     segment_bytes_of_at_least(size_bytes, chunks * CHUNK_BYTES)
 }
 
-/// Number of segments of a small volume that gathers groups.
+/// Number of segments on a small volume of a policy that gathers groups.
 const GROUPED_SEGMENT_COUNT: u64 = 32;
 
 fn chunks_in_segment(size_bytes: u64) -> u64 {
     ((size_bytes / 256 + CHUNK_BYTES / 2) / CHUNK_BYTES).min(16)
 }
 
-/// Divides a volume into equal segments that have room for `content_bytes`.
+/// Returns the segment size that divides a volume into equal segments, each with room for `content_bytes` and its list
+/// of contents.
 fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
     let least_bytes = content_bytes + TRAILER_BYTES;
     let in_segments = size_bytes.saturating_sub(size_bytes / BYTES_PER_FIXED_BYTE + FIXED_BYTES);
@@ -157,14 +174,21 @@ fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
 }
 
 /// Information from the caller that helps the engine place and evict an entry.
+///
+/// ```
+/// use larder_store::Hints;
+///
+/// // The pictures of a page are requested together with it.
+/// let picture = Hints { group: 7, expires_at: 1_900_000_000, ..Hints::default() };
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
-    /// The site of the entry, as any 64-bit number that the caller chooses, for policies that store the entries of a
-    /// site together. 0, the default, is a site like any other.
+    /// The site of the entry: a 64-bit number of the caller's choice, such as a hash of the host. Some policies store
+    /// the entries of a site together. 0, the default, is a site like any other.
     pub site: u64,
-    /// The group of the entry, for policies that store together what is requested together. The lower 32 bits count. 0
-    /// means none.
+    /// The group of the entry: a number that entries share if they are requested together. Some policies store them
+    /// together. Only the lower 32 bits are used. 0 means no group.
     pub group: u64,
-    /// Unix time in seconds after which the entry cannot be used, not even as a stale one. 0 means never.
+    /// Unix time in seconds after which the entry is useless, even as a stale response. 0, the default, means never.
     pub expires_at: u32,
 }

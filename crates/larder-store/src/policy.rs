@@ -21,38 +21,47 @@ use std::fmt;
 /// Take `log`, the default: a hit takes one read, a miss none, and an entry at most 63 bits of memory on volumes up to
 /// 1 TB. Take `tiny` for many small entries with very little memory. The others implement published designs, for
 /// comparison. [`Policy::all`] lists them, and [`plan`] compares them for a disk and a memory.
+///
+/// ```
+/// use larder_store::Policy;
+///
+/// assert_eq!(Policy::default_policy().name, "log");
+/// for policy in Policy::all() {
+///     println!("{}: {} ({})", policy.name, policy.about, policy.source);
+/// }
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
     /// The policy's name in configuration and messages.
     pub name: &'static str,
-    /// A description in one sentence.
+    /// Description of the policy in one sentence.
     pub about: &'static str,
-    /// The source of the idea.
+    /// The paper or program that describes the design.
     pub source: &'static str,
-    /// The engine and its settings.
+    /// The engine that runs the policy, and its settings.
     pub engine: EngineRow,
-    /// The memory that the index takes per entry.
+    /// The data that the index keeps in memory for each entry.
     pub index: IndexAxis,
-    /// The place of an entry's bytes.
+    /// The place at which an entry's bytes are stored.
     pub layout: LayoutAxis,
-    /// When bytes are written.
+    /// When and in which pieces bytes are written.
     pub writes: WriteAxis,
-    /// The way in which bytes are read.
+    /// The way in which bytes are read for a lookup.
     pub reads: ReadAxis,
-    /// The choice of entries to drop when there is no room.
+    /// The choice of entries that are dropped when there is no room.
     pub eviction: EvictionAxis,
-    /// The policy's number in the superblock, never reused for another policy.
+    /// The number that stands for the policy in the superblock. It is never reused for another policy.
     pub(crate) code: u32,
 }
 
-/// The description of a policy for users.
+/// The texts that describe a policy to users.
 struct PolicyWords {
     about: &'static str,
     source: &'static str,
 }
 
-/// Every row.
+/// The policy table: every policy of the engine.
 static POLICIES: &[Policy] = &[
     Policy::new(
         1,
@@ -270,9 +279,10 @@ impl Policy {
         &POLICIES[0]
     }
 
-    /// Returns the least mean size of an entry for which the policy can be set up, in bytes.
+    /// Returns the smallest mean entry size, in bytes, with which a store of this policy can be created.
     ///
-    /// `tiny` packs entries into sets. The others give an entry one sector or more.
+    /// `tiny` packs entries into sets, so entries can be short. In the other policies an entry takes at least one
+    /// sector.
     pub(crate) fn mean_entry_bytes_min(&self) -> u64 {
         match self.engine {
             EngineRow::Tiny => 64,
@@ -280,30 +290,31 @@ impl Policy {
         }
     }
 
-    /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbors`].
+    /// Returns whether a read of one entry also reads others, which the store then passes on
+    /// ([`crate::Store::set_neighbors`]).
     pub fn brings_neighbors(&self) -> bool {
         matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
     }
 
-    /// Returns whether the policy can protect entries from eviction, see [`crate::Store::pin`].
+    /// Returns whether the policy can exempt entries from eviction ([`crate::Store::pin`]).
     pub fn can_pin(&self) -> bool {
         matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
     }
 
-    /// Returns whether the memory of the index follows from an assumed mean entry size, rather than from the actual
-    /// number of entries.
+    /// Returns whether the size of the index is fixed by [`crate::StoreOptions::mean_entry_bytes`]. If not, the index
+    /// grows with the entries that are stored.
     pub fn index_assumes_mean(&self) -> bool {
         !matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
     }
 
-    /// Returns whether an open store of this policy can list its keys, see [`crate::Store::scan`]. It cannot if only
-    /// the file's own snapshot, which is written at close, says where entries are.
+    /// Returns whether an open store of this policy can list its keys ([`crate::Store::scan`]). Policies with a map of
+    /// all entries cannot: only the snapshot that they write at close says where entries are.
     pub fn can_scan(&self) -> bool {
         !matches!(self.engine, EngineRow::Mapped(_))
     }
 
-    /// Returns, in a few words, what a store of this policy keeps after `kill -9`. `has_journal`: whether it was
-    /// created with a journal, for policies that may have one (`Tuning::map_journal`).
+    /// Returns a short description of what a store of this policy keeps after `kill -9`. `has_journal` says whether the
+    /// store was created with a journal of its map (`Tuning::map_journal`); other policies ignore it.
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.engine {
             EngineRow::Log(LogRow::Packed(_) | LogRow::Located(LocatedRow::Grouped | LocatedRow::Recent)) => {
@@ -324,7 +335,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy with this number in the superblock.
+    /// Returns the policy with the number `code` in the superblock.
     pub(crate) fn of_code(code: u32) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.code == code)
     }

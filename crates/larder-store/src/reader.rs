@@ -22,32 +22,50 @@ pub(crate) use source::BodySource;
 use std::{ops::Range, pin::pin, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
-/// An entry that was found.
+/// An entry that a lookup found. Its head is in memory; its body is read when needed.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut writer = store.insert(b"key", "the head".into(), Hints::default())?;
+/// writer.write("the body".into())?;
+/// writer.commit().await?;
+///
+/// let reader = store.get(b"key").await?.expect("the entry was just committed");
+/// assert_eq!((reader.head(), reader.len()), ("the head".into(), 8));
+/// assert_eq!(reader.read(4..8).await?, Some("body".into()));
+/// store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone)]
 pub struct Reader {
     source: BodyRest,
-    /// The part of the record that was read, from its start.
+    /// The bytes of the record that were read, from its start.
     record: Bytes,
     decoded: Arc<DecodedRecord>,
 }
 
 impl_debug!(Reader {});
 
-/// The source of the body's remainder, if it was not read with the head.
+/// The source of the part of the body that was not read with the head.
 #[derive(Clone)]
 enum BodyRest {
     Elsewhere {
         source: Arc<dyn BodySource>,
         position: Sector,
     },
-    /// The whole record was read.
+    /// There is no such part: the whole record was read.
     Whole(Arc<Volume>),
 }
 
-/// The parts of an entry that stay the same when the engine moves it.
+/// The parts of an entry that stay the same when the engine moves its record.
 #[derive(PartialEq, Eq)]
 pub(crate) struct EntryContent {
-    /// The fields of the record, without its kind and place.
+    /// The fields of the record, with kind, place and sequence set to fixed values.
     meta: RecordMeta,
     head: Bytes,
     body_checksum: u32,
@@ -55,7 +73,7 @@ pub(crate) struct EntryContent {
 
 impl Reader {
     /// Creates a reader of an entry whose record at `position` was read from its start, but perhaps not to its end.
-    /// The remainder of the body comes from `source`.
+    /// `source` reads the remainder of the body later.
     pub(crate) fn of_front(
         source: Arc<impl BodySource + 'static>,
         position: Sector,
@@ -93,13 +111,13 @@ impl Reader {
         self.len() == 0
     }
 
-    /// Returns the bytes of `range` of the body, verified.
+    /// Returns the bytes of `range` of the body, after verifying their checksums.
     ///
-    /// Returns `None` if they are damaged or were overwritten in the meantime; treat the entry as a miss. Reads from
-    /// the device only if `get` did not read that far.
+    /// Returns `None` if the bytes are damaged or were overwritten since the lookup; treat the entry as a miss. Reads
+    /// from the device only what the lookup has not read.
     ///
     /// # Errors
-    /// `Unavailable` if the device fails, or the volume has failed.
+    /// `Unavailable` if the device fails, or the volume is excluded.
     ///
     /// # Panics
     /// If `range` is not within the body.
@@ -134,8 +152,8 @@ impl Reader {
         Ok(Some(bytes.slice(skip..skip + (range.end - range.start) as usize)))
     }
 
-    /// Returns whether both readers are of the same entry: key, head, hints and body are equal, wherever the store has
-    /// moved it. Reads nothing; bodies are compared by length and checksum.
+    /// Returns whether both readers have the same entry: key, head, hints and body are equal. The store may have moved
+    /// the entry between the two lookups. Reads nothing; bodies are compared by length and checksum.
     pub fn is_same_entry(&self, other: &Self) -> bool {
         self.content() == other.content()
     }
@@ -145,7 +163,8 @@ impl Reader {
         BodyStream::new(self)
     }
 
-    /// Returns what distinguishes this entry from one that replaces it, but not from a copy that the engine moved.
+    /// Returns the content by which this entry is compared with another: a replacement differs, a copy that the engine
+    /// moved is equal.
     pub(crate) fn content(&self) -> EntryContent {
         let meta = RecordMeta { kind: RecordKind::Entry, sequence: 0, place: 0, ..self.decoded.meta.clone() };
         EntryContent { meta, head: self.head(), body_checksum: self.decoded.body_checksum(&self.record) }
@@ -159,8 +178,9 @@ impl Reader {
         &self.record
     }
 
-    /// Returns the kind and the parts of a record with a new head that leaves the body where it is. Returns `None` if
-    /// the body must be written again: it is short, has no final place, or is in too many parts.
+    /// Returns the kind and the parts for a new record with another head, which refers to the body in its present
+    /// place. Returns `None` if the body must be written again, because it is short, may still move, or is in too many
+    /// parts.
     pub(crate) fn body_in_place(&self) -> Option<(RecordKind, Vec<BodyPart>)> {
         let BodyRest::Elsewhere { source, position } = &self.source else { return None };
         if self.len() <= BODY_BLOCK_BYTES || source.may_move(*position) {
@@ -174,7 +194,7 @@ impl Reader {
         (parts.len() <= PARTS_MAX).then_some((RecordKind::InParts(parts.len() as u8), parts))
     }
 
-    /// Returns the bytes of `range` of a body that is stored in several records.
+    /// Returns the bytes of `range` of a body that several records hold.
     async fn read_in_parts(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
         let BodyRest::Elsewhere { source, position } = &self.source else { return Ok(None) };
         let stretches = source.stretches(*position, &self.decoded, &self.record);
@@ -191,7 +211,7 @@ impl Reader {
         Ok(Some(joined.into()))
     }
 
-    /// Returns the bytes of `range` that are in `stretch`, verified.
+    /// Returns the bytes of `range` that lie in `stretch`, one stored piece of the body, after verifying them.
     async fn read_stretch(
         &self,
         source: &dyn BodySource,
@@ -220,7 +240,7 @@ impl Reader {
         Ok(Some(bytes.slice((start - whole.start) as usize..(end - whole.start) as usize)))
     }
 
-    /// Returns the part of the body that was read with the head, if it holds `range`.
+    /// Returns the bytes of `range` if they were read together with the head.
     fn loaded(&self, range: &Range<u64>) -> Option<Bytes> {
         if !self.decoded.body_is_here() {
             return None;

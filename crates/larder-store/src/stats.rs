@@ -5,31 +5,31 @@ use std::sync::atomic::Ordering;
 
 macro_rules! stats {
     ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
-        /// Counters and gauges since the store was opened.
+        /// The statistics of a store: counters since it was opened, and present values.
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {
-            /// Entries in the index now.
+            /// Entries in the index at present.
             pub entries: u64,
             /// Whether `entries` counts all entries. `false` in policies whose index covers only the sets that were
-            /// read.
+            /// read since the start.
             pub counts_all_entries: bool,
             /// Segments that hold records; 0 in policies without segments, see
             /// [`crate::StoreInfo::segment_size_bytes`].
             pub segments_in_use: u64,
             /// Segments of the volume; 0 in policies without segments.
             pub segment_count: u64,
-            /// Entries that fit in the index.
+            /// Most entries that the index can hold.
             pub entries_max: u64,
-            /// Memory of the full index, in bytes.
+            /// Memory in bytes that the index takes when it is full.
             pub index_bytes: u64,
-            /// Memory that holds committed data not yet on the device, in bytes.
+            /// Bytes of committed data in memory that the device does not have yet.
             pub dirty_bytes: u64,
             /// Size of the volume in bytes.
             pub size_bytes: u64,
-            /// Whether all entries of an earlier run are loaded.
+            /// Whether all entries of an earlier run are in the index.
             pub loaded: bool,
-            /// The name of the device; the first volume's if there are several.
+            /// Name of the I/O interface, such as `io_uring`. If the volumes differ, that of the first one.
             pub device: &'static str,
             /// Number of volumes.
             pub volumes: u64,
@@ -37,21 +37,21 @@ macro_rules! stats {
             pub volumes_out: u64,
             /// Removals and invalidations that could not be written yet.
             pub removals_waiting: u64,
-            /// Entries that are pinned.
+            /// Number of pinned entries.
             pub pinned_entries: u64,
-            /// Bytes that pinned entries take on the volume.
+            /// Bytes of the volumes that pinned entries take.
             pub pinned_bytes: u64,
-            /// Bytes that pinned entries may take.
+            /// Most bytes of the volumes that pinned entries may take.
             pub pinned_bytes_max: u64,
             $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl Stats {
-            /// Every counter: its name, its meaning and how to read it.
+            /// All counters: the name, the description, and the function that reads the value.
             pub const COUNTERS: &[(&str, &str, fn(&Self) -> u64)] =
                 &[$((stringify!($name), concat!($($doc),+), |stats| stats.$name)),*];
 
-            /// Returns the sum over several volumes.
+            /// Returns the sum of the statistics of several volumes.
             pub(crate) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
                 volumes.reduce(|sum, volume| Self {
                     entries: sum.entries + volume.entries,

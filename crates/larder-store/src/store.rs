@@ -90,8 +90,9 @@ impl Store {
 
     /// Opens a store that spans several volumes, creating the ones that do not exist.
     ///
-    /// Keys are distributed in proportion to volume size. A volume that is unavailable, in use or corrupt is left out:
-    /// lookups of its keys miss. It is emptied before it rejoins.
+    /// Each key belongs to one volume; larger volumes get more keys. A volume that is unavailable, in use or corrupt is
+    /// left out: lookups of its keys miss. It is emptied when it is opened again, so that replaced or removed entries
+    /// cannot come back.
     ///
     /// # Errors
     /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. `Invalid` also if two volumes
@@ -123,7 +124,7 @@ impl Store {
         Self::open_on_all(vec![device], options)
     }
 
-    /// Opens a store like [`Store::open_on`], with one volume on each of `devices`.
+    /// Opens a store that spans `devices`, with one volume on each. Otherwise like [`Store::open_on`].
     ///
     /// # Errors
     /// Like [`Store::open`].
@@ -136,8 +137,8 @@ impl Store {
         Self::start(volumes.collect::<Result<_>>()?)
     }
 
-    /// Opens a store like [`Store::open_on`] for a policy that keeps entries in files. The files are in `directory`,
-    /// everything else is on `device`. The size in `options` limits both together.
+    /// Opens a store like [`Store::open_on`] for a policy that keeps entries in files. Entries are files in
+    /// `directory`; the superblocks and the map's snapshot are on `device`. The size in `options` limits both together.
     ///
     /// # Errors
     /// Like [`Store::open`].
@@ -165,21 +166,20 @@ impl Store {
     /// can be stored at any time.
     ///
     /// # Cost
-    /// None once loaded. Loading reads checkpoints and the trailers of newer segments. Policies that keep nothing in
-    /// memory read nothing.
+    /// Returns at once if everything is loaded. `log` loads the last checkpoint of its index and the lists of contents
+    /// of newer segments. Policies without an index in memory load nothing.
     pub async fn ready(&self) {
         for engine in self.volumes.all() {
             engine.volume().loaded().await;
         }
     }
 
-    /// Sets the receiver of neighbors: entries that are read along with a requested one (by policies that read groups
-    /// or clusters). A memory cache can keep them for the requests that are
-    /// likely to follow.
+    /// Sets the receiver of neighbors: entries that the store reads along with a requested one, in policies that read
+    /// groups or clusters. A memory cache can keep them, because clients are likely to request them next.
     ///
     /// The store calls `begin` before it checks which of these entries are still current. The sink can therefore refuse
-    /// entries that were replaced or removed since it was created. `begin` and the sink are called on the reading
-    /// thread and must not block. Only the first call of this function has an effect.
+    /// entries that were replaced or removed since its creation. Both are called on the reading thread and must not
+    /// block. Only the first call of this function has an effect.
     pub fn set_neighbors(&self, begin: Arc<dyn Fn() -> NeighborSink + Send + Sync>) {
         let begin = begin_records(begin);
         for engine in self.volumes.all() {
@@ -192,8 +192,8 @@ impl Store {
         self.volumes.all().any(|engine| engine.volume().brings_neighbors())
     }
 
-    /// Finds the entry of `key`. Costs one device read, or none if the entry is still in a write buffer. Misses almost
-    /// never read.
+    /// Finds the entry of `key`. In `log`, this takes one device read, or none if the entry is still in a write buffer.
+    /// A miss almost never reads. [`Policy::reads`] describes other policies.
     ///
     /// # Errors
     /// `Unavailable` if the device fails, `Closed` if the store is closed.
@@ -202,7 +202,7 @@ impl Store {
     }
 
     /// Finds an entry like [`Store::get`], but reads only the front of a long entry: its head and the first part of its
-    /// body. The [`Reader`] reads the remainder when it is requested.
+    /// body. [`Reader::read`] reads the remainder from the device when it is needed.
     ///
     /// # Errors
     /// Like [`Store::get`].
@@ -228,8 +228,9 @@ impl Store {
 
     /// Returns the location of `key`'s entry without reading its body.
     ///
-    /// [`Store::may_contain`] compares a few bits of the hash in memory and can be wrong. This function reads the front
-    /// of the record and compares the whole key.
+    /// [`Store::may_contain`] compares a few bits of the hash in memory and can be wrong. This function reads the start
+    /// of the entry's record and compares the whole key. Pass the result to [`Store::is_at`] to check later, without
+    /// I/O, that the entry has not moved.
     ///
     /// # Cost
     /// Policies on the log: one read of 4 KiB. Disk tables: one bin or set. Policies that index all their entries: no
@@ -244,8 +245,8 @@ impl Store {
         }
     }
 
-    /// Returns whether `key`'s entry is still at this location (no I/O). Returns `false` if the index in memory cannot
-    /// tell.
+    /// Returns whether `key`'s entry is still at `location`, as [`Store::locate`] returned it. Does no I/O. Also
+    /// returns `false` if the index in memory cannot tell.
     pub fn is_at(&self, key: &[u8], location: LocatedEntry) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| engine.is_at(engine.volume().hash(key).0, location.0))
     }
@@ -277,14 +278,16 @@ impl Store {
         engine.admits(engine.volume().hash(key).0, len_bytes)
     }
 
-    /// Returns whether [`Store::admits`] would now admit an entry of any length under this key.
+    /// Returns whether [`Store::admits`] would now admit an entry of any length under this key, because nothing has to
+    /// be evicted for it.
     pub fn has_room(&self, key: &[u8]) -> bool {
         self.volumes.of(key).has_room()
     }
 
-    /// Replaces the head of an entry. Policies on the log do not rewrite a body over 64 KiB. Returns `false` if there
-    /// is no such entry, or if it was replaced meanwhile; the head is then that of the replacement. Also returns
-    /// `false`, and keeps the old head, if the store moved the entry meanwhile. Policies on the log try again first.
+    /// Replaces the head of an entry and keeps its body. Policies on the log do not write a body over 64 KiB again.
+    ///
+    /// Returns `false` if `key` has no entry. Also returns `false` if another entry was stored under `key` during the
+    /// call, or if the store moved the entry meanwhile and further attempts failed too.
     ///
     /// # Errors
     /// Like [`Store::insert`] and [`Writer::commit`].
@@ -298,8 +301,9 @@ impl Store {
 
     /// Removes `key`.
     ///
-    /// When this returns, the removal survives a crash of the process. It survives a power loss from the next sync on.
-    /// Costs one small device write, shared with other pending data, or none in policies whose map has no journal.
+    /// When this returns, the removal survives a crash of the process. After the next [`Store::sync`] it also survives
+    /// a power loss. Costs one small device write, shared with other pending data. Costs none in policies whose map has
+    /// no journal.
     ///
     /// # Errors
     /// `Unavailable` if that write fails. Lookups of the key miss, and the write is retried until it succeeds or the
@@ -312,18 +316,12 @@ impl Store {
         own.and(strays)
     }
 
-    /// Returns the label that [`Store::set_label`] last set on each volume in use. 0 means no label.
+    /// Returns, for each volume in use, the label that [`Store::set_label`] last stored there. 0 means no label.
     pub fn labels(&self) -> impl Iterator<Item = u64> {
         self.volumes.sound().map(|engine| engine.volume().superblock().label)
     }
 
-    /// Stores a number on each volume of the store. It is durable when this returns.
-    ///
-    /// A program can write the same number to a file of its own next to the store. If the number in the file differs or
-    /// is missing, the file was written for another store.
-    ///
-    /// # Errors
-    /// `Unavailable` when a superblock cannot be written.
+    /// Stores the number `label` on each volume of the store. The number is durable when this returns.
     pub async fn set_label(&self, label: u64) -> Result<()> {
         self.check_open()?;
         if self.volumes.sound().next().is_none() {
@@ -351,7 +349,7 @@ impl Store {
         engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Protects `key`'s entry, if there is one, from reclaim until the returned [`ReclaimGuard`] is dropped.
+    /// Protects `key`'s entry, if there is one, from being reclaimed until the returned [`ReclaimGuard`] is dropped.
     ///
     /// Use this for the parts of a body that is being read from start to end. Only `log` supports it, for up to a
     /// quarter of the volume and at most 32,768 keys. The entry can still be replaced, removed or invalidated.
@@ -365,12 +363,12 @@ impl Store {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
 
-    /// Exempts `key`'s entry from eviction. `len_bytes` is the length of its head and body, by which the limit below
-    /// counts it.
+    /// Exempts `key`'s entry from eviction. `len_bytes` is the length of its head and body, which counts against the
+    /// limit on pinned bytes.
     ///
-    /// The pin ends when the entry is unpinned, removed, expired or invalidated, or when the store is closed. If there
-    /// is no entry yet, or it is replaced, the pin covers the next entry of the key. Pins are not stored: pin again
-    /// after each start, before storing anything.
+    /// The pin ends when the entry is unpinned, removed, expired or invalidated, or when the store is closed. The key
+    /// is pinned rather than one entry: the pin also covers an entry that is stored or replaced later. Pins are not
+    /// stored: pin again after each start, before storing anything.
     ///
     /// Returns `false` without pinning if more than `Tuning::pin_share` of the volume or more than a million keys would
     /// be pinned, or if the policy cannot pin.
@@ -415,9 +413,9 @@ impl Store {
 
     /// Syncs and closes the store. Later calls of other functions return `Closed`.
     ///
-    /// The store is closed once, no matter how often this is called. Every call returns the outcome when closing is
-    /// done. There is no time limit. If the future is dropped, the next call goes on. The volumes stay locked until the
-    /// last clone and the last [`Reader`] are dropped, or until [`Store::release`].
+    /// The store is closed once, no matter how often this is called. Every call waits until closing is done, without a
+    /// time limit, and returns the same outcome. If the future is dropped, the next call continues the work. The
+    /// volumes stay locked until the last clone and the last [`Reader`] are dropped, or until [`Store::release`].
     ///
     /// # Errors
     /// Like [`Store::sync`]. Also `Unavailable` if pending removals could not be written; these entries may come back.
@@ -462,13 +460,13 @@ impl Store {
     }
 
     /// Gives the calling thread I/O rings of its own, one for each volume that supports it. The thread must then drive
-    /// them as described at [`ThreadDriver`]. Without it, a thread of the store reads for all others, which takes more
-    /// time per read.
+    /// them as described at [`ThreadDriver`]. Without rings of its own, a thread passes its reads to a thread of the
+    /// store, which takes more time per read.
     pub fn attach_thread(&self) -> Vec<ThreadDriver> {
         self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()
     }
 
-    /// Returns the engine of its first volume, for tests of engines.
+    /// Returns the engine of the store's first volume, for tests of engines.
     #[cfg(test)]
     pub(crate) fn first_engine(&self) -> AnyEngine {
         self.volumes.all().next().expect("a store has a volume")
@@ -479,7 +477,7 @@ impl Store {
     }
 }
 
-/// Number of hits that a pinned entry is given: the most that any policy counts.
+/// Number of hits that are counted for an entry when it is pinned: as many as the policies distinguish.
 const PIN_TOUCH_COUNT: usize = 3;
 
 fn check_lengths(key: &[u8], head: &[u8]) -> Result<()> {

@@ -8,47 +8,48 @@
 use crate::{Error, ErrorKind, Result};
 use std::{ops::RangeInclusive, time::Duration};
 
-/// A constant as shown in configuration and documents.
+/// A tuning constant, as configuration and documents show it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TuningField {
-    /// The constant's name.
+    /// Name of the constant.
     pub name: &'static str,
-    /// The policies that use it, its meaning, and the effect of a larger or smaller value.
+    /// Description for users: the policies that use the constant, its meaning, and the effect of a larger or smaller
+    /// value.
     pub about: &'static str,
     /// The values that the constant accepts.
     pub kind: TuningKind,
 }
 
-/// The kind of values that a constant accepts.
+/// The kind of values that a constant accepts, with their range.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TuningKind {
     /// On or off.
     Switch,
-    /// A count.
+    /// A number of things.
     Count(RangeInclusive<u64>),
     /// A length in bytes.
     Bytes(RangeInclusive<u64>),
     /// A length in bytes that is a power of two.
     Power(RangeInclusive<u64>),
-    /// A time.
+    /// A duration.
     Time(RangeInclusive<Duration>),
-    /// A share of a whole.
+    /// A share of a whole, such as 0.25.
     Share(RangeInclusive<f64>),
     /// One of these words.
     Word(&'static [&'static str]),
 }
 
-/// A value of a constant.
+/// A value for a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningValue {
     /// On or off.
     Switch(bool),
-    /// A count or a length in bytes.
+    /// A number of things, or a length in bytes.
     Number(u64),
-    /// A time.
+    /// A duration.
     Time(Duration),
-    /// A share of a whole.
+    /// A share of a whole, such as 0.25.
     Share(f64),
     /// A word.
     Word(&'static str),
@@ -70,7 +71,7 @@ impl TuningKind {
 }
 
 impl Tuning {
-    /// Sets the constant of this name.
+    /// Sets the constant `name` to `value`.
     ///
     /// # Errors
     /// `Invalid` if no constant has this name, or if `value` has the wrong kind or is out of range.
@@ -102,11 +103,11 @@ impl TuningField {
     }
 }
 
-/// A type that a constant can have.
+/// A Rust type that can be the type of a constant.
 trait Constant: Sized {
     fn value(self) -> TuningValue;
 
-    /// Converts a value. Returns `None` if it is of another kind, or too large for the type.
+    /// Converts `value` to this type. Returns `None` if it is of another kind or too large.
     fn of(value: TuningValue) -> Option<Self>;
 }
 
@@ -133,23 +134,23 @@ constant! {
     f64, Share;
 }
 
-/// The ratio to maximize when the store chooses which entries to keep.
+/// The quantity that the policy `log` maximizes when it chooses which entries to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The request hit ratio. Of two entries that are hit equally often, keeps the shorter one.
     #[default]
     Requests,
-    /// A compromise: weighs an entry's hits against the square root of its length.
+    /// A compromise between both hit ratios. Weighs an entry's hits against the square root of its length.
     Balanced,
-    /// The byte hit ratio. Ignores length.
+    /// The byte hit ratio. Ignores the length of entries.
     Bytes,
 }
 
 impl Objective {
     const WORDS: &[&str] = &["requests", "balanced", "bytes"];
 
-    /// Returns the exponent that weighs length: an entry of n sectors is worth keeping if it has n^exponent times the
-    /// hits of an entry of one sector.
+    /// Returns the exponent e of the rule that weighs hits against length. An entry of n sectors needs n^e times the
+    /// hits of an entry of one sector to be worth as much.
     pub(crate) fn length_exponent(self) -> f64 {
         match self {
             Self::Requests => 1.0,
@@ -169,7 +170,7 @@ impl Constant for Objective {
     }
 }
 
-/// Maps each word for a kind in the table to its `TuningKind`.
+/// Converts a kind of value, as written in the table of constants, to its `TuningKind`.
 macro_rules! kind {
     (switch) => {
         TuningKind::Switch
@@ -197,6 +198,15 @@ macro_rules! kind {
 macro_rules! table {
     ($($(#[doc = $about:literal])* $name:ident: $type:ty = $default:expr, $kind:ident $(in $range:expr)?;)*) => {
         /// Constants of the policies. Where a paper states a value, it is the default.
+        ///
+        /// ```
+        /// use larder_store::{Tuning, TuningValue};
+        ///
+        /// let mut tuning = Tuning::default();
+        /// tuning.set("write_factor_max", TuningValue::Share(1.5))?;
+        /// assert!(tuning.set("write_factor_max", TuningValue::Share(99.0)).is_err());
+        /// # Ok::<(), larder_store::Error>(())
+        /// ```
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct Tuning {
@@ -228,7 +238,7 @@ macro_rules! table {
                 }
             }
 
-            /// Sets a constant to a checked value.
+            /// Sets the constant `name` to `value`, which was checked before.
             fn put(&mut self, name: &str, value: TuningValue) {
                 match name {
                     $(stringify!($name) => if let Some(value) = Constant::of(value) { self.$name = value },)*

@@ -3,20 +3,22 @@
 //! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment is between the two
 //! superblocks. The byte layout is described in docs/internals/format.md.
 
-/// Bytes of a [`Sector`]. Records begin at multiples of this unless stated otherwise.
+/// Bytes of a [`Sector`]. Records begin at multiples of this, except on packed volumes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
-/// Records of packed volumes begin at multiples of this many bytes, so that short ones share sectors.
+/// On packed volumes, records begin at multiples of this many bytes, so that short records share sectors.
 pub(crate) const PACKED_STEP_BYTES: u64 = 8;
 /// Units, trailers and superblocks are aligned to this many bytes.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// Offset of the index area, or of the data if there is none. The space before it belongs to the first superblock.
+/// Offset in bytes of the index area, or of the data on volumes without one. The space before it belongs to the first
+/// superblock.
 pub(crate) const DATA_START_BYTES: u64 = 64 << 10;
 /// Bytes of a superblock. There is one at the start and one at the end of the volume.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
-/// Fewest segments that a volume needs: some open, some free, and some whose entries can be hit.
+/// Smallest number of segments of a volume: some are being filled, some are free, and the others must be enough to hold
+/// entries.
 pub(crate) const SEGMENT_COUNT_MIN: u64 = 8;
 
-/// A position on the volume, in sectors from its start. No record is at 0.
+/// A position on the volume: the number of sectors from its start. No record is at 0, which can therefore mean "none".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Sector(pub(crate) u64);
 
@@ -26,15 +28,15 @@ impl Sector {
     }
 }
 
-/// The site of an entry, from its hints.
+/// The site of an entry, as in [`crate::Hints::site`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Site(pub(crate) u64);
 
-/// The number of a set by position, from 0.
+/// The number of a set on the volume, in the order of position from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetNumber(pub(crate) u64);
 
-/// The number of a segment by position, from 0.
+/// The number of a segment on the volume, in the order of position from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
@@ -44,11 +46,11 @@ impl SegmentId {
     }
 }
 
-/// The layout of segments on a volume.
+/// The place of the segments of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentGeometry {
     pub(crate) size_bytes: u64,
-    /// Offset of the first segment.
+    /// Offset of the first segment in bytes.
     pub(crate) data_start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
@@ -57,8 +59,8 @@ pub(crate) struct SegmentGeometry {
 }
 
 impl SegmentGeometry {
-    /// Returns the geometry with as many segments of `segment_bytes` as fit on a volume of `size_bytes` behind an index
-    /// area of `index_bytes`. Returns `None` if they are too few.
+    /// Creates the geometry of a volume of `size_bytes`: an index area of `index_bytes`, and behind it as many segments
+    /// of `segment_bytes` as fit. Returns `None` if they are too few.
     pub(crate) fn new(size_bytes: u64, index_bytes: u64, segment_bytes: u64) -> Option<Self> {
         let data_start_bytes = DATA_START_BYTES.checked_add(index_bytes)?;
         let data = size_bytes.checked_sub(data_start_bytes.checked_add(SUPERBLOCK_BYTES)?)?;
@@ -73,7 +75,7 @@ impl SegmentGeometry {
         })
     }
 
-    /// Returns the same segments for records that share sectors.
+    /// Returns the same geometry for a packed volume, where records share sectors.
     pub(crate) fn packed(self) -> Self {
         Self { step_bytes: PACKED_STEP_BYTES, ..self }
     }
@@ -83,7 +85,8 @@ impl SegmentGeometry {
         self.step_bytes < SECTOR_BYTES
     }
 
-    /// Returns the bytes that a record of `len_bytes` takes in a unit.
+    /// Returns the bytes that a record of `len_bytes` takes in a unit: its length, rounded up to a place where a record
+    /// can begin.
     pub(crate) fn stepped(&self, len_bytes: u64) -> u64 {
         len_bytes.next_multiple_of(self.step_bytes)
     }
@@ -97,12 +100,12 @@ impl SegmentGeometry {
         self.segment_start_bytes(segment) + self.segment_bytes
     }
 
-    /// Returns the sector in which the record at this offset of a segment begins.
+    /// Returns the sector in which the record begins that is `start_bytes` from the start of `segment`.
     pub(crate) fn sector_at(&self, segment: SegmentId, start_bytes: u64) -> Sector {
         Sector((self.segment_start_bytes(segment) + start_bytes) / SECTOR_BYTES)
     }
 
-    /// Returns the segment that holds `sector`, if any does.
+    /// Returns the segment that contains `sector`, or `None` if it is outside of all segments.
     pub(crate) fn segment_of(&self, sector: Sector) -> Option<SegmentId> {
         let segment = sector.byte_offset().checked_sub(self.data_start_bytes)? / self.segment_bytes;
         let segment = u32::try_from(segment).ok()?;
@@ -124,12 +127,12 @@ pub(crate) fn superblock_offsets(size_bytes: u64) -> [u64; 2] {
     [0, last_superblock_bytes(size_bytes)]
 }
 
-/// Returns the number of sectors spanned by `len_bytes` that begin `start_bytes` behind a sector boundary.
+/// Returns the number of sectors that `len_bytes` touch if they begin `start_bytes` from the start of the volume.
 pub(crate) fn sectors_spanned(start_bytes: u64, len_bytes: u64) -> u64 {
     sectors(start_bytes % SECTOR_BYTES + len_bytes)
 }
 
-/// Returns the length in whole sectors.
+/// Returns how many sectors are needed for `len_bytes`.
 pub(crate) fn sectors(len_bytes: u64) -> u64 {
     len_bytes.div_ceil(SECTOR_BYTES)
 }

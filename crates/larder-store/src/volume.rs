@@ -62,32 +62,32 @@ use std::{
 };
 use turn::TaskTurn;
 
-/// Number of attempts of each read at start, so that a transient fault does not cost the stored entries.
+/// Number of attempts to read a block when the store is opened. A transient fault there would lose the entries in it.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
 
-/// A volume as one engine uses it, shared by all parts of the engine.
+/// A volume as its current engine uses it. All parts of the engine share it.
 ///
-/// If the engine fails, a successor on the same base gets a new engine ([`Self::successor`]).
+/// If the engine fails, the next one gets a new `Volume` on the same [`VolumeBase`] ([`Self::successor`]).
 pub(crate) struct Volume {
-    /// The parts that outlive the engine.
+    /// The parts of the volume that outlive the engine.
     base: Arc<VolumeBase>,
-    /// The device. Its writes and syncs are watched.
+    /// The device. Watches all writes and syncs, and refuses writes once the engine has failed.
     pub(crate) device: Arc<dyn Device>,
-    /// The files of policies that keep entries in files, watched like the device.
+    /// The directory of policies that keep entries in files. Watches changes and syncs like `device`.
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) id: VolumeId,
-    /// Whether this opening formatted the volume, so that it holds nothing. A read of zeros would not prove that,
-    /// because it may have been misdirected.
+    /// Whether this opening created the volume, so that it certainly has no entries. Reading zeros would not prove it,
+    /// because the device may have read at a wrong position.
     pub(crate) is_new: bool,
     pub(crate) flushes: SharedFlush,
     pub(crate) failure: VolumeFailure,
-    /// Progress of the journal: written and durable pages, in policies that have a journal.
+    /// Progress of the journal's pages (written and durable), in policies that have a journal.
     pub(crate) journal: JournalMarks,
-    /// `None` if the reads of lookups do not wait for each other.
+    /// The reads of lookups that wait to be sorted; `None` if lookups read at once.
     lookup_reads: Option<LookupReads>,
-    /// When the writes of a start that failed are retried, in milliseconds of the clock.
+    /// When to retry the first writes of this run, if they failed; in milliseconds of the clock.
     start_retry_at: AtomicU64,
-    /// Whether a task is doing the writes of a start, or a later reservation.
+    /// Whether a task is doing the first writes of this run, or a later reservation of numbers. Only one task may.
     is_starting: AtomicBool,
 }
 
@@ -99,48 +99,49 @@ impl Deref for Volume {
     }
 }
 
-/// Pause before the writes of a start are retried.
+/// Pause before the first writes of a run are retried, if they failed.
 pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the error of a store whose start could not be written, so that nothing may be stored.
+/// Returns the error of a store that accepts nothing because its first writes failed.
 pub(crate) fn cannot_begin() -> Error {
     Error::new(ErrorKind::Unavailable, "the store accepts nothing: the first write after its start failed")
 }
 
-/// The result of reading a record in search of a key.
+/// The verdict on a record that was read in search of a key.
 pub(crate) enum KeyVerdict {
-    /// The key's entry, verified.
+    /// The entry of the key, verified and current.
     Sound(DecodedRecord),
     /// A valid record of another key.
     FalseMatch,
-    /// The key's entry, but expired or invalidated.
+    /// The entry of the key, but it has expired or was invalidated.
     Useless,
-    /// Not a valid record of this volume.
+    /// Not a valid record of this volume: damaged, or overwritten.
     Damaged,
 }
 
 impl Volume {
-    /// Waits until everything is loaded.
+    /// Waits until all entries of an earlier run are loaded.
     pub(crate) async fn loaded(&self) {
         self.waiting.wait(|| self.is_loaded()).await;
     }
 
-    /// Waits until everything is loaded, or `is_loaded` returns true for a part.
+    /// Waits until all entries of an earlier run are loaded, or the caller's part of them, for which `is_loaded`
+    /// returns `true`.
     pub(crate) async fn loaded_part(&self, is_loaded: impl Fn() -> bool) {
         self.waiting.wait(|| self.is_loaded() || is_loaded()).await;
     }
 
-    /// Returns whether everything is loaded.
+    /// Returns whether all entries of an earlier run are loaded.
     pub(crate) fn is_loaded(&self) -> bool {
         self.counters.loaded.load(Ordering::Acquire)
     }
 
-    /// Notes that a part is loaded.
+    /// Wakes the tasks that wait in [`Self::loaded_part`], because another part of the entries is loaded.
     pub(crate) fn note_loaded_part(&self) {
         self.waiting.note_part();
     }
 
-    /// Notes that everything is loaded.
+    /// Notes that all entries of an earlier run are loaded, and wakes the tasks that wait for it.
     pub(crate) fn set_loaded(&self) {
         self.waiting.set_loaded(&self.counters.loaded);
     }
@@ -154,7 +155,7 @@ impl Volume {
         Self::on(Arc::new(VolumeBase::new(device, superblock, policy, options)))
     }
 
-    /// Returns this volume with the files of a policy that keeps entries in files.
+    /// Returns this volume with `directory`, in which its policy keeps entries as files.
     pub(crate) fn with_directory(mut self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
         let base = Arc::get_mut(&mut self.base).expect("nobody else has a volume that is being opened");
         base.options = options.clone();
@@ -162,7 +163,7 @@ impl Volume {
         Self::on(self.base).made_now(self.is_new)
     }
 
-    /// Returns a volume on the same base for a new engine, after that of this one failed.
+    /// Returns a volume on the same base for the next engine, after this volume's engine failed.
     pub(crate) fn successor(&self) -> Self {
         Self::on(Arc::clone(&self.base))
     }
@@ -190,7 +191,7 @@ impl Volume {
         }
     }
 
-    /// Makes syncs that fail fail this volume.
+    /// Makes this volume fail when one of its syncs fails.
     pub(crate) fn watch_syncs(self: &Arc<Self>) {
         for watch in self.watches() {
             let volume = Arc::downgrade(self);
@@ -202,13 +203,13 @@ impl Volume {
         }
     }
 
-    /// Returns this volume with `is_new` set.
+    /// Returns this volume with the given value of `is_new`.
     pub(crate) fn made_now(self, is_new: bool) -> Self {
         Self { is_new, ..self }
     }
 
-    /// Returns the right to do the writes of a start, if a retry is due and no other task has it. A start must not be
-    /// done twice: the second would undo what was stored after the first.
+    /// Returns the right to do the first writes of this run, or `None` if another task has it or no retry is due yet. A
+    /// second task would undo what was stored after the first one finished.
     pub(crate) fn start_turn(&self) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_starting)?;
         let is_due = self.clock.now().as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
@@ -218,29 +219,31 @@ impl Volume {
         is_due.then_some(turn)
     }
 
-    /// Returns the right to write the records of a start, if no other task has it. If two tasks reserved numbers, the
-    /// task with the lower end could write last and undo the other's reservation.
+    /// Returns the right to reserve numbers by writing a new header to the volume, or `None` if another task has it. If
+    /// two tasks reserved numbers at once, the task with the lower end could write last, and undo the other's
+    /// reservation.
     pub(crate) fn head_turn(&self) -> Option<TaskTurn<'_>> {
         TaskTurn::take(&self.is_starting)
     }
 
-    /// Returns whether no task is writing the records of a start.
+    /// Returns whether no task is reserving numbers ([`Self::head_turn`]).
     pub(crate) fn head_is_free(&self) -> bool {
         !self.is_starting.load(Ordering::Acquire)
     }
 
-    /// Notes that the writes of a start failed. They are retried later.
+    /// Schedules a retry of the first writes of this run, because they failed.
     pub(crate) fn note_failed_start(&self) {
         let at = self.clock.now() + START_RETRY_PAUSE;
         self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Returns whether the volume has a new identity on the device, under which its next start finds no entries.
+    /// Returns whether the volume has a new identity on the device. The present engine still uses the old one, and the
+    /// next start finds no entries.
     pub(crate) fn starts_over(&self) -> bool {
         self.superblock().id != self.id
     }
 
-    /// Reads `len_bytes` at `offset_bytes`. Neither has to be aligned.
+    /// Reads `len_bytes` at `offset_bytes`. Neither number has to be aligned.
     pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
         // The maintenance thread may read for a long time, and batches must not wait for it.
         self.submit_due_reads();
@@ -253,7 +256,7 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    /// Reads like [`Self::read`], but in a batch with the reads of other lookups if the store sorts them.
+    /// Reads like [`Self::read`], for a lookup. If the store sorts the reads of lookups, the read waits for a batch.
     pub(crate) async fn read_in_batch(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
         let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
         let outcome = self.read_aligned_in_batch(aligned_start, aligned_len).await;
@@ -262,8 +265,8 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    /// Reads whole units of the device, in a batch if the store sorts the reads of lookups. Counts the read, but does
-    /// not note its outcome.
+    /// Reads for a lookup like [`Self::read_in_batch`], but both numbers must be aligned. Counts the read. The caller
+    /// notes its outcome.
     pub(crate) async fn read_aligned_in_batch(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<AlignedBuffer> {
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, len_bytes);
@@ -274,26 +277,26 @@ impl Volume {
         }
     }
 
-    /// Submits the reads of lookups that have waited long enough.
+    /// Submits the batch of lookup reads if its first read has waited long enough.
     pub(crate) fn submit_due_reads(&self) {
         self.lookup_reads.iter().for_each(LookupReads::submit_due);
     }
 
-    /// Submits the waiting reads of lookups. From now on, none waits.
+    /// Submits the batch of lookup reads. From now on, lookups read at once.
     pub(crate) fn end_read_batches(&self) {
         self.lookup_reads.iter().for_each(LookupReads::end);
     }
 
-    /// Returns the time until reads of lookups must be submitted.
+    /// Returns the time until the batch of lookup reads must be submitted; `None` if none waits.
     pub(crate) fn reads_due(&self) -> Option<Duration> {
         self.lookup_reads.as_ref()?.due()
     }
 
-    /// Reads whole blocks that a start needs. Retries a failed read a few times, because the entries in it would be
-    /// lost for good.
+    /// Reads whole blocks while the store is opened. Retries a failed read a few times, because otherwise the entries
+    /// in these blocks are lost for good.
     ///
     /// # Errors
-    /// Every attempt failed. Each one is counted.
+    /// Every attempt failed. Each failure is counted.
     pub(crate) async fn read_for_start(&self, offset_bytes: u64, len_bytes: u64) -> Result<AlignedBuffer> {
         assert!(offset_bytes.is_multiple_of(BLOCK_BYTES) && len_bytes > 0, "whole blocks are read");
         let mut attempts_left = START_READ_ATTEMPT_COUNT;
@@ -311,8 +314,8 @@ impl Volume {
         }
     }
 
-    /// Returns the aligned range that contains `len_bytes` at `offset_bytes`: its offset, the position of the bytes
-    /// within it, and its length.
+    /// Returns the smallest aligned range that contains `len_bytes` at `offset_bytes`, as three numbers: the start of
+    /// the range, where the wanted bytes begin in it, and its length.
     pub(crate) fn aligned(&self, offset_bytes: u64, len_bytes: u64) -> (u64, usize, u64) {
         let alignment = u64::from(self.device.alignment_bytes());
         let start = offset_bytes / alignment * alignment;
@@ -320,7 +323,7 @@ impl Volume {
         (start, skip as usize, (skip + len_bytes).next_multiple_of(alignment))
     }
 
-    /// Writes the whole of `buffer` at `offset_bytes`. Both must be aligned.
+    /// Writes the whole of `buffer` at `offset_bytes`. The offset and the length must be aligned.
     pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
         let failed = |source| {
             Error::io(ErrorKind::Unavailable, format!("cannot write the store at byte {offset_bytes}"), source)
@@ -338,16 +341,16 @@ impl Volume {
         self.policy.brings_neighbors()
     }
 
-    /// Returns a sink for neighbors, if there is a receiver. Take it before checking which of the read records are
-    /// current: the receiver learns of every replacement after that.
+    /// Returns a sink for neighbors, or `None` if the store has no receiver. Call this before checking which of the
+    /// read records are current: the receiver only learns of replacements after this call.
     pub(crate) fn neighbors(&self) -> Option<RecordSink> {
         self.begin_neighbors.get().map(|begin| begin())
     }
 
-    /// Returns a record that was read along with another one, if it is an entry that may be served. `decoded` is its
-    /// front.
+    /// Returns a record that was read along with a requested one, if it is an entry that may be served. `decoded` is
+    /// the decoded start of the record.
     ///
-    /// A reader verifies the body when it is read, so that an unused body costs no checksum.
+    /// The body is not verified here, because many neighbors are never used. Reading it verifies it.
     pub(crate) fn neighbor(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighborRecord> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
@@ -359,14 +362,14 @@ impl Volume {
         Some(NeighborRecord { volume: Arc::clone(self), key, record, decoded })
     }
 
-    /// Counts a failure that does not lose an entry. Logs the first one.
+    /// Counts an I/O failure that loses no entry. Logs the first one.
     pub(crate) fn note_failure(&self, error: &Error) {
         if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!("{error}");
         }
     }
 
-    /// Makes all completed writes durable.
+    /// Makes all completed writes durable by a sync.
     pub(crate) async fn sync(&self) -> Result<()> {
         let changed_until = self.changed_keys.flushed();
         if let Some(directory) = &self.directory {
@@ -382,7 +385,7 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }
 
-    /// Notes the outcome of an operation. After too many failures in a row, the volume is excluded until a probe
+    /// Notes the outcome of an I/O operation. After too many failures in a row, excludes the volume until a probe
     /// succeeds.
     pub(crate) fn note_transfer<T>(&self, outcome: &io::Result<T>) {
         let (Some(failures), Err(error)) = (self.health.note(outcome, || self.clock.now()), outcome) else { return };
@@ -392,8 +395,9 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// Calls `defer` to defer a change if the volume is excluded. The change is written before the volume is used
-    /// again. Returns whether the change survives a kill, because the next start empties the volume.
+    /// Calls `defer` if the volume is excluded, to defer a change until the volume is back. Returns whether the change
+    /// is safe from a kill, because the exclusion is recorded and so the next start empties the volume. Otherwise
+    /// returns `false`.
     pub(crate) fn defers(&self, defer: impl FnOnce(&Self)) -> bool {
         if !self.health.is_out() {
             return false;
@@ -402,7 +406,7 @@ impl Volume {
         self.health.is_out_and_safe()
     }
 
-    /// Notes the outcome of a write.
+    /// Notes the outcome of a write, and whether a sync is needed.
     pub(crate) fn note_write(&self, outcome: &io::Result<()>) {
         self.note_transfer(outcome);
         match outcome {
@@ -415,7 +419,7 @@ impl Volume {
         }
     }
 
-    /// Decides whether `record`, which was read as a whole, answers a lookup of `key`.
+    /// Decides what `record` is for a lookup of `key`. `record` was read to its end.
     pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> KeyVerdict {
         let Ok(decoded) = DecodedRecord::decode(self.id, record) else { return KeyVerdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
@@ -433,7 +437,7 @@ impl Volume {
         KeyVerdict::Sound(decoded)
     }
 
-    /// Returns whether an entry is expired or invalidated.
+    /// Returns whether an entry has expired or was invalidated.
     pub(crate) fn is_useless(&self, decoded: &DecodedRecord) -> bool {
         has_expired(decoded.meta.expires_at, self.clock.now_s()) || !self.admits(decoded.meta.epoch)
     }

@@ -16,12 +16,28 @@ use std::{
 };
 
 /// An entry being written. It becomes visible with [`Writer::commit`]; a writer that is dropped leaves no trace.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut writer = store.insert(b"key", "the head".into(), Hints::default())?;
+/// writer.write("a body ".into())?;
+/// writer.write("in two pieces".into())?;
+/// assert_eq!(writer.len(), 20);
+/// writer.commit().await?;
+/// store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 pub struct Writer {
     volumes: EngineVolumes,
     key: Box<[u8]>,
     head: Bytes,
     hints: Hints,
-    /// The epoch in which the entry was begun. A later invalidation covers the entry.
+    /// The epoch when writing began. An invalidation since then also covers this entry.
     epoch: u32,
     parts: Vec<Bytes>,
     len_bytes: u64,
@@ -39,7 +55,7 @@ impl Writer {
         Self { volumes, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
 
-    /// Appends `bytes` to the body. Keeps a reference; the bytes are copied at commit.
+    /// Appends `bytes` to the body. Keeps a reference to them until the commit copies them.
     ///
     /// # Errors
     /// `Invalid` if the body would exceed [`Writer::BODY_MAX_BYTES`].
@@ -66,8 +82,8 @@ impl Writer {
         self.len_bytes == 0
     }
 
-    /// Commits the entry if the policy admits it ([`crate::Store::admits`]). Returns `false`, without storing it, if
-    /// not.
+    /// Commits the entry if the policy admits it ([`crate::Store::admits`]). Otherwise returns `false`, and stores
+    /// nothing.
     ///
     /// # Errors
     /// Like [`Writer::commit`].
@@ -81,11 +97,12 @@ impl Writer {
         self.commit().await.map(|()| true)
     }
 
-    /// Makes the entry visible, replacing any older entry of the key. Waits while too many bytes are waiting to be
-    /// written.
+    /// Makes the entry visible to lookups, in place of any older entry of the key. Waits while too many bytes are
+    /// waiting to be written ([`crate::StoreOptions::dirty_bytes_max`]).
     ///
     /// # Errors
-    /// `Full` if there was no room within 2 s, `Unavailable` if the device fails, `Closed` if the store is closed.
+    /// `Full` if there was no room within [`crate::StoreOptions::room_wait`], `Unavailable` if the device fails,
+    /// `Closed` if the store is closed.
     pub async fn commit(self) -> Result<()> {
         // Its volume may have a new engine since the entry was begun.
         let engine = self.volumes.of(&self.key);
@@ -106,7 +123,8 @@ impl Writer {
     }
 }
 
-/// For libraries that write through this trait. Copies the bytes. Closing does not commit.
+/// Appends to the body, for libraries that write to an `AsyncWrite`. Copies the bytes. Closing does not commit the
+/// entry.
 impl AsyncWrite for Writer {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = self.write(Bytes::copy_from_slice(bytes));

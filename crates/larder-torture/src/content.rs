@@ -5,24 +5,24 @@
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Returns the key of number `key`.
+/// Returns the key that has the number `key`: a URL that ends with the number.
 pub fn key_bytes(key: u64) -> Vec<u8> {
     format!("http://example.test/{key}").into_bytes()
 }
 
-/// Returns the number of a key.
+/// Returns the number of a key that [`key_bytes`] made, or `None` for other bytes.
 pub fn key_number(key: &[u8]) -> Option<u64> {
     str::from_utf8(key).ok()?.strip_prefix("http://example.test/")?.parse().ok()
 }
 
-/// Returns the head of a version of a key.
+/// Returns the head of the entry that stores version `version` of key `key`. It contains both numbers as text.
 pub fn head(key: u64, version: u64) -> Bytes {
     // The lengths differ, so that bodies begin at any offset.
     let fill = "x".repeat((version % 97) as usize);
     format!("{key} {version} {fill}").into_bytes().into()
 }
 
-/// Parses the key and version in a head.
+/// Returns key and version as a head states them, or `None` if [`head`] cannot have made the bytes.
 pub fn parse_head(head: &[u8]) -> Option<(u64, u64)> {
     let mut fields = str::from_utf8(head).ok()?.splitn(3, ' ');
     let key = fields.next()?.parse().ok()?;
@@ -30,7 +30,7 @@ pub fn parse_head(head: &[u8]) -> Option<(u64, u64)> {
     (self::head(key, version) == head).then_some((key, version))
 }
 
-/// Returns the body of a version of a key.
+/// Returns the body of version `version` of key `key`, `len` bytes long.
 pub fn body(key: u64, version: u64, len: u64) -> Bytes {
     let mut body = Vec::with_capacity(len.next_multiple_of(WORD_BYTES) as usize);
     for index in 0..len.div_ceil(WORD_BYTES) {
@@ -40,7 +40,7 @@ pub fn body(key: u64, version: u64, len: u64) -> Bytes {
     body.into()
 }
 
-/// Returns whether `bytes` equal `range` of the body of a version of a key.
+/// Returns whether `bytes` equal the bytes in `range` of the body that [`body`] makes for `key` and `version`.
 pub fn is_body(key: u64, version: u64, range: Range<u64>, bytes: &[u8]) -> bool {
     let from = range.start / WORD_BYTES * WORD_BYTES;
     let skip = (range.start - from) as usize;

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// The error that a future waits although nothing is left that could wake it.
+/// Error: a future waits, but neither the device nor a thread has work left that could wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck;
 
@@ -24,10 +24,10 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Runs `future` to its end, turning `device` whenever it waits.
+/// Polls `future` until it is ready. While it waits, advances `device` by its pending operations.
 ///
 /// # Errors
-/// [`Stuck`] if it waits and the device has nothing left to do.
+/// [`Stuck`] if the future waits and nothing is left that could wake it.
 pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
     let mut future = pin!(future);
     let flag = Flag::new();
@@ -43,14 +43,14 @@ pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Resul
     }
 }
 
-/// Whether a future must be polled again.
+/// Waker of a future that notes whether the future must be polled again: the flag is then raised.
 pub(crate) struct Flag {
     raised: AtomicBool,
     thread: Thread,
 }
 
 impl Flag {
-    /// Creates a raised flag for this thread.
+    /// Creates a raised flag, which wakes the calling thread when it is raised again.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { raised: AtomicBool::new(true), thread: thread::current() })
     }
@@ -59,13 +59,14 @@ impl Flag {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Lowers the flag and polls.
+    /// Lowers the flag and polls the future, which can raise the flag again.
     pub(crate) fn poll<T>(self: &Arc<Self>, future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
         self.raised.store(false, Ordering::Release);
         future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
-    /// Waits for threads that the engine may have started for rare work. Returns `false` if none raised the flag.
+    /// Waits up to `rounds` times [`PATIENCE_ROUND`] for another thread of the engine to raise the flag. Returns
+    /// whether it is raised.
     pub(crate) fn wait(&self, rounds: u32) -> bool {
         for _ in 0..rounds {
             if self.is_raised() {
@@ -84,6 +85,7 @@ impl Wake for Flag {
     }
 }
 
-/// Time that another thread may take per round before a future counts as stuck: a watchdog, not a measurement.
+/// Time of one round in which [`Flag::wait`] waits for another thread. It only limits how long a stuck test takes, and
+/// no result depends on it.
 const PATIENCE_ROUND: Duration = Duration::from_millis(100);
 pub(crate) const PATIENCE_ROUNDS: u32 = 100;

@@ -2,22 +2,22 @@
 
 use larder_device::FaultPlan;
 
-/// A kind of faults.
+/// A named kind of faults that a test device or the engine has.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// The name for `--faults`.
+    /// The name as given to `--faults`.
     pub name: &'static str,
-    /// A description.
+    /// Description of the faults in a few words.
     pub about: &'static str,
-    /// The rates.
+    /// The faults of the device, and their rates.
     pub plan: FaultPlan,
-    /// Set if one additional operation fails, chosen by the seed.
+    /// Whether one more operation of the device fails, which the seed chooses.
     pub fails_once: bool,
-    /// Set if the engine panics once, in an operation chosen by the seed.
+    /// Whether the engine panics once, in an operation that the seed chooses.
     pub panics_once: bool,
 }
 
-/// Returns all kinds, starting with the harmless ones.
+/// Returns all kinds of faults. The first two, `none` and `slow`, harm nothing.
 pub fn all() -> Vec<Faults> {
     let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
     let often = 20_000;
@@ -63,7 +63,7 @@ pub fn all() -> Vec<Faults> {
     ]
 }
 
-/// Returns the kind called `name`.
+/// Returns the kind of faults with the name `name`, or `None` if there is none.
 pub fn named(name: &str) -> Option<Faults> {
     all().into_iter().find(|faults| faults.name == name)
 }

@@ -12,31 +12,31 @@
 
 use std::collections::HashMap;
 
-/// The result of a lookup: the version in the head, and the length of the body.
+/// The entry that a lookup found: the version that the head states, and the length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
-    /// The version in the head.
+    /// Number of the version that the head states.
     pub head: u64,
     /// Length of the body in bytes.
     pub body_bytes: u64,
 }
 
-/// Everything that was done to one key.
+/// All changes of one key, from which follows what a lookup of the key may return.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<HistoryEvent>,
-    /// Whether entries that survive a crash must be found.
+    /// Whether entries that were stored before the last crash must still be found after it.
     is_kept: bool,
-    /// All versions ever begun.
+    /// All versions that were ever begun for the key, by number.
     versions: HashMap<u64, EntryVersion>,
 }
 
-/// A version: a whole entry, or a new head of an existing entry.
+/// A version of the key's entry: an insertion makes one, and so does an update of the head.
 #[derive(Clone, Debug)]
 struct EntryVersion {
     begun: u64,
     body: Body,
-    /// Seconds since the Unix epoch after which it must not be found; 0 is never.
+    /// Time after which the version must not be found, in seconds since the Unix epoch. 0 means that it never expires.
     expires_at: u32,
 }
 
@@ -45,12 +45,12 @@ enum Body {
     Own {
         len_bytes: u64,
     },
-    /// The body of a new head: that of one of these versions, or of one begun since.
+    /// The version has only a new head. Its body is that of a version in `before`, or of one begun after `since`.
     OfOneOf {
         before: Vec<u64>,
         since: u64,
-        /// Whether each of these bodies is known to be whole. A body that survived a crash but need not be found may be
-        /// cut short.
+        /// Whether each body that this can be is known to be whole. A body that survived a crash may be cut short
+        /// unless the policy promises to keep it.
         is_whole: bool,
     },
 }
@@ -59,9 +59,9 @@ enum Body {
 struct HistoryEvent {
     change: HistoryChange,
     begun: u64,
-    /// [`NEVER`] until the change is acknowledged.
+    /// Time at which the change was acknowledged, or [`NEVER`].
     ended: u64,
-    /// Whether an acknowledged change may be lost, because the device failed before it was durable.
+    /// Whether the change may be lost although it was acknowledged, because the device failed before it was durable.
     is_unsure: bool,
 }
 
@@ -69,21 +69,22 @@ struct HistoryEvent {
 enum HistoryChange {
     Version(u64),
     Removal,
-    /// Hides every entry begun before it.
+    /// Removes every entry that was begun before this change, as clearing the store does.
     Invalidation,
 }
 
 const NEVER: u64 = u64::MAX;
 
 impl History {
-    /// Notes at `now` that storing an entry of `version` begins.
+    /// Notes that a call to store an entry began at `now`. `version` is the entry's version.
     pub fn begin_insert(&mut self, version: u64, body_bytes: u64, expires_at: u32, now: u64) {
         self.versions
             .insert(version, EntryVersion { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// Notes at `now` that replacing the head of the present entry by one of `version` begins.
+    /// Notes that a call to replace the head of the present entry began at `now`. `version` is the version of the new
+    /// head.
     pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
         let mut bodies = Vec::new();
         let mut since_all = now;
@@ -111,30 +112,30 @@ impl History {
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// Notes at `now` that removing the key begins.
+    /// Notes that a call to remove the key began at `now`.
     pub fn begin_removal(&mut self, now: u64) {
         self.begin(HistoryChange::Removal, now);
     }
 
-    /// Notes that the change begun at `begun` was acknowledged at `now`.
+    /// Notes that the change that began at `begun` was acknowledged at `now`.
     pub fn acknowledge(&mut self, begun: u64, now: u64) {
         for event in self.events.iter_mut().filter(|event| event.begun == begun) {
             event.ended = now;
         }
     }
 
-    /// Notes that the change begun at `begun` was refused and left no trace.
+    /// Forgets the change that began at `begun`, because the store refused it and left no trace of it.
     pub fn withdraw(&mut self, begun: u64) {
         self.events.retain(|event| event.begun != begun);
     }
 
-    /// Notes a durable invalidation of the key, which took from `begun` to `ended`.
+    /// Notes that the store was cleared durably by a call from `begun` to `ended`.
     pub fn invalidate(&mut self, begun: u64, ended: u64) {
         self.events.push(HistoryEvent { change: HistoryChange::Invalidation, begun, ended, is_unsure: false });
     }
 
-    /// Notes that the device failed: changes that were not durable by `durable` may be lost. An acknowledged removal is
-    /// durable.
+    /// Notes that the device failed. Versions that were not acknowledged by `durable` may then be lost, and so may
+    /// removals that were not acknowledged at all.
     pub fn doubt(&mut self, durable: u64) {
         let is_doubted = |event: &&mut HistoryEvent| match event.change {
             HistoryChange::Version(_) => event.ended > durable,
@@ -144,10 +145,11 @@ impl History {
         self.events.iter_mut().filter(is_doubted).for_each(|event| event.is_unsure = true);
     }
 
-    /// Notes that the store stopped at `now`. Changes acknowledged by `durable` must be found again, and nothing older.
-    /// `is_kept` tells whether the policy promises to keep durable entries.
+    /// Notes that the store ended at `now` without being closed, by a kill or a power loss.
     ///
-    /// A removal survives a kill once it is acknowledged.
+    /// Changes that were acknowledged by `durable` must be found again, unless newer changes replaced them. `is_kept`
+    /// says whether the policy promises to keep durable entries. A removal survives a kill as soon as it is
+    /// acknowledged.
     pub fn crash(&mut self, durable: u64, (is_kill, is_kept): (bool, bool), now: u64) {
         let events = std::mem::take(&mut self.events);
         let was_kept = self.is_kept;
@@ -168,8 +170,8 @@ impl History {
         self.events = events.iter().filter(is_left).map(|event| merged(*event, now)).collect();
     }
 
-    /// Notes that the device lied or could not be read: any past version may resurface. With `keeps_invalidations`,
-    /// invalidated versions may not.
+    /// Notes that the device returned wrong data, or none, so any past version may be found again. If
+    /// `keeps_invalidations` is set, versions that clearing the store removed may not.
     pub fn excuse_losses(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
         let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
@@ -187,7 +189,7 @@ impl History {
         });
     }
 
-    /// Drops the alternatives that a crash left open, once one of them was definitely found.
+    /// Excludes the other versions that a crash may have left, after a lookup found `seen`.
     pub fn narrow(&mut self, seen: SeenEntry) {
         let found = HistoryChange::Version(seen.head);
         if self.events.iter().any(|event| event.change == found && event.begun == 0) {
@@ -198,10 +200,10 @@ impl History {
         }
     }
 
-    /// Checks whether a lookup from `begun` to now may find `seen` at `unix_s`.
+    /// Checks that a lookup that began at `begun` and ends now may find `seen`. `unix_s` is the time of day.
     ///
     /// # Errors
-    /// The reason why it may not.
+    /// A text that says why it may not.
     pub fn allows(&self, seen: SeenEntry, begun: u64, unix_s: u32) -> Result<(), String> {
         let Some(version) = self.versions.get(&seen.head) else {
             return Err(format!("version {} was never stored", seen.head));
@@ -231,10 +233,10 @@ impl History {
         Ok(())
     }
 
-    /// Returns whether a lookup from `begun` to now must find something.
+    /// Returns whether a lookup that began at `begun` and ends now must find an entry.
     ///
-    /// It must if every candidate for the key's last change is acknowledged, has not expired, and was begun after
-    /// `since`, the time of the last excuse for a loss.
+    /// Several changes can be the key's last if their calls overlapped. The lookup must find an entry if each of them
+    /// stored a version, was acknowledged, never expires, and began after `since`, up to which losses are excused.
     pub fn must_hit(&self, begun: u64, since: u64) -> bool {
         let is_alive = |event: &&HistoryEvent| {
             event.change != HistoryChange::Invalidation && !is_superseded(event, &self.events, begun)
@@ -260,20 +262,20 @@ impl History {
         event.ended <= begun && is_kept && is_whole && oldest > since && version.expires_at == 0 && !is_invalidated
     }
 
-    /// Returns whether `seen` is a version that once existed and has not expired at `unix_s`.
+    /// Returns whether `seen` was ever a version of the key, and has not expired at `unix_s`.
     pub fn existed(&self, seen: SeenEntry, unix_s: u32) -> bool {
         let is_of_use = |version: &EntryVersion| version.expires_at == 0 || version.expires_at >= unix_s;
         self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
     }
 
-    /// Returns all versions, past or present, whose body has the length of `seen`.
+    /// Returns the numbers of all versions of the key, past or present, whose body is as long as that of `seen`.
     pub fn any_bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long =
             |version: &EntryVersion| matches!(version.body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         self.versions.iter().filter(|(_, version)| is_long(version)).map(|(&number, _)| number).collect()
     }
 
-    /// Returns the versions whose body the entry `seen` can have.
+    /// Returns the numbers of the versions whose body the found entry `seen` can have.
     pub fn bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long = |version: &u64| matches!(self.versions[version].body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         match self.versions.get(&seen.head) {
@@ -292,7 +294,8 @@ impl History {
     }
 }
 
-/// Returns whether a change that began after `event` was acknowledged ended by `until`.
+/// Returns whether another change replaced `event`: one that began after `event` was acknowledged, and was itself
+/// acknowledged by `until`.
 fn is_superseded(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
     event.change != HistoryChange::Invalidation
         && events.iter().any(|later| {
@@ -300,7 +303,8 @@ fn is_superseded(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> b
         })
 }
 
-/// Returns whether a change superseded `event` that certainly cannot be lost.
+/// Returns whether another change, which certainly survives, replaced `event` by `until`. [`is_superseded`] also counts
+/// changes that may be lost.
 fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
     let supersedes = |later: &HistoryEvent| {
         later.change != HistoryChange::Invalidation
@@ -311,7 +315,7 @@ fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool
     event.change != HistoryChange::Invalidation && events.iter().any(supersedes)
 }
 
-/// Converts an event from before a crash that happened at `now`.
+/// Converts an event from before a crash at `now`, so that its order among the other events is no longer known.
 fn merged(event: HistoryEvent, now: u64) -> HistoryEvent {
     if event.change == HistoryChange::Invalidation {
         return event;
@@ -336,8 +340,8 @@ mod tests {
         history
     }
 
-    /// At stake: a store accused of a loss. The version is begun before the invalidation and acknowledged after the
-    /// removal.
+    /// At stake: a correct store accused of losing an entry. Here a version is begun before the store is cleared, and
+    /// acknowledged after the key is removed.
     #[test]
     fn version_begun_before_an_invalidation_need_not_be_found_after_a_removal_and_a_kill() {
         let mut history = History::default();

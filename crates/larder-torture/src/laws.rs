@@ -14,19 +14,19 @@ mod values;
 pub use plan::{Face, LawPlan, LawTally};
 use std::fmt;
 
-/// A broken law, with the shortest schedule that was found to break it.
+/// A broken law, and the shortest schedule found that breaks it.
 #[derive(Clone, Debug)]
 pub struct BrokenLaw {
-    /// The law and what broke it.
+    /// Number of the law, and what broke it.
     pub what: String,
-    /// The acts, one per line.
+    /// The acts of the schedule, one per line.
     pub schedule: String,
 }
 
-/// Runs the schedule of `plan`, and shortens it if it breaks a law.
+/// Runs the schedule of `plan`. If it breaks a law, searches for a shorter schedule that breaks the same law.
 ///
 /// # Errors
-/// The law that it broke.
+/// The broken law.
 pub fn run(plan: LawPlan) -> Result<LawTally, BrokenLaw> {
     match plan.face {
         Face::Values => judge(plan, values::acts(plan.seed), values::run),
@@ -35,6 +35,9 @@ pub fn run(plan: LawPlan) -> Result<LawTally, BrokenLaw> {
 }
 
 /// Runs acts, and shortens them if they break a law.
+///
+/// # Errors
+/// The broken law.
 fn judge<A: Clone + fmt::Debug>(
     plan: LawPlan,
     acts: Vec<A>,
@@ -50,7 +53,8 @@ fn judge<A: Clone + fmt::Debug>(
     Err(BrokenLaw { what, schedule })
 }
 
-/// Leaves out acts as long as the rest breaks the same law: first halves, then smaller parts, at last single ones.
+/// Leaves out acts as long as the others still break the same law. Tries to leave out halves first, then ever smaller
+/// parts, down to single acts.
 fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<String>) -> (Vec<A>, String) {
     let law = |what: &str| what.split(':').next().map(str::to_owned);
     let mut shortest = acts;
@@ -73,7 +77,7 @@ fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<
     (shortest, told)
 }
 
-/// Most schedules that are tried to shorten one.
+/// Most schedules that [`shorten`] runs.
 const SHORTEN_TRIES: u32 = 400;
 
 impl fmt::Display for BrokenLaw {

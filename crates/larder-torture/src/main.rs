@@ -79,7 +79,7 @@ fn policy(name: &str) -> Result<&'static Policy, String> {
     Policy::named(name).ok_or_else(|| format!("the rows are {}", names()))
 }
 
-/// The names of the engines.
+/// Names of the engines, as given to `--engine`.
 const ENGINES: [&str; 5] = ["log", "mapped", "table", "clusters", "tiny"];
 
 /// Returns the name of a policy's engine, one of [`ENGINES`].
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs schedules of the store, and prints the tallies of each row.
+/// Runs the schedules of the store for all seeds, and prints the counts for each policy and kind of faults.
 fn store_run(arguments: &Arguments) -> ExitCode {
     let run = StoreRun::new(arguments);
     let tallies = vec![vec![Tally::default(); run.kinds.len()]; run.rows.len()];
@@ -122,10 +122,10 @@ fn store_run(arguments: &Arguments) -> ExitCode {
     run.report(&results)
 }
 
-/// By policy, then by kind of faults.
+/// Counts by policy (outer index) and kind of faults (inner index).
 type Tallies = Vec<Vec<Tally>>;
 
-/// The schedules of one call.
+/// The policies and kinds of faults among which the seeds of one command are divided.
 struct StoreRun<'a> {
     arguments: &'a Arguments,
     rows: Vec<&'static Policy>,
@@ -144,7 +144,10 @@ impl<'a> StoreRun<'a> {
         Self { arguments, rows, kinds }
     }
 
-    /// Runs a schedule. Returns what adds its tally to the total.
+    /// Runs the schedule of `seed`. Returns a function that adds its counts to the total.
+    ///
+    /// # Errors
+    /// The broken law.
     fn trial(&self, seed: u64) -> Result<impl FnOnce(&mut Tallies) + use<>, String> {
         let (row, kind) = self.places(seed);
         let policy = self.rows[row];
@@ -155,8 +158,8 @@ impl<'a> StoreRun<'a> {
         Ok(move |tallies: &mut Tallies| tallies[row][kind] += end.tally)
     }
 
-    /// Returns the indexes of a seed's row and kind of faults. They depend on the seed only, not on its position in the
-    /// run, so that the seed alone repeats the schedule.
+    /// Returns the index of the policy and of the kind of faults that `seed` tests. They depend only on the seed, so
+    /// the seed alone repeats the schedule.
     fn places(&self, seed: u64) -> (usize, usize) {
         let row = (seed % self.rows.len() as u64) as usize;
         let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
@@ -208,8 +211,8 @@ impl<'a> StoreRun<'a> {
         ExitCode::FAILURE
     }
 
-    /// Returns the rows in which no lookup had to find anything. A run of such a row shows nothing: a store that
-    /// loses everything would pass it.
+    /// Describes the policies for which no lookup had to find an entry. Their runs prove nothing, because a store that
+    /// loses everything passes them.
     fn undemanded(&self, tallies: &Tallies) -> Vec<String> {
         let is_whole = self.arguments.faults.is_none();
         let totals = self.rows.iter().zip(tallies).filter(|_| is_whole).map(|(row, tallies)| {
@@ -227,5 +230,5 @@ impl<'a> StoreRun<'a> {
     }
 }
 
-/// Lookups from which on a row is judged by that.
+/// Number of lookups of a policy from which on [`StoreRun::undemanded`] judges it.
 const JUDGED_LOOKUPS: u64 = 20_000;

@@ -15,35 +15,35 @@ use std::{
     task::Poll,
 };
 
-/// The result of a schedule.
+/// The result of a schedule that broke no law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleEnd {
-    /// Counts of the events.
+    /// Counts of what happened.
     pub tally: Tally,
-    /// Hash of all bytes on the device and of its counters.
+    /// Hash of all bytes on the device at the end. Equal schedules have equal hashes.
     pub digest: u64,
 }
 
-/// A schedule to be run.
+/// A schedule of operations on a store, all chosen by a seed.
 #[derive(Clone, Debug)]
 pub struct SchedulePlan {
-    /// The seed that determines everything.
+    /// The seed, from which the whole schedule follows.
     pub seed: u64,
-    /// The options of the store.
+    /// The options with which the store is created.
     pub options: StoreOptions,
-    /// The kind of faults.
+    /// The kind of faults that the device or the engine has.
     pub faults: Faults,
     /// Number of operations.
     pub operations: u64,
-    /// Whether the time of day is sometimes set forward and back.
+    /// Whether the time of day is sometimes set forward or back during the schedule.
     pub steps_clock: bool,
-    /// Called for every event, if set.
+    /// Function that gets a line of text for every event, if set.
     pub tell: Option<fn(&str)>,
 }
 
 impl SchedulePlan {
-    /// Returns the schedule of `seed` for a policy under a kind of faults. The seed also determines the store's
-    /// options, and whether the clock is changed.
+    /// Returns the schedule of `seed` for a policy and a kind of faults. The seed also chooses the store's options, and
+    /// whether the time of day is changed.
     pub fn of_seed(seed: u64, policy: &'static Policy, faults: &Faults, operations: u64) -> Self {
         Self {
             seed,
@@ -56,13 +56,13 @@ impl SchedulePlan {
     }
 }
 
-/// The time of day is changed in one of this many schedules.
+/// The time of day is changed in one of this number of schedules.
 const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 /// Runs the schedule of `plan`.
 ///
 /// # Errors
-/// A description of the broken law.
+/// A text that says which law was broken and how.
 pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     let mut random = SplitMix64::new(plan.seed);
     let mut faults = plan.faults.clone();
@@ -90,27 +90,30 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     Ok(ScheduleEnd { tally, digest: hasher.finish() })
 }
 
-/// Number of operations among which the failing one is chosen. A schedule makes about as many.
+/// The device operation that [`Faults::fails_once`] makes fail is chosen among this number of first operations. A
+/// schedule makes about as many.
 const ONE_FAILS_WITHIN: u64 = 400;
 
-/// Number of operations among which the one is chosen in which the engine panics. Most lives of a store make as many.
+/// The device operation in which the engine panics ([`Faults::panics_once`]) is chosen among this number of first
+/// operations. Most lives of a store make as many.
 const PANICS_WITHIN: u64 = 60;
 
-/// The clock is changed once in this many operations, by one of these numbers of seconds.
+/// The time of day is changed before one of this number of operations. [`CLOCK_STEPS_S`] are the possible steps in
+/// seconds.
 const CLOCK_STEPS_WITHIN: u64 = 60;
 const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
-/// Time after which a commit that waits for room gives up, in milliseconds, and more.
+/// Time in milliseconds that is longer than a commit waits for room before it gives up.
 const ROOM_PATIENCE_MS: u64 = 3000;
-/// Number of times that a schedule may need that time.
+/// Most times that [`Schedule::let_time_pass`] may advance the time in one schedule.
 const IDLE_COUNT_MAX: u32 = 3;
 
-/// The properties of a schedule, which vary with the seed.
+/// The rates of operations in a schedule, and the number of its keys. The seed chooses them.
 struct Character {
     key_count: u64,
     running_max: usize,
     body_bytes_max: u64,
-    /// Per thousand operations.
+    /// Number of crashes per thousand operations. The following fields are in the same unit.
     crashes: u64,
     removals: u64,
     syncs: u64,
@@ -177,16 +180,19 @@ impl Character {
 struct Schedule {
     trial: Trial,
     random: SplitMix64,
-    /// Decides when and by how much the time of day is changed.
+    /// Random numbers for changes of the time of day, if this schedule makes any.
     clock_dice: Option<SplitMix64>,
     character: Character,
     running: Vec<(Task, Arc<Flag>)>,
-    /// Number of times that all operations waited and the device was idle.
+    /// Number of times that no operation could continue and the device had no work.
     idle_count: u32,
 }
 
 impl Schedule {
-    /// Draws an operation and starts it. Sometimes advances the running ones first.
+    /// Chooses an operation and starts it. Before that, advances running operations by a random number of steps.
+    ///
+    /// # Errors
+    /// The broken law.
     fn next(&mut self) -> Result<(), String> {
         while self.running.len() >= self.character.running_max
             || (!self.running.is_empty() && self.random.below(2) == 0)
@@ -207,7 +213,10 @@ impl Schedule {
         Ok(())
     }
 
-    /// Sometimes changes the time of day, by seconds up to days, forward or back.
+    /// Sometimes changes the time of day by an amount from [`CLOCK_STEPS_S`], forward or back.
+    ///
+    /// # Errors
+    /// The broken law.
     fn step_clock(&mut self) -> Result<(), String> {
         let Some(random) = &mut self.clock_dice else { return Ok(()) };
         if random.below(CLOCK_STEPS_WITHIN) > 0 {
@@ -219,7 +228,10 @@ impl Schedule {
         self.trial.begin(Operation::StepClock { by_s }).map(drop)
     }
 
-    /// Advances one operation that can continue, or the device, by one step.
+    /// Advances by one step: either the device or an operation that can continue.
+    ///
+    /// # Errors
+    /// The broken law.
     fn go_on(&mut self) -> Result<(), String> {
         let ready: Vec<usize> = (0..self.running.len()).filter(|&at| self.running[at].1.is_raised()).collect();
         let is_device = ready.is_empty() || self.random.below(3) == 0;
@@ -241,7 +253,11 @@ impl Schedule {
         Ok(())
     }
 
-    /// Does the work of the missing maintenance thread after a time in which every commit gives up that waits for room.
+    /// Advances the time by [`ROOM_PATIENCE_MS`] and runs the store's maintenance, so that commits that wait for room
+    /// give up.
+    ///
+    /// # Errors
+    /// A text that says that no operation continues, if this was done too often.
     fn let_time_pass(&mut self) -> Result<(), String> {
         self.idle_count += 1;
         if self.idle_count > IDLE_COUNT_MAX {
@@ -260,7 +276,10 @@ impl Schedule {
         Ok(())
     }
 
-    /// Ends all running operations, and looks up every key.
+    /// Waits until all running operations are done, and looks up every key.
+    ///
+    /// # Errors
+    /// The broken law.
     fn finish(&mut self) -> Result<(), String> {
         self.finish_running()?;
         self.trial.check_all()

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The results of all seeds so far.
+/// Results of all seeds that have been run so far.
 pub(crate) struct SeedResults<T> {
     pub(crate) total: T,
     pub(crate) done: u64,
@@ -23,28 +23,29 @@ pub(crate) struct SeedResults<T> {
 }
 
 impl<T> SeedResults<T> {
-    /// Returns the results before the first seed.
+    /// Returns the results before any seed has been run. `total` is the initial sum.
     pub(crate) fn new(total: T) -> Self {
         Self { total, done: 0, failures: Vec::new(), started: Instant::now() }
     }
 
-    /// Returns the time since the beginning, in seconds.
+    /// Returns the time since the run began, in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64().max(0.001)
     }
 }
 
-/// The parts that all seeds of a call share.
+/// Functions that run one seed and describe its results.
 pub(crate) struct SeedTrial<R, F, S> {
-    /// Runs a seed. Returns the addition of its result to the total, or the reason why it went wrong.
+    /// Runs a seed. Returns a function that adds its result to the total, or an error text if it broke a law.
     pub(crate) run: R,
-    /// Names a seed that went wrong, and the command that repeats it.
+    /// Describes a seed that broke a law, with the command that repeats it.
     pub(crate) failure: F,
-    /// Describes the results for a line of progress.
+    /// Describes all results so far in one line.
     pub(crate) summary: S,
 }
 
-/// Runs the seeds of `arguments` until none is left or one failed.
+/// Runs the seeds of the command line on several threads. Stops at the first that breaks a law unless `--keep-going` is
+/// given.
 pub(crate) fn run<T: Send, A: FnOnce(&mut T)>(
     arguments: &Arguments,
     total: T,
@@ -97,5 +98,5 @@ pub(crate) fn run<T: Send, A: FnOnce(&mut T)>(
 }
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of progress lines, in such intervals.
+/// Number of [`PROGRESS_INTERVAL`]s between two lines of progress.
 const PRINTED_EVERY: u64 = 60;

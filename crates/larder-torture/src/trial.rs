@@ -22,112 +22,112 @@ pub use tally::Tally;
 use task::{FoundEntry, Part, TaskOutcome};
 pub(crate) use task::{ModelWork, Task};
 
-/// An operation on a store.
+/// An operation of a trial on its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Stores a new version.
+    /// Stores a new version of a key's entry.
     Insert {
-        /// The key.
+        /// Number of the key.
         key: u64,
-        /// Length of the body.
+        /// Length of the body in bytes.
         body_bytes: u64,
-        /// Set if the entry expires within a minute.
+        /// Whether the entry expires within a minute.
         short_lived: bool,
     },
-    /// Begins an entry and drops it before its commit.
+    /// Begins to write an entry, and drops the writer before the commit.
     Abandon {
-        /// The key.
+        /// Number of the key.
         key: u64,
     },
     /// Looks up an entry and reads its whole body.
     Read {
-        /// The key.
+        /// Number of the key.
         key: u64,
     },
-    /// Looks up the front of an entry and reads a part of its body.
+    /// Looks up only the front of an entry, and then reads a part of its body.
     ReadPart {
-        /// The key.
+        /// Number of the key.
         key: u64,
-        /// Chooses the part.
+        /// Random number that chooses the part of the body.
         part: u64,
     },
-    /// Removes an entry.
+    /// Removes the entry of a key.
     Remove {
-        /// The key.
+        /// Number of the key.
         key: u64,
     },
-    /// Replaces the head of an entry.
+    /// Replaces the head of a key's entry.
     UpdateHead {
-        /// The key.
+        /// Number of the key.
         key: u64,
     },
-    /// Syncs.
+    /// Makes all operations so far durable (`Store::sync`).
     Sync,
-    /// Lets time pass and does the work that becomes due.
+    /// Advances the time and runs the store's maintenance.
     Wait {
         /// The time in milliseconds.
         milliseconds: u64,
     },
-    /// Changes the time of day; no time passes. Not allowed during a lookup, because the lookup is judged by the time
-    /// at which it began.
+    /// Changes the time of day without time passing. Not allowed during lookups, because they are judged by the time of
+    /// day at which they began.
     StepClock {
-        /// The number of seconds.
+        /// Number of seconds by which the time is changed. Negative values set it back.
         by_s: i64,
     },
-    /// Removes all entries.
+    /// Removes all entries (`Store::clear`).
     Clear,
     /// Closes the store and opens it again.
     Reopen,
-    /// Ends the process or cuts the power, and opens the store again.
+    /// Ends the store without closing it, and opens it again.
     Crash {
-        /// The kind of end.
+        /// Whether the process is killed or the power fails.
         how: Crash,
-        /// If set, the same happens again after this many operations of the recovery.
+        /// Number of device operations after which the recovery crashes in the same way, if set.
         again_after: Option<u64>,
     },
 }
 
-/// A sudden end of the process.
+/// A sudden end of the store's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is killed; the device keeps what it acknowledged.
+    /// The process is killed. The device keeps all writes that it has acknowledged.
     Kill,
-    /// A power loss: the device keeps the synced writes, and any subset of the others.
+    /// The power fails. The device keeps the synced writes, and any subset of the others.
     PowerCut,
 }
 
-/// Number of sites; keys are assigned to them in turn.
+/// Number of sites in the hints of entries. Keys are assigned to the sites in turn.
 const SITE_COUNT: u64 = 3;
 
-/// A store on trial.
+/// A store under test, with the device below it and a model of what it may return.
 pub struct Trial {
     options: StoreOptions,
     plan: FaultPlan,
     device: Arc<FaultyDevice>,
-    /// The files of policies that keep entries in files. Writes to them take effect at once and never fail.
+    /// Directory for policies that keep entries in files. Its writes take effect at once and never fail.
     directory: Arc<MemoryDirectory>,
     store: Option<Store>,
     histories: HashMap<u64, History>,
-    /// Logical time: every call and every result has its own moment.
+    /// Present logical time. Each call and each result advances it by one.
     now: u64,
     next_version: u64,
-    /// Virtual time since the start.
+    /// Virtual time that has passed since the trial began.
     passed: Duration,
     /// Total seconds by which the time of day was set forward.
     stepped_s: i64,
-    /// The device's counters when it was made to die.
+    /// Counters of the device at the call of [`Trial::die_after`].
     dying: Option<FaultStats>,
-    /// Whether the data read at the start of this life may differ from the medium's.
+    /// Whether reads failed or were wrong when the store was opened, so that it may have a false idea of its volume.
     is_misled: bool,
-    /// Writes that the device had lost in syncs before this life of the store.
+    /// Number of writes that failed syncs had lost before the store was opened.
     losses_before: u64,
-    /// Whether the store ended before it could note durably that the device had lost writes.
+    /// Whether the store ended before it could durably note that a sync had lost writes.
     may_be_unaware: bool,
-    /// Whether an operation failed for lack of room.
+    /// Whether an operation has failed because the volume was full.
     was_full: bool,
-    /// Faults of devices that died on purpose during a recovery.
+    /// Faults of devices that failed for good because the schedule prescribed it.
     staged: FaultStats,
-    /// The times until which completed operations survive a kill, and a power loss.
+    /// Times up to which acknowledged operations survive a kill or a power loss.
     durable: Durable,
     excuses: LossExcuses,
     neighbors: Arc<PassedEntries>,
@@ -136,22 +136,22 @@ pub struct Trial {
     tell: Option<fn(&str)>,
 }
 
-/// The times up to which acknowledged operations are durable.
+/// Times up to which acknowledged operations survive a kill (`kill`) or a power loss (`power`).
 #[derive(Clone, Copy, Debug, Default)]
 struct Durable {
     kill: u64,
     power: u64,
-    /// Copied to `kill` and `power` when the device has nothing left to do.
+    /// Values that `kill` and `power` take once the device has no work left.
     kill_when_idle: u64,
     power_when_idle: u64,
 }
 
-/// Size of the volume: a dozen segments of the smallest size, so that reclaim is never far.
+/// Size of the smallest volume in bytes: twelve of the smallest segments, so that reclaim starts early.
 pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
-/// Size of the segments of all volumes.
+/// Size of the segments of all volumes, in bytes.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// Returns options like [`options`], with sizes and constants that depend on the seed as well.
+/// Returns options like [`options`] does, but with sizes and tuning values that the seed chooses.
 pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     let mut random = SplitMix64::new(!seed);
     let mut pick = |values: &[u64]| values[random.below(values.len() as u64) as usize];
@@ -175,7 +175,8 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     options
 }
 
-/// Returns the options of a small store of a policy, in virtual time, without a thread or random numbers of its own.
+/// Returns options for a small store with `policy`. The store runs in virtual time, without threads, and with random
+/// numbers that follow from `seed`.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     // With few sets and positions in memory, even a short trial writes positions to the file.
     let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
@@ -203,7 +204,7 @@ impl Trial {
     /// Creates a store on a device whose faults follow from `seed`.
     ///
     /// # Errors
-    /// The store cannot be created although nothing failed.
+    /// A text that says why the store cannot be created.
     pub fn new(options: StoreOptions, faults: &Faults, seed: u64) -> Result<Self, String> {
         let device = FaultyDevice::new(options.size_bytes, seed, FaultPlan::default());
         let directory = Arc::new(MemoryDirectory::new(options.size_bytes));
@@ -235,20 +236,20 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Does one operation from call to result.
+    /// Does an operation from call to result, and judges the result.
     ///
     /// # Errors
-    /// The law that it broke.
+    /// The broken law.
     pub fn step(&mut self, operation: Operation) -> Result<(), String> {
         let Some(task) = self.begin(operation)? else { return Ok(()) };
         let outcome = drive(&self.device, task.future).map_err(|stuck| format!("{operation:?}: {stuck}"))?;
         self.judge_outcome(task.work, outcome)
     }
 
-    /// Starts an operation. Returns `None` if it is already done.
+    /// Starts an operation. Returns `None` if it is done already.
     ///
     /// # Errors
-    /// The law that it broke.
+    /// The broken law.
     pub(crate) fn begin(&mut self, operation: Operation) -> Result<Option<Task>, String> {
         self.tally.operations += 1;
         self.note_faults();
@@ -268,10 +269,10 @@ impl Trial {
         Ok(None)
     }
 
-    /// Judges the outcome of an operation.
+    /// Judges the outcome of an operation, and notes it in the model.
     ///
     /// # Errors
-    /// The law that it broke.
+    /// The broken law.
     pub(crate) fn judge_outcome(&mut self, work: ModelWork, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
         self.judge_neighbors()?;
@@ -321,32 +322,32 @@ impl Trial {
         Ok(())
     }
 
-    /// Looks up every key that was ever used.
+    /// Looks up every key that was ever used, and judges the results.
     ///
     /// # Errors
-    /// The law that was broken.
+    /// The broken law.
     pub fn check_all(&mut self) -> Result<(), String> {
         let mut keys: Vec<u64> = self.histories.keys().copied().collect();
         keys.sort_unstable();
         keys.into_iter().try_for_each(|key| self.step(Operation::Read { key }))
     }
 
-    /// Prints every event from now on.
+    /// Passes a line of text for every event from now on to `tell`.
     pub fn tell(&mut self, tell: fn(&str)) {
         self.tell = Some(tell);
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of what has happened so far.
     pub fn tally(&self) -> Tally {
         Tally { faults: self.faults(), ..self.tally }
     }
 
-    /// Returns the device.
+    /// Returns the present device of the store.
     pub fn device(&self) -> &FaultyDevice {
         &self.device
     }
 
-    /// Returns the store, if it could be opened.
+    /// Returns the store, or `None` if it could not be opened again.
     pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
@@ -380,7 +381,10 @@ impl Trial {
         Ok(())
     }
 
-    /// Checks that an error is allowed: the device failed, or there was no room.
+    /// Checks that an operation may fail: the device has failed, or the volume is full.
+    ///
+    /// # Errors
+    /// A text about the error, if it has no excuse.
     fn excuse(&mut self, work: &ModelWork, error: &Error) -> Result<(), String> {
         self.tally.failures += 1;
         let is_full = error.kind() == larder_store::ErrorKind::Full;
@@ -417,7 +421,7 @@ impl Trial {
         self.now
     }
 
-    /// Lets time pass for the store and the model.
+    /// Advances the time of the store and of the trial by `time`.
     fn pass_time(&mut self, time: Duration) {
         self.options.clock.advance(time);
         self.passed += time;
@@ -446,14 +450,14 @@ impl Trial {
     }
 }
 
-/// Returns whether a policy's index distinguishes an entry from an older one of the same key. If not, a write that the
-/// device acknowledged and lost leaves the older entry, which cannot be detected.
+/// Returns whether a policy's index distinguishes an entry from an older one of the same key. Without that, the store
+/// cannot detect that the device lost the newer one, and returns the older.
 fn remembers_writes(policy: &Policy) -> bool {
     use IndexAxis::{FrontAndFilters, Nothing, RecentSetPlaces, RecentSetTags, SetTags};
     !matches!(policy.index, Nothing | SetTags | RecentSetTags | RecentSetPlaces | FrontAndFilters)
 }
 
-/// Returns the device as the engine's trait object.
+/// Returns the device in the form in which the store takes it.
 fn as_device(device: &Arc<FaultyDevice>) -> Arc<dyn Device> {
     Arc::clone(device) as Arc<dyn Device>
 }
@@ -463,7 +467,7 @@ mod tests {
     use super::*;
     use crate::faults;
 
-    /// At stake: an engine that keeps the law by losing everything.
+    /// At stake: a store that passes all tests because it loses every entry.
     #[test]
     fn a_store_that_loses_everything_breaks_the_law_in_every_row() {
         for policy in Policy::all() {

@@ -5,7 +5,15 @@
 
 use larder_store::SplitMix64;
 
-/// A random number generator.
+/// A generator of random numbers that is determined by its seed.
+///
+/// ```
+/// use larder_workload::Random;
+///
+/// let mut random = Random::new(1);
+/// let length = random.lognormal(6_000.0, 1.2);
+/// assert!(length > 0.0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Random(SplitMix64);
 
@@ -20,7 +28,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// Returns a number in [0, 1).
+    /// Returns a random number from 0 to less than 1.
     pub fn share(&mut self) -> f64 {
         self.0.share()
     }
@@ -33,67 +41,70 @@ impl Random {
         self.0.below(count)
     }
 
-    /// Returns `true` with this probability.
+    /// Returns `true` with the given probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         self.share() < probability
     }
 
-    /// Puts `items` into a random order, each order being equally likely (Durstenfeld, CACM 1964).
+    /// Puts `items` into a random order. All orders are equally likely (Durstenfeld, CACM 1964).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for place in (1..items.len()).rev() {
             items.swap(place, self.below(place as u64 + 1) as usize);
         }
     }
 
-    /// Returns an exponentially distributed number with this mean.
+    /// Returns a random number from the exponential distribution with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(1.0 - self.share())
     }
 
-    /// Returns a number of the standard normal distribution (Box and Muller, 1958).
+    /// Returns a random number from the standard normal distribution (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.share()));
         radius * libm::cos(std::f64::consts::TAU * self.share())
     }
 
-    /// Returns a lognormal number, given its median and the deviation of its logarithm.
+    /// Returns a random number from the lognormal distribution with this median. `sigma` is the standard deviation of
+    /// the logarithm.
     pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
         median * libm::exp(sigma * self.normal())
     }
 
-    /// Returns a lognormal number, given its mean and standard deviation, as Web Polygraph specifies it.
+    /// Returns a random number from the lognormal distribution with this mean and standard deviation, which is how Web
+    /// Polygraph specifies it.
     pub fn lognormal_by_mean(&mut self, mean: f64, deviation: f64) -> f64 {
         let variance = libm::log(1.0 + (deviation / mean) * (deviation / mean));
         self.lognormal(mean / libm::exp(variance / 2.0), libm::sqrt(variance))
     }
 
-    /// Returns a number from `low` to `high` with equal weight for equal ratios.
+    /// Returns a random number from `low` to `high`. Its logarithm is uniformly distributed.
     pub fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
         low * libm::exp(self.share() * libm::log(high / low))
     }
 }
 
-/// Mixes the bits of a number: each input bit changes about half of the output bits.
+/// Mixes the bits of a number: each bit of the input changes about half of the bits of the output.
 pub fn mix(number: u64) -> u64 {
     SplitMix64::mix(number)
 }
 
-/// Ranks from 0 distributed by Zipf's law: the greater the rank, the rarer.
+/// A distribution of ranks by Zipf's law. Ranks begin at 0, which is the most frequent.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral of x^-exponent up to 1/2, and up to count + 1/2.
+    /// Integral of x^-exponent up to 1/2. `high` is the integral up to count + 1/2.
     low: f64,
     high: f64,
-    /// If a rank is at most this far above the drawn value, it is accepted without computing areas.
+    /// A rank is accepted without further computation if it is at most this far above the drawn number.
     near: f64,
 }
 
 impl Zipf {
-    /// Creates a distribution of `count` ranks, each with probability proportional to `(rank + 1)^-exponent`.
-    /// Rejection-inversion (Hörmann and Derflinger, 1996): no table, constant time; most draws cost one logarithm and
-    /// one exponential.
+    /// Creates a distribution of `count` ranks. The probability of a rank is proportional to `(rank + 1)^-exponent`.
+    ///
+    /// Uses rejection-inversion (Hörmann and Derflinger, 1996), which needs no table. A draw takes constant time,
+    /// mostly one logarithm and one exponential.
     ///
     /// # Panics
     /// When `count` is 0 or `exponent` not positive.
@@ -106,7 +117,7 @@ impl Zipf {
         zipf
     }
 
-    /// Draws a rank.
+    /// Draws a random rank.
     pub fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let area = self.high + random.share() * (self.low - self.high);

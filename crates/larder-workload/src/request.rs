@@ -1,16 +1,16 @@
 //! One request of a trace.
 
-/// The properties of a request that a cache's decisions depend on.
+/// One request of a trace, with the properties that a cache decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The time in milliseconds, from a start that depends on the trace.
+    /// Time of the request in milliseconds. The time 0 depends on the trace.
     pub time_ms: u64,
-    /// The object: the trace's own number, or a hash of the object's name.
+    /// The requested object: its number in the trace, or a hash of its name.
     pub key: u64,
-    /// The length in bytes.
+    /// Length of the object in bytes.
     pub size_bytes: u64,
-    /// The site: a hash of the host, or 0 if the trace has none.
+    /// Hash of the object's host; 0 if the trace has no hosts.
     pub site: u64,
-    /// A hash of the client, or 0 if the trace has none.
+    /// Hash of the client; 0 if the trace has no clients.
     pub client: u64,
 }

@@ -26,51 +26,52 @@ use text::{CommonLog, Csv, Line, SquidLog};
 pub use binary::write_compact;
 
 const BUFFER_BYTES: usize = 256 << 10;
-/// A line longer than this is damaged.
+/// Longest line in bytes. A longer one counts as damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// A file whose first lines or records are all damaged up to this number is no trace.
+/// A file is not a trace if its first lines or records, up to this number, are all damaged.
 const FIRST_COUNT: u64 = 1000;
-/// Damaged lines or records that every trace may have, such as a first line with names, and a last one that was cut.
+/// Number of damaged lines or records that every trace may have. Examples are a first line with names, and a last one
+/// that was cut.
 const DAMAGED_COUNT_FREE: u64 = 2;
-/// One in this many lines or records may be damaged.
+/// One in this many lines or records may be damaged. If more are, the trace is refused.
 const DAMAGED_DIVISOR: u64 = 10;
-/// A size above this, 256 TiB, is damaged too.
+/// Largest size of an object in bytes, 256 TiB. A line or record with a larger one counts as damaged.
 const SIZE_BYTES_MAX: u64 = 1 << 48;
 
-/// A trace file's format.
+/// The format of a trace file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Squid's native access log.
     Squid,
     /// The common or combined log format of web servers.
     Common,
-    /// Columns time, key and size (by name in a first line, otherwise in this order), separated by commas, tabs or
-    /// spaces; or a published collection whose columns are known.
+    /// Columns for time, key and size, separated by commas, tabs or spaces. A first line may name them, otherwise they
+    /// are in this order. Published collections with other known columns are recognized too.
     Csv,
     /// libCacheSim's oracleGeneral: records of 24 bytes.
     Oracle,
-    /// Larder's own.
+    /// Larder's own compact format.
     Compact,
 }
 
-/// The position in a trace.
+/// The progress of reading a trace, and the number of its lines by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the file, as stored.
+    /// Length of the file in bytes, before decompression.
     pub file_bytes: u64,
-    /// Bytes of the file that were read.
+    /// Bytes of the file that were read, before decompression.
     pub read_bytes: u64,
-    /// Requests found.
+    /// Number of requests found.
     pub requests: u64,
-    /// Lines or records that are damaged.
+    /// Number of damaged lines or records.
     pub damaged: u64,
-    /// Valid lines that are not a request that a cache would see (other methods, denied).
+    /// Number of valid lines that are not a request to a cache, such as those of other methods, or denied ones.
     pub left_out: u64,
-    /// Number of the first damaged line or record, from 1, and what is wrong with it.
+    /// The first damaged line or record: its number, counted from 1, and what is wrong with it.
     pub first_damage: Option<(u64, &'static str)>,
 }
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug)]
 pub struct TraceError {
     path: PathBuf,
@@ -78,7 +79,7 @@ pub struct TraceError {
     source: Option<io::Error>,
 }
 
-/// A trace being read.
+/// A trace that is being read. As an iterator, it returns the requests.
 pub struct Trace {
     source: Source,
     path: PathBuf,
@@ -95,21 +96,21 @@ enum Source {
     },
     Oracle(Oracle),
     Compact(Compact),
-    /// Nothing more can be read.
+    /// The trace has ended.
     Over,
 }
 
-/// The meaning of one line or record.
+/// The content of a line or record.
 enum Step {
     Request(Request),
     LeftOut,
-    /// Column names, a comment, or an empty line.
+    /// Nothing: it has column names, a comment, or is empty.
     Nothing,
     Damaged(&'static str),
 }
 
 impl Format {
-    /// Every format with its name on the command line.
+    /// All formats, each with its name on the command line.
     pub const ALL: [(&'static str, Self); 5] = [
         ("squid", Self::Squid),
         ("common", Self::Common),
@@ -118,13 +119,14 @@ impl Format {
         ("larder", Self::Compact),
     ];
 
-    /// Returns the format with this name.
+    /// Returns the format that has this name on the command line.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
     }
 
-    /// Guesses the format from the first bytes of a (decompressed) file, or returns why it cannot. Oracle files have no
-    /// magic: they are recognized as binary with times in order.
+    /// Guesses the format from `first`, the first bytes of a file after decompression. Returns an error with the reason
+    /// if it cannot. Files of oracleGeneral have no magic; they are recognized because they are binary and their times
+    /// are in order.
     fn guess(first: &[u8]) -> Result<Self, String> {
         if first.starts_with(&binary::MAGIC) {
             return Ok(Self::Compact);
@@ -147,7 +149,7 @@ impl Format {
     }
 }
 
-/// The first bytes of files in unsupported compressions.
+/// The first bytes of files in compressions that are not supported, each with the name of the compression.
 const PACKINGS: [(&[u8], &str); 5] = [
     (b"\xfd7zXZ\0", "xz"),
     (b"BZh", "bzip2"),
@@ -157,11 +159,11 @@ const PACKINGS: [(&[u8], &str); 5] = [
 ];
 
 impl Progress {
-    /// Refuses a trace that was read to its end if it has no usable request, or if more than a tenth of it is damaged.
-    /// `name` is the name of its file.
+    /// Checks a trace that was read to its end. Refuses it if it has no usable request, or if more than a tenth of it
+    /// is damaged. `name` is the name of its file, for the error.
     ///
     /// # Errors
-    /// Names the known formats and the first damaged line.
+    /// The trace is refused. The message names the known formats and the first damaged line.
     pub fn check(&self, name: &str) -> Result<(), TraceError> {
         let Self { requests, damaged, left_out, .. } = self;
         let count = requests + left_out + damaged;
@@ -171,17 +173,18 @@ impl Progress {
         if *requests == 0 { Err(TraceError::no_request(name, self)) } else { Ok(()) }
     }
 
-    /// Returns the number of the first damaged line, and what is wrong with it.
+    /// Returns the number of the first damaged line and what is wrong with it, as text for a message.
     fn first_shown(&self) -> String {
         self.first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"))
     }
 }
 
 impl Trace {
-    /// Opens a trace, plain, gzip or zstd. Without a format, it is guessed from the first bytes.
+    /// Opens a trace file, which may be compressed by gzip or zstd. Guesses the format from the first bytes if `format`
+    /// is `None`.
     ///
     /// # Errors
-    /// The file cannot be opened or its first bytes cannot be read.
+    /// The file cannot be opened, or its first bytes cannot be read.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let failed = |what: &str, source| TraceError::new(what, path, source);
         let file = File::open(path).map_err(|error| failed("cannot open the trace", Some(error)))?;
@@ -206,7 +209,7 @@ impl Trace {
         Ok(Self { source, path: path.to_owned(), read_bytes, progress, line: Vec::new(), position: 0 })
     }
 
-    /// Returns the position.
+    /// Returns how much of the trace was read, and what was found in it.
     pub fn progress(&self) -> Progress {
         Progress { read_bytes: self.read_bytes.load(Ordering::Relaxed), ..self.progress.clone() }
     }
@@ -231,8 +234,8 @@ impl Trace {
         }
     }
 
-    /// Handles a read error. A file that ends within its compressed data was cut off, and counts as a trace up to
-    /// there.
+    /// Handles a read error. If the compressed data ends too early, the file was cut, and what was read until then
+    /// counts as the trace.
     fn unreadable(&mut self, error: io::Error) -> Result<Step, TraceError> {
         self.source = Source::Over;
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -293,7 +296,7 @@ impl TraceError {
         Self::new(&what, Path::new(name), None)
     }
 
-    /// Creates the error for a file that is no trace.
+    /// Creates the error for a file that is not a trace.
     fn no_trace(path: &Path, progress: &Progress) -> Self {
         let Progress { requests, left_out, damaged, .. } = progress;
         let first = progress.first_shown();

@@ -13,23 +13,23 @@ pub use polymix::{
 };
 use std::ops::RangeInclusive;
 
-/// Median size of the synthetic objects of [`Workload::Zipf`], in bytes. The spread is that of Markatos' documents.
+/// Median size of the objects of [`Workload::Zipf`], in bytes. Sizes vary as those of Markatos' documents do.
 const SIZE_MEDIAN_BYTES: f64 = 6000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES_MAX: f64 = 8_388_608.0;
-/// Sizes of the objects of `small-objects`.
+/// Range of the sizes of objects in the workload `small-objects`, in bytes.
 const SMALL_BYTES: RangeInclusive<u64> = 100..=200;
-/// Number of sizes drawn; each object has one of them.
+/// Number of sizes that are drawn. Each object has one of them.
 const SIZE_COUNT: usize = 1 << 16;
 
-/// A request, and whether a cache may keep the response.
+/// A request, and what a cache may do with the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkloadRequest {
     /// The request.
     pub request: Request,
-    /// Whether the response is storable.
+    /// Whether a cache may store the response.
     pub is_storable: bool,
-    /// The group of requests that it belongs to; 0 for none.
+    /// Number of the group of requests that are made together; 0 for no group.
     pub group: u64,
 }
 
@@ -40,12 +40,20 @@ impl From<Request> for WorkloadRequest {
 }
 
 /// An endless sequence of requests.
+///
+/// ```
+/// use larder_workload::Workload;
+///
+/// let requests = Workload::named("zipf", 1, 1 << 20, 1 << 30).unwrap();
+/// let bytes: u64 = requests.take(100).map(|next| next.request.size_bytes).sum();
+/// assert!(bytes > 0);
+/// ```
 pub enum Workload {
-    /// Objects by Zipf's law.
+    /// Requests for objects whose popularity follows Zipf's law.
     Zipf(ZipfRequests),
-    /// Like the trace of Markatos et al.
+    /// Requests like those in the trace of Markatos et al.
     Markatos(Box<Markatos>),
-    /// Like Web Polygraph's PolyMix-3 or PolyMix-4.
+    /// Requests like those of Web Polygraph's PolyMix-3 or PolyMix-4.
     PolyMix(Box<PolyMixRequests>),
 }
 
@@ -54,7 +62,8 @@ impl Workload {
     pub const NAMES: [&'static str; 7] =
         ["zipf", "zipf-0.8", "zipf-1.0", "small-objects", "markatos", "polymix-3", "polymix-4"];
 
-    /// Returns the workload with this name. Its working set depends on the sizes of the cache.
+    /// Returns the workload with this name; `None` if it is unknown. The number of its objects depends on the sizes of
+    /// the cache's memory and disk.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
         let polymix = |version| Self::PolyMix(Box::new(PolyMixRequests::new(version, seed, disk_bytes)));
         Some(match name {
@@ -86,8 +95,8 @@ impl Iterator for Workload {
     }
 }
 
-/// Requests for objects by Zipf's law, with exponent 0.9 unless another is given. All objects together have four times
-/// the bytes of the disk.
+/// Requests for objects whose popularity follows Zipf's law, by default with the exponent 0.9. All objects together
+/// have four times the bytes of the disk.
 pub struct ZipfRequests {
     random: Random,
     ranks: Zipf,
@@ -102,7 +111,7 @@ impl ZipfRequests {
         Self::sized(seed, 4.0 * disk_bytes as f64 / mean_bytes, exponent, size)
     }
 
-    /// Creates requests for objects of 100 to 200 bytes, as social networks and sensors have them.
+    /// Creates requests for objects of 100 to 200 bytes, such as those of social networks and sensors.
     fn of_small_objects(seed: u64, disk_bytes: u64) -> Self {
         let (least, most) = SMALL_BYTES.into_inner();
         let mean_bytes = (least + most) as f64 / 2.0;

@@ -12,38 +12,39 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-/// The lengths of buffers, and the number of buffers of each length. The second length holds 64 KiB from anywhere in a
-/// block: a part of a long body that has a checksum of its own.
+/// Lengths of buffers in bytes, each with the number of such buffers in a pool. The second length suffices for 64 KiB
+/// that begin anywhere in a block, as the part of a long body that has a checksum of its own.
 const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (68 << 10, 8)];
 
 thread_local! {
-    /// The pool of this thread, while it has rings.
+    /// The pool of this thread; gone when no ring of the thread uses it.
     static POOL: RefCell<Weak<BufferPool>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The buffers of one thread.
+/// The buffers that are registered with the rings of one thread.
 pub(crate) struct BufferPool {
     free: [Mutex<Vec<PooledBuffer>>; CLASSES.len()],
     regions: Box<[BufferRegion]>,
 }
 
-/// The memory of a buffer.
+/// Address and length of a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferRegion {
-    /// The address, with its provenance exposed.
+    /// Address of the memory. Its provenance is exposed, so that a pointer can be made of it.
     pub(crate) start: usize,
     pub(crate) len_bytes: usize,
 }
 
-/// A buffer of the pool.
+/// A buffer that was taken from the pool.
 pub(super) struct PooledBuffer {
-    /// Index in [`BufferPool::regions`].
+    /// Index of the buffer in [`BufferPool::regions`].
     pub(super) index: u16,
     pub(super) blocks: Vec<Block>,
 }
 
 impl BufferPool {
-    /// Returns the calling thread's pool, or creates it. Only its users keep it alive.
+    /// Returns the pool of the calling thread. Creates it if the thread has none. The pool is dropped with its last
+    /// user.
     pub(crate) fn of_thread() -> Arc<Self> {
         POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
@@ -70,12 +71,13 @@ impl BufferPool {
         Self { free, regions: regions.into() }
     }
 
-    /// Returns the memory of all buffers, in the order of their indices.
+    /// Returns where the memory of each buffer is, in the order of their indices.
     pub(crate) fn regions(&self) -> &[BufferRegion] {
         &self.regions
     }
 
-    /// Takes a free buffer of the calling thread's pool that holds `len_bytes`.
+    /// Takes a free buffer of at least `len_bytes` from the pool of the calling thread. Returns `None` if there is
+    /// none.
     pub(super) fn take(len_bytes: usize) -> Option<(PooledBuffer, Arc<Self>)> {
         let class = CLASSES.iter().position(|&(class_bytes, _)| len_bytes <= class_bytes)?;
         let pool = POOL.try_with(|pool| pool.borrow().upgrade()).ok()??;

@@ -28,30 +28,31 @@ pub struct FilesDirectory {
 
 impl_debug!(FilesDirectory {});
 
-/// The folder of the files, locked.
+/// The folder that contains the files, and the lock on the store's directory.
 struct LockedFolder {
     path: PathBuf,
     files: PathBuf,
     block_bytes: u32,
-    /// Held while folders are created or removed, so that a folder is not removed before the file that it was created
-    /// for.
+    /// Locked while folders are created or removed. Otherwise a folder could be removed before the file is created in
+    /// it.
     folders: Mutex<()>,
     lock: File,
 }
 
 impl FilesDirectory {
-    /// Name of the file that marks a directory as a store's, and carries its lock.
+    /// Name of the file that marks a directory as that of a store. The lock is on this file.
     pub(crate) const LOCK_NAME: &str = "larder.lock";
-    /// Name of the folder that contains all files.
+    /// Name of the folder in the store's directory that contains all files.
     pub const FOLDER_NAME: &str = "files";
-    /// Default number of threads, which is the number of simultaneous operations.
+    /// Default number of threads, which is also the number of operations that run at the same time.
     pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
-    /// Opens the store's directory `path`, or creates one if `path` is absent or empty.
+    /// Opens the directory of a store at `path`. Creates it if `path` does not exist or is an empty directory.
     ///
     /// # Errors
-    /// `Invalid`: `path` is not a directory, or contains something that is not part of a store. `Unavailable`: not
-    /// permitted, the parent is absent, the system refuses a thread, or another store uses it (retried for a second).
+    /// `Invalid`: `path` is not a directory, or contains something that is not part of a store. `Unavailable`: the
+    /// parent directory does not exist, or the system refuses the access or a thread. `InUse`: another store uses the
+    /// directory, even after retries for a second.
     pub fn open(path: &Path, thread_count: NonZeroUsize) -> Result<Self> {
         let root = Arc::new(LockedFolder::open(path)?);
         let pool = ThreadPool::start("larder-files", thread_count, {
@@ -98,7 +99,7 @@ fn refuse(work: FileWork) {
 }
 
 impl LockedFolder {
-    /// Releases the lock, so that others can use the directory. Nothing may be written afterwards.
+    /// Releases the lock, so that another store can use the directory. Nothing may be written afterwards.
     fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
             tracing::warn!(path = %self.path.display(), %error, "cannot unlock the store's directory");
@@ -257,7 +258,7 @@ impl Drop for LockedFolder {
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
-/// Block size if the file system reports none.
+/// Size of a block in bytes, if the file system does not report it.
 const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 fn options() -> OpenOptions {
@@ -266,17 +267,21 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Creates `folder` and its parents in the store's directory, accessible only by the owner.
+/// Creates `folder` in the store's directory, and its parents if they do not exist. Only the owner can access them.
 fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
 }
 
-/// Ignores the error that the directory exists: another store may be creating it, and the lock decides between the two.
+/// Ignores the error that the directory exists already. Another store may be creating it at the same time, and the lock
+/// decides which of the two may use it.
 fn unless_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// Returns whether nothing is at `path`. Returns an error if `path` has content that is not a store.
+/// Returns whether nothing is at `path`.
+///
+/// # Errors
+/// `Invalid` if `path` has content that is not a store's.
 fn is_absent_or_refused(path: &Path) -> Result<bool> {
     let invalid = |what: &str| Err(DeviceError::new(DeviceErrorKind::Invalid, format!("{what}: {}", path.display())));
     let cannot_look = |error| {

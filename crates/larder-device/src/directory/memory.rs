@@ -12,7 +12,7 @@ use std::{
 
 use super::{Directory, FileName, FileWork};
 
-/// A directory in memory.
+/// A directory whose files are in memory. Nothing is durable.
 pub struct MemoryDirectory {
     size_bytes_max: u64,
     files: Mutex<BTreeMap<FileName, Vec<u8>>>,
@@ -21,18 +21,18 @@ pub struct MemoryDirectory {
 impl_debug!(MemoryDirectory { size_bytes_max });
 
 impl MemoryDirectory {
-    /// Creates an empty directory. A write that would make all files together longer than `size_bytes_max` fails as on
-    /// a full disk.
+    /// Creates an empty directory. Writes fail as on a full disk if all files together would become longer than
+    /// `size_bytes_max`.
     pub fn new(size_bytes_max: u64) -> Self {
         Self { size_bytes_max, files: Mutex::default() }
     }
 
-    /// Returns the total length of all files.
+    /// Returns the length of all files in total, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.lock().values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Returns a copy of a file's bytes.
+    /// Returns a copy of the bytes of `file`; `None` if it does not exist.
     pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
         self.lock().get(file).cloned()
     }

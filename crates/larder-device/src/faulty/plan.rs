@@ -2,77 +2,79 @@
 
 use crate::SplitMix64;
 
-/// The faults of a device and their rates. `_ppm` means per million operations. The default is no faults.
+/// The faults that a [`crate::FaultyDevice`] produces, and their rates. `_ppm` means per million operations. By
+/// default, there are no faults.
 ///
-/// With a plan of all zeros, and without a power loss, the device keeps all promises of [`crate::Device`].
+/// With all numbers 0 and without a power loss, the device does everything that [`crate::Device`] promises.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Writes that are acknowledged although only the first sectors (512 B) reach the medium.
+    /// Writes that are acknowledged although only their first sectors of 512 bytes reach the medium, per million.
     pub torn_writes_ppm: u32,
-    /// Writes that are acknowledged but never reach the medium.
+    /// Writes that are acknowledged but never reach the medium, per million.
     pub lost_writes_ppm: u32,
-    /// Writes that land at another aligned offset.
+    /// Writes that reach the medium at another aligned offset, per million.
     pub misdirected_writes_ppm: u32,
-    /// Writes with one flipped bit on the medium.
+    /// Writes that reach the medium with one flipped bit, per million.
     pub flipped_writes_ppm: u32,
-    /// Writes that fail with an I/O error and change nothing.
+    /// Writes that fail with an I/O error and change nothing, per million.
     pub write_errors_ppm: u32,
-    /// Reads that return the bytes of another aligned offset.
+    /// Reads that return the bytes at another aligned offset, per million.
     pub misdirected_reads_ppm: u32,
-    /// Reads that return one flipped bit; the medium is intact.
+    /// Reads that return one flipped bit although the medium is intact, per million.
     pub flipped_reads_ppm: u32,
-    /// Reads that fail with an I/O error.
+    /// Reads that fail with an I/O error, per million.
     pub read_errors_ppm: u32,
-    /// Syncs that fail with an I/O error and make nothing durable.
+    /// Syncs that fail with an I/O error and make nothing durable, per million.
     pub sync_errors_ppm: u32,
-    /// Syncs that fail with an I/O error and lose writes: each completed write that is not durable yet may be undone.
-    /// Reads then return the older bytes, and later syncs succeed.
+    /// Syncs that fail with an I/O error and lose writes, per million. Any completed write that is not durable yet may
+    /// be undone. Reads then return the older bytes, and later syncs succeed.
     pub sync_losses_ppm: u32,
-    /// Operations that move their bytes in several pieces.
+    /// Operations that move their bytes in several pieces, per million.
     pub short_transfers_ppm: u32,
-    /// Operations that complete only when [`super::FaultyDevice::turn`] picks them.
+    /// Operations that wait until [`super::FaultyDevice::turn`] completes them, per million.
     pub slow_transfers_ppm: u32,
-    /// The operation with this number, from 0, fails with an I/O error.
+    /// Number of an operation, counted from 0, that fails with an I/O error.
     pub error_at: Option<u64>,
-    /// After this many operations, writes fail because the device is full.
+    /// Number of operations after which all writes fail, because the device is full.
     pub full_after: Option<u64>,
-    /// After this many operations, everything fails. If the first one to fail is a write, a part of it may land.
+    /// Number of operations after which all operations fail. If the first of them is a write, a part of it may reach
+    /// the medium.
     pub dead_after: Option<u64>,
 }
 
-/// The operations and faults of a faulty device so far.
+/// The operations and faults that a [`crate::FaultyDevice`] has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultStats {
-    /// Operations that were started.
+    /// Number of operations that were submitted.
     pub transfers: u64,
-    /// Writes that only partly reached the medium.
+    /// Number of writes that only partly reached the medium.
     pub torn_writes: u64,
-    /// Writes that never reached the medium.
+    /// Number of writes that never reached the medium.
     pub lost_writes: u64,
-    /// Writes that landed at another offset.
+    /// Number of writes that reached the medium at another offset.
     pub misdirected_writes: u64,
-    /// Writes with a flipped bit.
+    /// Number of writes that reached the medium with a flipped bit.
     pub flipped_writes: u64,
-    /// Reads of another offset.
+    /// Number of reads that returned the bytes at another offset.
     pub misdirected_reads: u64,
-    /// Reads with a flipped bit.
+    /// Number of reads that returned a flipped bit.
     pub flipped_reads: u64,
-    /// Reads that failed.
+    /// Number of reads that failed.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Number of writes that failed.
     pub write_errors: u64,
-    /// Syncs that failed.
+    /// Number of syncs that failed.
     pub sync_errors: u64,
-    /// Syncs of these that lost writes.
+    /// Number of failed syncs that lost writes. Also counted in `sync_errors`.
     pub sync_losses: u64,
-    /// Operations that moved their bytes in pieces.
+    /// Number of operations that moved their bytes in several pieces.
     pub short_transfers: u64,
-    /// Operations that waited for a turn.
+    /// Number of operations that waited for [`super::FaultyDevice::turn`].
     pub slow_transfers: u64,
 }
 
 impl FaultStats {
-    /// Returns the number of acknowledged writes that the medium does not hold correctly.
+    /// Returns the number of acknowledged writes that are missing or wrong on the medium.
     pub fn lies(&self) -> u64 {
         self.torn_writes + self.lost_writes + self.misdirected_writes + self.flipped_writes
     }
@@ -83,7 +85,7 @@ impl FaultStats {
     }
 }
 
-/// The fate of one operation.
+/// The fault of one operation, if any, and whether the operation is short or slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TransferFate {
     pub(super) fault: Option<PlannedFault>,
@@ -99,11 +101,11 @@ pub(super) enum PlannedFault {
     Flipped,
     Error,
     Full,
-    /// A sync that fails and undoes some of the writes since the last one.
+    /// The sync fails, and undoes some of the writes since the last sync.
     Loss,
 }
 
-/// The kind of operation for which a fate is drawn.
+/// The kind of an operation, which decides which faults it can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransferKind {
     Read,
@@ -112,7 +114,7 @@ pub(super) enum TransferKind {
 }
 
 impl FaultPlan {
-    /// Draws the fate of the next operation, and counts it. At most one fault strikes an operation.
+    /// Draws what happens to the next operation, and counts it. An operation has at most one fault.
     pub(super) fn draw(&self, motion: TransferKind, random: &mut SplitMix64, stats: &mut FaultStats) -> TransferFate {
         let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
         let fault = if reached(self.dead_after) || self.error_at == Some(stats.transfers) {
@@ -131,7 +133,7 @@ impl FaultPlan {
         fate
     }
 
-    /// Returns the faults that can strike an operation, and their rates.
+    /// Returns the faults that an operation of this kind can have, each with its rate.
     fn rates(&self, motion: TransferKind) -> Vec<(u32, PlannedFault)> {
         match motion {
             TransferKind::Read => vec![

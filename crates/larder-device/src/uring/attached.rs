@@ -29,24 +29,25 @@ thread_local! {
     static RINGS: RefCell<Vec<AttachedRing>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A ring of this thread. Dropping it waits for its operations, so it must not be dropped while the rings are borrowed.
+/// The ring of this thread for one volume. Dropping it waits for its operations. Their completions may use the list of
+/// rings, so it must not be borrowed then.
 struct AttachedRing {
     ring: UringRing,
     link: Arc<DriverLink>,
-    /// The waker of the last turn. It is taken when woken, so that it is woken once.
+    /// The waker of the last turn. It is removed when it is woken, so that it is woken only once.
     waker: Option<Waker>,
-    /// Empty between turns; kept to reuse its allocation.
+    /// Complete operations of the present turn. Empty between turns; kept to reuse its memory.
     finished: Vec<FinishedTransfer>,
 }
 
-/// The state shared by ring and driver. Also identifies a driver's ring.
+/// The state that a ring and its driver share. It also identifies the ring of a driver.
 struct DriverLink {
     event: OwnedFd,
-    /// Whether the driver was dropped on another thread.
+    /// Whether the driver was dropped on another thread, so that the ring must be removed by its own thread.
     is_orphan: AtomicBool,
 }
 
-/// Gives the calling thread a ring. Returns `None` if it already has one for `file`.
+/// Creates a ring for `file` on the calling thread. Returns `None` if the thread already has one for this file.
 pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>> {
     let place = |rings: &mut Vec<AttachedRing>| {
         let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.ring.file, file));
@@ -69,7 +70,7 @@ pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>>
     Ok(Some(ThreadDriver::new(Box::new(RingDriver { link }))))
 }
 
-/// Queues a read on the calling thread's ring. Returns the read if the thread has no ring that accepts it.
+/// Queues a read on the ring of the calling thread. Returns the read if the thread has no ring for `file`.
 pub(super) fn submit(file: &Arc<VolumeFile>, in_flight: InFlight) -> Option<InFlight> {
     let mut not_taken = Some(in_flight);
     let mut orphan = None;
@@ -122,7 +123,7 @@ impl DriverTurn for RingDriver {
 }
 
 impl RingDriver {
-    /// Calls `call` with the ring. Returns `None` on any thread but the ring's.
+    /// Calls `call` with the driver's ring. Returns `None` if this is not the thread of the ring.
     fn with_ring<T>(&self, call: impl FnOnce(&mut AttachedRing) -> T) -> Option<T> {
         with_rings(|rings| rings.iter_mut().find(|attached| Arc::ptr_eq(&attached.link, &self.link)).map(call))
             .flatten()
@@ -143,7 +144,7 @@ impl Drop for RingDriver {
     }
 }
 
-/// Calls `call` with the thread's rings. Returns `None` if the thread is ending and its rings are gone.
+/// Calls `call` with the rings of this thread. Returns `None` if the thread is ending, so that its rings are gone.
 fn with_rings<T>(call: impl FnOnce(&mut Vec<AttachedRing>) -> T) -> Option<T> {
     RINGS.try_with(|rings| call(&mut rings.borrow_mut())).ok()
 }

@@ -27,7 +27,7 @@ pub(super) struct BackgroundRing {
 
 struct BackgroundState {
     queue: TransferQueue<InFlight>,
-    /// Readable when the thread should check the queue.
+    /// Becomes readable when the ring's thread must look into the queue.
     wake: OwnedFd,
 }
 
@@ -103,7 +103,8 @@ impl BackgroundState {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for a wakeup outside the ring, because the system would count waiting in the ring as waiting for a disk.
+    /// Waits until the thread is woken. Does not wait in the ring, because the system would report that as waiting for
+    /// a disk.
     fn sleep(&self) {
         // The queue is checked again even if this is interrupted.
         let _ = rustix::event::poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], None);

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 
-/// Makes I/O on `file` bypass the page cache, and returns the required alignment. Returns `None` if that is not
+/// Makes I/O on `file` bypass the page cache. Returns the alignment in bytes that this requires; `None` if it is not
 /// possible.
 #[cfg(target_os = "linux")]
 pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
@@ -29,7 +29,7 @@ pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     }
 }
 
-/// Returns the alignment that direct I/O needs, if this engine's buffers and records satisfy it.
+/// Returns the alignment in bytes that direct I/O requires; `None` if buffers and records do not have it.
 #[cfg(target_os = "linux")]
 fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
     use super::ALIGNMENT_BYTES_MIN;

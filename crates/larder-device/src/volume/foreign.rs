@@ -5,20 +5,20 @@
 //! are zeros and no signature is found at either end. Cost: one comparison per position. Source: the signatures that
 //! libblkid (util-linux) probes for.
 
-/// Bytes at each end of a device that must be examined.
+/// Bytes at each end of a device that may have signatures.
 pub(crate) const ENDS_BYTES: u64 = 1 << 20;
 
-/// Both ends of a device.
+/// The bytes at both ends of a device.
 pub(crate) struct DeviceEnds<'a> {
     /// Length of the device in bytes.
     pub(crate) len_bytes: u64,
-    /// The device's first [`ENDS_BYTES`], or all of it.
+    /// The first [`ENDS_BYTES`] of the device, or all of it if it is shorter.
     pub(crate) head: &'a [u8],
-    /// The device's last [`ENDS_BYTES`], or all of it.
+    /// The last [`ENDS_BYTES`] of the device, or all of it if it is shorter.
     pub(crate) tail: &'a [u8],
 }
 
-/// Returns a description of the device's content; `None` if it is blank.
+/// Returns what the device contains, such as a file system; `None` if it is blank.
 pub(crate) fn find(ends: &DeviceEnds<'_>) -> Option<&'static str> {
     let marked = MARKS.iter().find(|mark| ends.holds(mark.at, mark.bytes));
     if let Some(mark) = marked {
@@ -49,7 +49,7 @@ impl DeviceEnds<'_> {
         found == Some(bytes)
     }
 
-    /// Returns the bytes at `offset`, if one of the ends contains them.
+    /// Returns `len` bytes at `offset` of the device; `None` if they are not within one of the ends.
     fn at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let part = |bytes: &[u8], start: u64| {
             let start = usize::try_from(start).ok()?;
@@ -63,8 +63,8 @@ impl DeviceEnds<'_> {
         Some(&self.tail[range])
     }
 
-    /// Returns whether there is a superblock of md: at the start (versions 1.1 and 1.2), or at an offset computed from
-    /// the length.
+    /// Returns whether the device is a member of a Linux software RAID (md). Its superblock is at the start (versions
+    /// 1.1 and 1.2), or at an offset that depends on the length.
     fn has_raid_member(&self) -> bool {
         let sectors = self.len_bytes / 512;
         let old = (self.len_bytes & !0xFFFF).checked_sub(64 << 10);
@@ -73,8 +73,8 @@ impl DeviceEnds<'_> {
         places.into_iter().flatten().any(|offset| self.holds(ProbePlace::Start(offset), &0xA92B_4EFC_u32.to_le_bytes()))
     }
 
-    /// Returns whether there is a label of ZFS. ZFS writes four labels of 256 KiB, two at each end; the second half of
-    /// a label is a ring of uberblocks.
+    /// Returns whether the device belongs to ZFS. ZFS writes four labels of 256 KiB, two at each end; the second half
+    /// of a label is a ring of uberblocks.
     fn has_zfs_label(&self) -> bool {
         const LABEL_BYTES: u64 = 256 << 10;
         let magic = 0x00BA_B10C_u64;
@@ -89,14 +89,14 @@ impl DeviceEnds<'_> {
     }
 }
 
-/// If the first bytes of a device up to here are zeros, it holds nothing that begins at its start.
+/// Number of bytes at the start of a device that must be zeros for it to count as blank there.
 const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum ProbePlace {
-    /// This many bytes after the start.
+    /// Number of bytes from the start of the device.
     Start(u64),
-    /// This many bytes before the end.
+    /// Number of bytes from the end of the device.
     End(u64),
 }
 
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(found(&device), Some(of), "{bytes:x?} at {offset:#x}");
     }
 
-    /// At stake: foreign data that is overwritten because its signature was not found.
+    /// At stake: the data of others, which is overwritten if its signature is not found.
     #[test]
     fn every_mark_is_found_where_its_owner_leaves_it() {
         for mark in &MARKS {

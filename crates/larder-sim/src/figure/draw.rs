@@ -28,22 +28,22 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// Maximum number of labels inside the figure. More are placed at its side, in a column of this many pixels.
+/// Most labels that are put inside the figure. More labels are put at its side, in a column of `BESIDE_WIDE` pixels.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
-/// Height of the axis relative to the highest bar, to leave room for the bars' names and values.
+/// Height of the vertical axis, as a multiple of the highest bar. Leaves space for the names and values of bars.
 const HEADROOM: f64 = 1.22;
-/// Share of a figure's height that a line's label takes.
+/// Share of the figure's height that the label of a line takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
-/// Points above which a line is drawn without dots.
+/// Most points of a line that is drawn with dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 pub(super) type DrawResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Configures the axes of a chart.
+/// Configures the axes of a chart. A macro, because the types of charts differ by their scales.
 macro_rules! axes {
     ($mesh:expr, $figure:expr) => {
         $mesh
@@ -57,11 +57,12 @@ macro_rules! axes {
     };
 }
 
-/// An error in drawing.
+/// The reason why a figure cannot be drawn.
 pub type DrawError = Box<dyn Error + Send + Sync>;
 
 impl Figure {
-    /// Draws the figure as SVG into `folder`, which is created if it does not exist. Returns the file's path.
+    /// Draws the figure as an SVG file in `folder`, which is created if it does not exist. Returns the path of the
+    /// file.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -185,7 +186,7 @@ impl Figure {
         chart
     }
 
-    /// Returns the vertical range, with room for the labels of lines if they are inside the figure.
+    /// Returns the range of the vertical axis. Extends it if the labels of lines must fit inside the figure.
     fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
         match self.scale {
@@ -261,13 +262,13 @@ impl Hue {
     }
 }
 
-/// Returns the color of the line with this index, in HTML notation.
+/// Returns the color of the line with this index, as written in HTML.
 pub fn color_of(place: usize) -> String {
     let RGBColor(red, green, blue) = Hue::Of(place).color(place);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Draws the labels of lines with their colors and dots, one below another.
+/// Draws the labels of lines, each with the line's color and a dot, one below the other.
 fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine]) -> DrawResult<B> {
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
         let middle = 54 + 21 * row as i32;
@@ -286,7 +287,7 @@ fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Figu
     Ok(())
 }
 
-/// Draws a name below its bars, in as many lines as needed to be at most `wide`.
+/// Draws the name of a group of bars below it. Breaks the name into lines that are at most `wide`.
 fn name_of_bars<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
     name: &str,
@@ -313,7 +314,7 @@ fn name_of_bars<B: DrawingBackend>(
     Ok(())
 }
 
-/// Draws the names of bars with their colors, next to each other above the bars.
+/// Draws the names and colors of bars, next to each other above the bars.
 fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String]) -> DrawResult<B> {
     let mut left = 118;
     let top = 54;
@@ -328,7 +329,8 @@ fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String]) -> 
     Ok(())
 }
 
-/// Returns the color of a bar. The first of several bars is the published value.
+/// Returns the color of bar number `bar` in a group of `count`. If a group has several bars, the first is the published
+/// value.
 fn bar_color(bar: usize, count: usize) -> RGBColor {
     match (bar, count) {
         (0, 2..) => PRINTED,
@@ -337,7 +339,8 @@ fn bar_color(bar: usize, count: usize) -> RGBColor {
     }
 }
 
-/// Returns the width of a line. If few lines coincide, the earlier ones are wider and show at the edges of later ones.
+/// Returns the width of the line with index `place`. Earlier lines are wider if there are few, so that they show behind
+/// later ones that coincide.
 fn wide(place: usize, count: usize) -> u32 {
     if count > LABELS_INSIDE_MAX { 2 } else { 2 + (count - 1 - place).min(4) as u32 }
 }
@@ -352,7 +355,7 @@ pub(super) fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns the range from the least to the greatest of `values`.
+/// Returns the range from the least to the greatest of the finite `values`.
 fn reach(values: impl Iterator<Item = f64>) -> Range<f64> {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) =

@@ -6,11 +6,11 @@ use super::{Scale, draw};
 use plotters::{coord::Shift, prelude::*};
 use std::ops::Range;
 
-/// Number of distinct values above which an axis is labeled with powers of ten.
+/// Number of different values above which a horizontal axis only has labels at powers of ten.
 const COUNT_MAX: usize = 16;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// The labels of the axes; empty for linear ones.
+/// The labels of both axes. Those of a linear axis are empty.
 pub(super) struct Ticks {
     across: Vec<f64>,
     upwards: Vec<f64>,
@@ -18,8 +18,8 @@ pub(super) struct Ticks {
 }
 
 impl Ticks {
-    /// Chooses the labels. A horizontal axis labels every value if there are few; a vertical one labels 1, 2 and 5
-    /// times powers of ten.
+    /// Chooses the labels. A horizontal axis has a label for each value, if there are few. A vertical axis has them at
+    /// 1, 2 and 5 times powers of ten.
     pub(super) fn of(scale: Scale, values: impl Iterator<Item = f64>, reach: (Range<f64>, Range<f64>)) -> Self {
         let (is_x_by_ratios, is_y_by_ratios) = scale.by_ratios();
         let mut across: Vec<f64> = values.filter(|_| is_x_by_ratios).collect();
@@ -46,7 +46,7 @@ impl Ticks {
         !self.upwards.is_empty()
     }
 
-    /// Draws the labels and grid lines into a chart of these pixels.
+    /// Draws the labels and the grid lines into a chart that takes these ranges of pixels.
     pub(super) fn draw<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, Shift>,
@@ -76,7 +76,7 @@ impl Ticks {
     }
 }
 
-/// Returns a value's distance from the start of an axis of `pixels`.
+/// Returns how many pixels a value is from the start of an axis that is `pixels` long.
 fn part(value: f64, reach: &Range<f64>, pixels: i32) -> i32 {
     ((value / reach.start).ln() / (reach.end / reach.start).ln() * f64::from(pixels)) as i32
 }

@@ -6,7 +6,8 @@
 //! keys.
 
 pub(super) struct NumberTable {
-    /// Tag in the upper half, number + 1 in the lower; 0 is empty. The length is a power of two.
+    /// The slots: the tag in the upper half, and the number plus 1 in the lower. 0 means empty. Their number is a power
+    /// of two.
     slots: Vec<u64>,
     len: usize,
 }
@@ -18,7 +19,7 @@ impl NumberTable {
         Self { slots: vec![0; SLOTS_AT_FIRST], len: 0 }
     }
 
-    /// Adds a number under a key that is absent.
+    /// Adds `number` for a key that has none.
     pub(super) fn insert(&mut self, key: u64, number: u32) {
         assert!(number < u32::MAX, "the last number means none");
         if (self.len + 1) * 3 > self.slots.len() * 2 {
@@ -30,7 +31,7 @@ impl NumberTable {
         self.len += 1;
     }
 
-    /// Removes a number that is present under this key.
+    /// Removes `number`, which the key must have.
     pub(super) fn remove(&mut self, key: u64, number: u32) {
         let tag = tag(key);
         let mask = self.slots.len() - 1;
@@ -58,7 +59,8 @@ impl NumberTable {
         }
     }
 
-    /// Returns the number of a key. `is_it` distinguishes it from others with the same tag.
+    /// Returns the number of a key. `is_it` says whether a number is the key's, because other keys can have the same
+    /// tag.
     pub(super) fn find(&self, key: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = tag(key);
         let mask = self.slots.len() - 1;
@@ -76,7 +78,7 @@ impl NumberTable {
         }
     }
 
-    /// Returns the number at a key's home, in most cases the key's own.
+    /// Returns the number in the first slot that is searched for a key. In most cases it is the key's.
     pub(super) fn first(&self, key: u64) -> Option<u32> {
         (self.slots[self.home(tag(key))] as u32).checked_sub(1)
     }
@@ -94,7 +96,7 @@ impl NumberTable {
     }
 }
 
-/// Spreads keys that are small numbers, as in many traces.
+/// Returns the tag of a key. Mixes the bits, because the keys of many traces are small numbers.
 fn tag(key: u64) -> u32 {
     ((key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
@@ -106,7 +108,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// At stake: simulated caches that lose objects.
+        /// At stake: objects that a simulated cache loses.
         #[test]
         fn the_table_does_what_a_map_does(
             steps in prop::collection::vec((any::<bool>(), 0_u64..80), 1..600),

@@ -6,10 +6,10 @@
 use super::parameters::{DiskParameters, FileParameters, SystemParameters};
 use std::ops::RangeInclusive;
 
-/// Maximum number of groups of a file system; each takes memory.
+/// Most groups that a file system may have, because each takes memory.
 const GROUP_COUNT_MAX: f64 = 1e7;
 
-/// Returns the allowed range of a parameter, chosen by its name and unit.
+/// Returns the range that a parameter of a machine may have. It depends on the name and unit of the parameter.
 pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     match name {
         "capacity_bytes" => 16e6..=1e18,
@@ -25,7 +25,7 @@ pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     }
 }
 
-/// Returns a conflict between values that are valid on their own, if there is one.
+/// Returns which values contradict each other although each is within its range; `None` if none do.
 pub(super) fn disorder(
     disk: &DiskParameters,
     system: &SystemParameters,

@@ -18,7 +18,7 @@ use std::{
 
 const ALIGNMENT_BYTES: u32 = 512;
 
-/// A device on a modeled disk.
+/// A device of the engine on a modeled disk, in virtual time.
 pub struct ModelDevice {
     len_bytes: u64,
     state: Mutex<DeviceState>,
@@ -33,12 +33,12 @@ struct DeviceState {
 }
 
 impl ModelDevice {
-    /// Creates a raw device of `len_bytes` at the start of the disk.
+    /// Creates a raw device that takes the first `len_bytes` of the disk.
     pub fn raw(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, None)
     }
 
-    /// Creates a file of `len_bytes` at the start of the disk, in a file system with a page cache.
+    /// Creates a device on a file that takes the first `len_bytes` of the disk. The file system has a page cache.
     pub fn file(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, Some(OneFile::new(&model.system)))
     }
@@ -53,29 +53,29 @@ impl ModelDevice {
         }
     }
 
-    /// Returns the device with these reads of entries.
+    /// Sets how a program divides entries into reads.
     #[must_use]
     pub fn reading(self, reads: PieceReads) -> Self {
         self.lock().reads = reads;
         self
     }
 
-    /// Returns the time that I/O has taken so far.
+    /// Returns the virtual time that I/O has taken since the device was created, in nanoseconds.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
     }
 
-    /// Starts recording the disk's operations.
+    /// Begins to record the operations of the disk, for [`Self::take_operations`].
     pub fn record_operations(&self) {
         self.lock().disk.record_operations();
     }
 
-    /// Returns the operations that were recorded since the last call.
+    /// Returns the operations of the disk that were recorded since the last call.
     pub fn take_operations(&self) -> Vec<DiskOperation> {
         self.lock().disk.take_operations()
     }
 
-    /// Returns the work of the disk.
+    /// Returns what the disk has done since it was created.
     pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }

@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// A directory on a modeled disk.
+/// A directory of the engine on a modeled disk, in virtual time.
 pub struct ModelDirectory {
     fragment_bytes: u32,
     state: Mutex<DirectoryState>,
@@ -36,14 +36,14 @@ struct DirectoryState {
 
 struct File {
     inode: Inode,
-    /// Index among the files that are kept open.
+    /// Number of the file among those that are kept open; `None` if it is not.
     open: Option<u32>,
     len_bytes: u64,
     contents: SparseBytes,
 }
 
 impl ModelDirectory {
-    /// Creates an empty directory that uses the whole disk.
+    /// Creates an empty directory that can use the whole disk.
     pub fn new(model: &Model) -> Self {
         let capacity_bytes = model.disk.capacity_bytes();
         let state = DirectoryState {
@@ -57,19 +57,19 @@ impl ModelDirectory {
         Self { fragment_bytes: model.files.fragment_bytes as u32, state: Mutex::new(state) }
     }
 
-    /// Returns the directory with these reads of entries.
+    /// Sets how a program divides entries into reads.
     #[must_use]
     pub fn reading(self, reads: PieceReads) -> Self {
         self.lock().tree.set_reads(reads);
         self
     }
 
-    /// Returns the time that all work has taken so far, including searches of directories.
+    /// Returns the virtual time that all operations have taken, in nanoseconds. Includes searching directories.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
     }
 
-    /// Sets the present time, so that periodic writes happen on time.
+    /// Sets the virtual time, at which writes that are delayed become due.
     pub fn note_time(&self, now_ns: u64) {
         let mut state = self.lock();
         let DirectoryState { disk, tree, .. } = &mut *state;
@@ -77,17 +77,17 @@ impl ModelDirectory {
         state.passed_ns += ns;
     }
 
-    /// Starts recording the disk's operations.
+    /// Begins to record the operations of the disk, for [`Self::take_operations`].
     pub fn record_operations(&self) {
         self.lock().disk.record_operations();
     }
 
-    /// Returns the operations that were recorded since the last call.
+    /// Returns the operations of the disk that were recorded since the last call.
     pub fn take_operations(&self) -> Vec<DiskOperation> {
         self.lock().disk.take_operations()
     }
 
-    /// Returns the work of the disk.
+    /// Returns what the disk has done since it was created.
     pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }

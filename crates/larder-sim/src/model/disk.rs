@@ -4,31 +4,32 @@
 
 use super::parameters::{Arm, DiskParameters, Flash};
 
-/// Counts of a disk's work.
+/// Number, bytes and time of the operations that a disk has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskWork {
     /// Number of reads.
     pub reads: u64,
-    /// Bytes read.
+    /// Bytes that were read.
     pub read_bytes: u64,
     /// Number of writes.
     pub writes: u64,
-    /// Bytes written.
+    /// Bytes that were written by programs.
     pub written_bytes: u64,
-    /// Bytes written to the medium, which exceed `written_bytes` on disks with write amplification.
+    /// Bytes that were written to the medium. On disks with write amplification, more than `written_bytes`.
     pub media_bytes: u64,
-    /// Transfers that did not continue the one before, so that the head moved.
+    /// Number of reads and writes that did not begin where the one before ended, so that the head moved.
     pub moves: u64,
-    /// Moves that a write caused.
+    /// Number of `moves` that were for a write.
     pub write_moves: u64,
-    /// Time spent on all transfers.
+    /// Time of all operations, in nanoseconds.
     pub busy_ns: u64,
-    /// Part of `busy_ns` for background writes: data in a page cache, and inodes and directories written in batches.
+    /// Time of background writes, in nanoseconds; also counted in `busy_ns`. These are data in a page cache, and inodes
+    /// and directories that are written in batches.
     pub late_ns: u64,
 }
 
 impl DiskWork {
-    /// Returns the work since `before`.
+    /// Returns what the disk has done since it had done `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -44,23 +45,23 @@ impl DiskWork {
     }
 }
 
-/// A read or a write of a disk.
+/// An operation of a disk: a read, a write or a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskOperation {
-    /// The first byte.
+    /// Offset of the first byte on the disk.
     pub at: u64,
-    /// The number of bytes.
+    /// Number of bytes; 0 for a seek.
     pub len_bytes: u64,
-    /// Whether no request waits for this operation.
+    /// Whether the operation is in the background, so that no request waits for it.
     pub is_late: bool,
 }
 
-/// A disk.
+/// A disk in virtual time.
 #[derive(Clone, Debug)]
 pub struct Disk {
     kind: DiskKind,
     served: DiskWork,
-    /// Operations since the last call of [`Self::take_operations`], if they are recorded.
+    /// The operations since the last [`Self::take_operations`]; `None` if they are not recorded.
     recorded: Option<Vec<DiskOperation>>,
 }
 
@@ -71,7 +72,7 @@ enum DiskKind {
 }
 
 impl Disk {
-    /// Creates a disk whose arm is at its start.
+    /// Creates a disk. Its arm is at the start.
     pub fn new(parameters: &DiskParameters) -> Self {
         let kind = match parameters {
             DiskParameters::Spinning(arm) => DiskKind::Spinning { arm: arm.clone(), head: 0 },
@@ -80,7 +81,7 @@ impl Disk {
         Self { kind, served: DiskWork::default(), recorded: None }
     }
 
-    /// Starts recording operations, for [`Self::take_operations`].
+    /// Begins to record operations, for [`Self::take_operations`].
     pub fn record_operations(&mut self) {
         self.recorded.get_or_insert_default();
     }
@@ -96,7 +97,7 @@ impl Disk {
         }
     }
 
-    /// Reads, and returns the time taken.
+    /// Reads bytes. Returns the time that takes, in nanoseconds.
     pub fn read(&mut self, at: u64, len_bytes: u64) -> u64 {
         self.record(at, len_bytes);
         let ns = match &mut self.kind {
@@ -113,7 +114,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes, and returns the time taken.
+    /// Writes bytes. Returns the time that takes, in nanoseconds.
     pub fn write(&mut self, at: u64, len_bytes: u64) -> u64 {
         self.record(at, len_bytes);
         let (ns, media_bytes) = match &mut self.kind {
@@ -142,7 +143,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes in the background, and returns the time taken.
+    /// Writes bytes in the background. Returns the time that takes, in nanoseconds.
     pub fn write_late(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = self.write(at, len_bytes);
         self.served.late_ns += ns;
@@ -152,7 +153,7 @@ impl Disk {
         ns
     }
 
-    /// Moves the arm without a transfer, and returns the time taken.
+    /// Moves the arm without reading or writing. Returns the time that takes, in nanoseconds.
     pub fn seek(&mut self, at: u64) -> u64 {
         self.record(at, 0);
         let ns = match &mut self.kind {
@@ -166,7 +167,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Returns the position of the head.
+    /// Returns the offset at which the head is.
     pub fn head(&self) -> u64 {
         match self.kind {
             DiskKind::Spinning { head, .. } => head,
@@ -174,14 +175,15 @@ impl Disk {
         }
     }
 
-    /// Moves the head to where other requests have taken it. Their time is not counted.
+    /// Moves the head to an offset to which requests outside of the simulation have moved it. Counts no time.
     pub fn leave_to_others(&mut self, at: u64) {
         if let DiskKind::Spinning { head, .. } = &mut self.kind {
             *head = at;
         }
     }
 
-    /// Passes over bytes after the arm, as when read-ahead has read the bytes between two writes.
+    /// Reads the bytes behind the head and drops them, as read-ahead does between two writes. Returns the time that
+    /// takes, in nanoseconds.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
         self.record(self.head(), len_bytes);
         let rate = match &self.kind {
@@ -193,14 +195,14 @@ impl Disk {
         self.spend(ns(len_bytes as f64 / rate * 1e9))
     }
 
-    /// Sets the share of the disk in use, on which write amplification depends.
+    /// Sets which share of the disk is used. The write amplification of flash depends on it.
     pub fn set_used_share(&mut self, share: f64) {
         if let DiskKind::Flash { used_share, .. } = &mut self.kind {
             *used_share = share;
         }
     }
 
-    /// Returns the work so far.
+    /// Returns what the disk has done since it was created.
     pub fn served(&self) -> DiskWork {
         self.served
     }
@@ -212,7 +214,7 @@ impl Disk {
 }
 
 impl Arm {
-    /// Returns the time of an operation of `len_bytes` at `at` when the head is at `head`.
+    /// Returns the time of an operation of `len_bytes` at offset `at` while the head is at `head`, in nanoseconds.
     pub(crate) fn transfer_ns(&self, head: u64, at: u64, len_bytes: u64) -> u64 {
         if at == head {
             return ns(len_bytes as f64 / self.sequential_bytes_per_s * 1e9);
@@ -228,19 +230,19 @@ impl Arm {
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
     }
 
-    /// Returns the time of an operation that follows the last one on the disk but starts after its end, when the
-    /// platter has turned on.
+    /// Returns the time of an operation at the end of the one before, in nanoseconds. It comes so late that the platter
+    /// has turned on, so the disk waits for half a revolution on average.
     pub(crate) fn late_transfer_ns(&self, at: u64, len_bytes: u64) -> u64 {
         ns((self.overhead_ms + self.revolution_ms / 2.0) * 1e6 + len_bytes as f64 / self.media_rate(at) * 1e9)
     }
 
-    /// Returns the mean time of a random seek, as data sheets state it.
+    /// Returns the mean time of a seek between random places, as in data sheets.
     pub fn mean_seek_ms(&self) -> f64 {
         // With both ends at random, E[sqrt x] is 8/15 and E[x] is 1/3.
         self.seek_fixed_ms + self.seek_root_ms * 8.0 / 15.0 + self.seek_linear_ms / 3.0
     }
 
-    /// Returns the number of reads of `len_bytes` at random places per second.
+    /// Returns how many reads of `len_bytes` at random places the disk executes per second.
     pub fn random_reads_per_s(&self, len_bytes: f64) -> f64 {
         let mean_rate = self.media_bytes_per_s * (1.0 - self.inner_loss_share / 2.0);
         1e3 / (self.overhead_ms + self.mean_seek_ms() + self.revolution_ms / 2.0 + len_bytes / mean_rate * 1e3)
@@ -260,7 +262,7 @@ impl Arm {
 }
 
 impl Flash {
-    /// Returns the write amplification inside the disk for short scattered writes.
+    /// Returns the write amplification of short writes at random places, while `used_share` of the disk is used.
     pub fn amplified(&self, used_share: f64) -> f64 {
         let mut from = 0.0;
         let mut factor_from = 1.0;
@@ -278,17 +280,17 @@ fn ns(ns: f64) -> u64 {
     libm::round(ns) as u64
 }
 
-/// The division of an entry into reads by a program.
+/// The way in which a program divides an entry into reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PieceReads {
-    /// The longest read; `None` if an entry is read in one piece.
+    /// Most bytes of one read; `None` if one read gets the whole entry.
     pub piece_bytes: Option<u64>,
 }
 
 impl PieceReads {
-    /// Performs the reads of `len_bytes` at `at` with `read`, which returns the time of one read. The program requests
-    /// each piece only when it has the previous one. The disk serves other requests in between, so the head is then at
-    /// `others`.
+    /// Reads `len_bytes` at `at` in pieces by `read`, which returns the time of a piece. The program requests a piece
+    /// when it has the one before. Meanwhile, the disk serves other requests, so its head is at `others` before each
+    /// piece. Returns the total time in nanoseconds.
     pub(super) fn perform(
         self,
         disk: &mut Disk,
@@ -310,7 +312,7 @@ impl PieceReads {
         ns
     }
 
-    /// Returns the same division with pieces of at least `bytes`, for a file system that keeps its blocks in memory.
+    /// Returns the same division with pieces of at least `bytes`. This is for a file system that reads whole blocks.
     pub(super) fn of_at_least(self, bytes: u64) -> Self {
         Self { piece_bytes: self.piece_bytes.map(|piece| piece.max(bytes)) }
     }
@@ -322,8 +324,7 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: the hits of a program that reads entries piece by piece among other requests, which would look too
-    /// fast.
+    /// At stake: a program that reads entries in pieces among other requests, and would seem too fast.
     #[test]
     fn each_piece_moves_the_head_again() {
         let time = |piece_bytes| {
@@ -341,8 +342,7 @@ mod tests {
         assert_eq!(PieceReads { piece_bytes: Some(4096) }.of_at_least(8192).piece_bytes, Some(8192));
     }
 
-    /// At stake: everything that is computed with the disk. Section 7.2 gives 9 ms on average and 19 ms for a full
-    /// stroke.
+    /// At stake: all results with this disk. Section 7.2 gives 9 ms for a mean seek and 19 ms for a full stroke.
     #[test]
     fn the_papers_disk_seeks_nine_milliseconds_on_average() {
         let DiskParameters::Spinning(arm) = Model::open("st15150wc-ufs").unwrap().disk else { panic!("it spins") };

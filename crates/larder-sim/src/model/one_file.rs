@@ -8,14 +8,14 @@
 
 use super::{disk::Disk, parameters::SystemParameters, recent::Recent};
 
-/// The file.
+/// A large file in a file system with a page cache.
 pub(super) struct OneFile {
     page_bytes: u64,
     cluster_pages: u64,
     reads_kept_together: u32,
     reads_ahead: bool,
     cached: Recent,
-    /// Range of adjacent dirty pages.
+    /// Numbers of the adjacent pages that are not written yet; `None` if all are.
     dirty: Option<(u64, u64)>,
     last_page: u64,
     reads_in_a_row: u32,
@@ -35,7 +35,7 @@ impl OneFile {
         }
     }
 
-    /// Performs a write call, and returns its time.
+    /// Executes a system call that writes. Returns its time in nanoseconds.
     pub(super) fn write(&mut self, disk: &mut Disk, offset_bytes: u64, len_bytes: u64) -> u64 {
         self.reads_in_a_row = 0;
         let end = offset_bytes + len_bytes;
@@ -57,7 +57,7 @@ impl OneFile {
         ns
     }
 
-    /// Performs a read call, and returns its time.
+    /// Executes a system call that reads. Returns its time in nanoseconds.
     pub(super) fn read(&mut self, disk: &mut Disk, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = 0;
         if self.reads_in_a_row == self.reads_kept_together
@@ -88,7 +88,8 @@ impl OneFile {
         disk.read(from * self.page_bytes, (to - from) * self.page_bytes)
     }
 
-    /// Adds a page to the dirty range. If it is not adjacent, writes that range first.
+    /// Adds a page to those that are not written yet. If it is not adjacent to them, writes them first. Returns the
+    /// time in nanoseconds.
     fn dirty_page(&mut self, disk: &mut Disk, page: u64) -> u64 {
         let mut ns = 0;
         self.dirty = Some(match self.dirty {

@@ -19,9 +19,9 @@ pub(super) struct OpenFiles {
     run_bytes: u64,
     run_places: u64,
     dirty_max: usize,
-    /// The place of each run, by file and number.
+    /// Offset on the disk of each run, by file and number of the run.
     runs: HashMap<(u32, u64), u64>,
-    /// The end of each file.
+    /// Length of each file in bytes.
     ends: HashMap<u32, u64>,
     cached: Recent,
     dirty: HashSet<(u32, u64)>,
@@ -46,7 +46,7 @@ impl OpenFiles {
         }
     }
 
-    /// Performs a write call, and returns its time.
+    /// Executes a system call that writes. Returns its time in nanoseconds.
     pub(super) fn write(&mut self, disk: &mut Disk, file: u32, offset_bytes: u64, len_bytes: u64) -> u64 {
         let end = offset_bytes + len_bytes;
         let before = *self.ends.get(&file).unwrap_or(&0);
@@ -70,7 +70,7 @@ impl OpenFiles {
         ns
     }
 
-    /// Performs a read call, and returns its time.
+    /// Executes a system call that reads. Returns its time in nanoseconds.
     pub(super) fn read(&mut self, disk: &mut Disk, file: u32, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = 0;
         for page in offset_bytes / self.page_bytes..(offset_bytes + len_bytes).div_ceil(self.page_bytes) {

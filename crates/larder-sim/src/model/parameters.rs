@@ -7,45 +7,53 @@ use super::{MODELS, bounds};
 use std::{fmt, fs, io::ErrorKind, path::Path};
 use toml::{Table, Value};
 
-/// A machine.
+/// A machine: its disk, its processor and its file system, as numbers with sources.
+///
+/// ```
+/// use larder_sim::Model;
+///
+/// let model = Model::open("hdd-7200")?;
+/// assert!(model.disk.capacity_bytes() > 1e9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// The name.
+    /// Name of the machine.
     pub name: String,
-    /// A description in one sentence.
+    /// Description of the machine in one sentence.
     pub about: String,
     /// The disk.
     pub disk: DiskParameters,
-    /// Processor and page cache.
+    /// The processor and the page cache.
     pub system: SystemParameters,
-    /// The file system used by policies with many files.
+    /// The file system, for policies that keep entries in files.
     pub files: FileParameters,
-    /// Every value with its source.
+    /// All values, each with its source.
     pub notes: Vec<Note>,
 }
 
-/// The origin of a value.
+/// A value of a machine and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Section and name.
+    /// Section and name of the value, such as `disk.overhead_ms`.
     pub name: String,
     /// The value.
     pub value: String,
-    /// The source.
+    /// Source of the value, such as a data sheet.
     pub source: String,
 }
 
-/// A disk.
+/// The parameters of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskParameters {
-    /// A disk with an arm.
+    /// A spinning disk, which has an arm.
     Spinning(Arm),
-    /// A disk without an arm.
+    /// A flash disk, which has no arm.
     Flash(Flash),
 }
 
 impl DiskParameters {
-    /// Returns the size in bytes.
+    /// Returns the size of the disk in bytes.
     pub fn capacity_bytes(&self) -> f64 {
         match self {
             Self::Spinning(arm) => arm.capacity_bytes,
@@ -53,7 +61,7 @@ impl DiskParameters {
         }
     }
 
-    /// Returns the number of operations served at a time.
+    /// Returns the number of operations that the disk executes at the same time.
     pub fn channel_count(&self) -> f64 {
         match self {
             Self::Spinning(_) => 1.0,
@@ -62,7 +70,7 @@ impl DiskParameters {
     }
 }
 
-/// Defines a section whose values are all numbers.
+/// Defines a section of a model file in which all values are numbers.
 macro_rules! section {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* } $($extra:tt)*) => {
         $(#[$about])*
@@ -82,128 +90,130 @@ macro_rules! section {
 }
 
 section! {
-    /// A disk with an arm, seen as a line of bytes: seeking from a to b takes
-    /// `seek_fixed_ms + seek_root_ms * sqrt(x) + seek_linear_ms * x`, where x is the distance as a share of the disk.
+    /// A disk with an arm. A seek over a distance of x, as a share of the disk, takes `seek_fixed_ms + seek_root_ms *
+    /// sqrt(x) + seek_linear_ms * x`.
     Arm {
-        /// Size.
+        /// Size of the disk in bytes.
         capacity_bytes,
-        /// Distance, as a share of the disk, below which a seek takes no time.
+        /// Distance of a seek, as a share of the disk, below which it takes no time.
         seek_none_below_share,
-        /// Constant term of the seek time, see the type.
+        /// Time that every seek takes, in milliseconds.
         seek_fixed_ms,
-        /// Factor of the square root in the seek time, see the type.
+        /// Factor of the square root of the distance in the time of a seek, in milliseconds.
         seek_root_ms,
-        /// Factor of the distance in the seek time, see the type.
+        /// Factor of the distance in the time of a seek, in milliseconds.
         seek_linear_ms,
-        /// Time of one revolution.
+        /// Time of one revolution, in milliseconds.
         revolution_ms,
-        /// Time of controller and bus for a transfer that does not continue the previous one.
+        /// Time that controller and bus take for an operation, in milliseconds. Operations that continue the one before
+        /// do not take it.
         overhead_ms,
-        /// Rate under the head, at the outer edge.
+        /// Bytes per second under the head, at the outer edge.
         media_bytes_per_s,
-        /// Rate of transfers that continue the previous one.
+        /// Bytes per second of operations that continue the one before.
         sequential_bytes_per_s,
-        /// Relative loss of speed at the inner edge.
+        /// Share by which the inner edge is slower than the outer edge.
         inner_loss_share,
-        /// Forward distance up to which the head waits instead of seeking.
+        /// Longest distance forward, in bytes, over which the head waits instead of seeking.
         near_bytes,
-        /// Additional cost of a short forward distance, on top of the time in which the distance passes under the head.
+        /// Time that such a wait takes in addition to the time in which the distance passes under the head, in
+        /// milliseconds.
         near_ms,
     }
 }
 
 section! {
-    /// A disk without an arm.
+    /// A disk without an arm, such as an SSD.
     Flash {
-        /// Size.
+        /// Size of the disk in bytes.
         capacity_bytes,
-        /// Time of a read before its bytes are transferred.
+        /// Time of a read without the transfer of its bytes, in microseconds.
         read_us,
-        /// Time of a write before its bytes are transferred.
+        /// Time of a write without the transfer of its bytes, in microseconds.
         write_us,
-        /// Rate of one read.
+        /// Bytes per second of one read.
         read_bytes_per_s,
-        /// Rate of one write.
+        /// Bytes per second of one write.
         write_bytes_per_s,
-        /// Number of transfers served at once.
+        /// Number of operations that are executed at the same time.
         channel_count,
-        /// Sustained rate of all writes together, before amplification.
+        /// Bytes per second that all writes together can sustain, without amplification.
         sustained_write_bytes_per_s,
-        /// Length from which writes are not amplified. Writes that continue the previous one are not amplified either.
+        /// Length in bytes from which a write is not amplified. Neither is a write that continues the one before.
         unamplified_bytes,
     }
     amplification
 }
 
 section! {
-    /// Processor and page cache.
+    /// The processor and the page cache of a machine.
     SystemParameters {
-        /// Processor time of a request, whatever it does.
+        /// Processor time of each request, whatever it does, in microseconds.
         request_us,
-        /// Size of a page of the cache.
+        /// Size of a page of the page cache, in bytes.
         page_bytes,
-        /// Number of pages in the cache.
+        /// Number of pages in the page cache.
         page_cache_pages,
-        /// Maximum bytes of adjacent dirty pages written at once.
+        /// Most bytes of adjacent dirty pages that are written at once.
         write_cluster_bytes,
-        /// Number of consecutive reads that the system serves before writes get the disk.
+        /// Number of reads in a row that the system executes before a write.
         reads_kept_together,
-        /// 1 if a page that is partly written and follows the previous one is read ahead, 0 if it costs as much as any
-        /// other read.
+        /// Cost of writing a part of a page if the page before it was just written: 1 if the page is read ahead, 0 if
+        /// reading it takes as long as any other read.
         reads_ahead,
     }
 }
 
 section! {
-    /// A file system of cylinder groups, each with inodes at its start, then directory blocks, then data.
+    /// A file system of cylinder groups. Each group has its inodes at the start, then directories, then data.
     FileParameters {
-        /// Size of a group.
+        /// Bytes of a group.
         group_bytes,
-        /// Bytes of a group for inodes.
+        /// Bytes of each group that are for inodes.
         group_inode_bytes,
-        /// Bytes of a group for directories.
+        /// Bytes of each group that are for directories.
         group_directory_bytes,
-        /// Size of a transfer of inodes or directories.
+        /// Bytes of a block, in which inodes and directories are read and written.
         block_bytes,
-        /// Unit to which the size of a file is rounded up.
+        /// Unit in bytes to which the size of a file is rounded up.
         fragment_bytes,
-        /// Size of an inode.
+        /// Bytes of an inode.
         inode_bytes,
-        /// Size of a name in a directory.
+        /// Bytes of a name in a directory.
         name_bytes,
-        /// Number of inode blocks in memory.
+        /// Number of blocks with inodes that are kept in memory.
         inode_cache_blocks,
-        /// Number of directory blocks in memory.
+        /// Number of blocks of directories that are kept in memory.
         directory_cache_blocks,
-        /// Number of directory blocks in memory if there is only one directory.
+        /// Number of directory blocks that are kept in memory if there is only one directory.
         one_directory_cache_blocks,
-        /// Processor time to compare one name.
+        /// Processor time to compare a name in a directory, in microseconds.
         name_us,
-        /// Writes of inodes and directories that creating a file waits for before its data is written.
+        /// Number of inode and directory writes before a new file's data is written. Creating the file waits for them.
         create_writes,
-        /// Writes of inodes and directories that creating a file waits for after its data is written.
+        /// Number of inode and directory writes after a new file's data is written. Creating the file waits for them.
         create_writes_after,
-        /// Writes that removing a file waits for.
+        /// Number of writes that removing a file waits for.
         remove_writes,
-        /// Writes that creating or removing a directory waits for.
+        /// Number of writes that creating or removing a directory waits for.
         directory_writes,
-        /// 1 if reading a file updates its inode, 0 if not (noatime).
+        /// Whether reading a file updates its inode: 1 for yes, 0 for no (the mount option noatime).
         access_times,
-        /// Size from which a file has one more block to write.
+        /// Size in bytes from which a file has an indirect block, which must also be written.
         indirect_from_bytes,
-        /// Interval between background writes of blocks.
+        /// Time between two background writes of inode and directory blocks, in seconds.
         delay_s,
-        /// Number of groups from one directory to the next if directories are created in sequence.
+        /// Number of groups from one new directory to the next, if directories are created one after the other.
         group_step,
-        /// Bytes of an open file that are placed together.
+        /// Bytes of an open file that are placed next to each other on the disk.
         run_bytes,
-        /// Number of dirty pages of open files.
+        /// Number of dirty pages of open files that may wait in memory.
         dirty_pages,
     }
 }
 
 impl Model {
-    /// Returns the machine with this name, or from this file.
+    /// Returns the machine with this name, or the one in this file.
     ///
     /// # Errors
     /// The machine does not exist, or the file is invalid.
@@ -219,7 +229,8 @@ impl Model {
         Self::parse(name, &text)
     }
 
-    /// Returns the machine of this name with another value of a parameter, such as `disk.overhead_ms`.
+    /// Returns the machine with this name, with another value of one parameter. `field` names it, such as
+    /// `disk.overhead_ms`.
     ///
     /// # Errors
     /// The machine does not exist, has no such parameter, or is invalid with this value.
@@ -233,7 +244,7 @@ impl Model {
         Self::parse(name, &table.to_string())
     }
 
-    /// Returns the same machine with disk and caches `times` smaller, for experiments on a share of the keys.
+    /// Makes disk and caches `times` smaller, for experiments with a part of the keys.
     #[must_use]
     pub fn smaller(mut self, times: f64) -> Self {
         match &mut self.disk {
@@ -258,7 +269,7 @@ impl Model {
         self
     }
 
-    /// Returns the same machine with a disk of at least `bytes`.
+    /// Makes the disk at least as large as `bytes`.
     #[must_use]
     pub fn holding(mut self, bytes: u64) -> Self {
         let capacity_bytes = match &mut self.disk {
@@ -269,7 +280,7 @@ impl Model {
         self
     }
 
-    /// Returns the same machine with a disk of `bytes`, whose seeks take as long as on the whole disk.
+    /// Makes the disk as large as `bytes`. Seeks over all of it take as long as on the present disk.
     #[must_use]
     pub(crate) fn filled_by(mut self, bytes: u64) -> Self {
         match &mut self.disk {
@@ -279,7 +290,7 @@ impl Model {
         self
     }
 
-    /// Reads a model file.
+    /// Parses the text of a model file.
     ///
     /// # Errors
     /// If a value is missing, unknown, not a number, or has no source.
@@ -312,7 +323,7 @@ impl Model {
     }
 }
 
-/// One section being read.
+/// A section of a model file that is being read.
 struct Section<'a> {
     name: &'static str,
     table: &'a Table,
@@ -385,7 +396,7 @@ fn as_number(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|number| number as f64))
 }
 
-/// The reason why a model cannot be used.
+/// The reason why a machine cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelError(String);
 
@@ -415,8 +426,8 @@ mod tests {
         }
     }
 
-    /// At stake: a user's file that makes the program fail or run forever. Every value is tried at and beyond its
-    /// limits.
+    /// At stake: a user's file that makes the program fail or run forever. The test tries every value at its limits and
+    /// beyond.
     #[test]
     fn a_machine_that_is_accepted_can_be_simulated() {
         let rows = ["log", "squid", "buddy", "multiple-dirs"].map(|name| Policy::named(name).expect("a row"));

@@ -4,7 +4,7 @@
 
 use crate::lists::Lists;
 
-/// The most recently used items.
+/// The blocks that were used most recently, as in a cache.
 pub(super) struct Recent {
     queue: Lists<1>,
     weight_max: u64,
@@ -15,7 +15,7 @@ impl Recent {
         Self { queue: Lists::new(), weight_max }
     }
 
-    /// Uses an item of this `weight`. Returns whether it was present with the same weight.
+    /// Uses the block with this number and `weight`. Returns whether it was there with the same weight.
     pub(super) fn uses(&mut self, number: u64, weight: u64) -> bool {
         let found = self.queue.find(number);
         if let Some(id) = found {

@@ -11,33 +11,33 @@ use std::{collections::BTreeMap, ops::Range};
 pub(super) const SECTOR_BYTES: usize = 512;
 const CHUNK_SECTORS: u64 = 512;
 
-/// Written bytes by sector.
+/// The bytes of a volume. Only sectors that are not all zeros take memory.
 #[derive(Default)]
 pub(super) struct SparseBytes {
     chunks: BTreeMap<u64, Chunk>,
 }
 
-/// The kept bytes of a chunk.
+/// The sectors of a chunk that are kept.
 #[derive(Default)]
 struct Chunk {
-    /// The kept sectors, in order.
+    /// Position of each kept sector, in ascending order.
     sectors: Vec<KeptSector>,
-    /// The bytes of the sectors, in the same order.
+    /// The bytes of the kept sectors, in the same order.
     bytes: Vec<u8>,
 }
 
-/// A sector that is not all zeros.
+/// Position of a sector that is not all zeros, and of its bytes.
 #[derive(Clone, Copy)]
 struct KeptSector {
-    /// The sector's number within the chunk.
+    /// Number of the sector in its chunk.
     sector: u16,
     len_bytes: u16,
-    /// Start of the sector's bytes within the chunk's.
+    /// Index in [`Chunk::bytes`] at which the bytes of the sector begin.
     start: u32,
 }
 
 impl SparseBytes {
-    /// Stores `bytes`, which are whole sectors and start at a sector.
+    /// Stores `bytes`, which must be whole sectors.
     pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
         for (chunk, first, part) in parts(offset_bytes, bytes.len() as u64) {
             let fresh = Chunk::of(&bytes[part.clone()], first);
@@ -55,7 +55,7 @@ impl SparseBytes {
         }
     }
 
-    /// Reads from the start of a sector into `to`.
+    /// Reads bytes from `offset_bytes` on into `to`. They must begin with a sector.
     pub(super) fn read(&self, offset_bytes: u64, to: &mut [u8]) {
         to.fill(0);
         for (chunk, first, part) in parts(offset_bytes, to.len() as u64) {
@@ -72,7 +72,7 @@ impl SparseBytes {
 }
 
 impl Chunk {
-    /// Creates a chunk from the sectors of `bytes` that are not all zeros.
+    /// Creates a chunk with the sectors of `bytes` that are not all zeros. `first` is the number of the first sector.
     fn of(bytes: &[u8], first: u16) -> Self {
         let mut chunk = Self::default();
         for (sector, bytes) in (first..).zip(bytes.chunks(SECTOR_BYTES)) {
@@ -87,7 +87,7 @@ impl Chunk {
         chunk
     }
 
-    /// Replaces the kept bytes of `sectors` with `fresh`.
+    /// Replaces `sectors` of this chunk by those in `fresh`.
     fn replace(&mut self, sectors: Range<u16>, fresh: &Self) {
         let from = self.first_from(sectors.start);
         let to = self.first_from(sectors.end);
@@ -104,7 +104,7 @@ impl Chunk {
         behind.iter_mut().for_each(|kept| *kept = kept.moved(end, fresh_end));
     }
 
-    /// Returns the index of the first kept sector from number `sector` on.
+    /// Returns the index of the first kept sector whose number is at least `sector`.
     fn first_from(&self, sector: u16) -> usize {
         self.sectors.partition_point(|kept| kept.sector < sector)
     }
@@ -120,14 +120,14 @@ impl KeptSector {
         start..start + usize::from(self.len_bytes)
     }
 
-    /// Returns the same sector after its bytes were moved by as much as from `from` to `to`.
+    /// Returns this sector after its bytes were moved by the distance between `from` and `to`.
     fn moved(self, from: usize, to: usize) -> Self {
         Self { start: (self.start as usize - from + to) as u32, ..self }
     }
 }
 
-/// Splits a range of bytes into chunks. Each part has the chunk's number, its first sector within the chunk, and its
-/// range of the bytes.
+/// Splits a range of bytes by chunks. Each part is the number of the chunk, the first sector in it, and the part of the
+/// range.
 fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (u64, u16, Range<usize>)> {
     const CHUNK_BYTES: u64 = CHUNK_SECTORS * SECTOR_BYTES as u64;
     let chunks = offset_bytes / CHUNK_BYTES..(offset_bytes + len_bytes).div_ceil(CHUNK_BYTES);
@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// At stake: simulated stores that lose or invent entries.
+        /// At stake: entries that a simulated store loses or invents.
         #[test]
         fn what_is_read_is_what_was_written(
             writes in prop::collection::vec((0_u64..1600, 1_usize..40, any::<u8>(), any::<u8>()), 1..60)

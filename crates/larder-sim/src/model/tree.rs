@@ -17,10 +17,10 @@ use std::{
     collections::{BTreeSet, BinaryHeap, HashMap},
 };
 
-/// Number of a directory.
+/// Number of a directory in the tree.
 pub(super) type DirectoryId = u32;
 
-/// The place of a file.
+/// Position of a file on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inode {
     pub(super) directory: DirectoryId,
@@ -34,7 +34,7 @@ pub(super) struct Tree {
     groups: Vec<Group>,
     directories: HashMap<Box<str>, DirectoryId>,
     by_id: Vec<Directory>,
-    /// The group that is being filled, if there is only one directory. Its files fill the groups in turn.
+    /// The group that is being filled, if there is only one directory. Its files then fill one group after the other.
     filling: usize,
     filled_bytes: u64,
     made_in_a_row: usize,
@@ -49,7 +49,7 @@ pub(super) struct Tree {
 struct Group {
     free_inodes: BinaryHeap<Reverse<u64>>,
     inode_count: u64,
-    /// Offset of the next free place, relative to the start of the group's data.
+    /// Offset of the next free byte, from the start of the group's data.
     data_next: u64,
     directory_next: u64,
 }
@@ -82,12 +82,13 @@ impl Tree {
         }
     }
 
-    /// Sets the reads by which files are read.
+    /// Sets how a program divides files into reads.
     pub(super) fn set_reads(&mut self, reads: PieceReads) {
         self.reads = reads;
     }
 
-    /// Creates a file of `len_bytes` at `path` and writes its data. Returns its inode and the time taken.
+    /// Creates a file of `len_bytes` at `path`, and writes its data. Returns its inode, and the time that takes in
+    /// nanoseconds.
     pub(super) fn create(&mut self, disk: &mut Disk, path: &str, len_bytes: u64) -> (Inode, u64) {
         let (directory, mut ns) = self.directory_for(disk, path);
         ns += self.search(disk, directory, false);
@@ -111,7 +112,7 @@ impl Tree {
         (inode, ns)
     }
 
-    /// Removes a file, and its directory if it becomes empty. Returns the time taken.
+    /// Removes a file, and its directory if that is then empty. Returns the time that takes, in nanoseconds.
     pub(super) fn remove(&mut self, disk: &mut Disk, path: &str, inode: Inode) -> u64 {
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
         let block = self.inode_block(inode.group, inode.index);
@@ -133,7 +134,7 @@ impl Tree {
         ns
     }
 
-    /// Finds an existing file, and reads `len_bytes` of its data from `offset_bytes`. Returns the time taken.
+    /// Finds a file, and reads `len_bytes` of it from `offset_bytes` on. Returns the time that takes, in nanoseconds.
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
         let others = disk.head();
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
@@ -145,7 +146,7 @@ impl Tree {
         ns
     }
 
-    /// Writes the pending blocks if their delay is over. Returns the time taken.
+    /// Writes the blocks that were delayed, if their delay is over. Returns the time that takes, in nanoseconds.
     pub(super) fn write_delayed(&mut self, disk: &mut Disk, now_ns: u64) -> u64 {
         if now_ns < self.delayed_since_ns + (self.parameters.delay_s * 1e9) as u64 {
             return 0;
@@ -155,7 +156,8 @@ impl Tree {
         std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write_late(at, block_bytes)).sum()
     }
 
-    /// Returns the directory of a file, created if necessary.
+    /// Returns the directory of the file at `path`, and the time that takes in nanoseconds. Creates it if it does not
+    /// exist.
     fn directory_for(&mut self, disk: &mut Disk, path: &str) -> (DirectoryId, u64) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if let Some(id) = self.directories.get(folder) {
@@ -179,8 +181,8 @@ impl Tree {
         (id, self.settle(disk, &places, count))
     }
 
-    /// Searches a directory for a name. A name that exists is found after half of the entries on average. Returns the
-    /// time taken.
+    /// Searches a directory for a name. If `is_there` is set, the name is found after half of the names on average.
+    /// Returns the time that takes, in nanoseconds.
     fn search(&mut self, disk: &mut Disk, directory: DirectoryId, is_there: bool) -> u64 {
         let block_bytes = self.parameters.block_bytes as u64;
         let own = self.own_block(directory);
@@ -204,7 +206,8 @@ impl Tree {
         if self.inodes.uses(block, 1) { 0 } else { disk.read(block, self.parameters.block_bytes as u64) }
     }
 
-    /// Writes the first `count` of `places` at once and delays the others. Returns the time taken.
+    /// Writes the first `count` of the blocks at `places` now, and delays the others. Returns the time that takes, in
+    /// nanoseconds.
     fn settle(&mut self, disk: &mut Disk, places: &[u64], count: f64) -> u64 {
         let count = (count as usize).min(places.len());
         self.delay(&places[count..]);
@@ -259,7 +262,8 @@ impl Tree {
         (group as f64 * self.parameters.group_bytes) as u64 / 512 * 512
     }
 
-    /// Returns the block that holds an inode. If a group has more inodes than fit, the area is reused from its start.
+    /// Returns the offset of the block that has an inode. If a group has more inodes than fit, their area is used again
+    /// from its start.
     fn inode_block(&self, group: usize, index: u64) -> u64 {
         let block_bytes = self.parameters.block_bytes as u64;
         let offset = index * self.parameters.inode_bytes as u64 % self.parameters.group_inode_bytes as u64;
@@ -271,7 +275,7 @@ impl Tree {
         self.inode_block(group, inode)
     }
 
-    /// Returns the block that a new name goes to.
+    /// Returns the offset of the block to which a new name is written.
     fn name_block(&self, directory: DirectoryId) -> u64 {
         let Directory { block, names, .. } = self.by_id[directory as usize];
         let block_bytes = self.parameters.block_bytes as u64;

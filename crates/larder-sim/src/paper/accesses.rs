@@ -14,7 +14,7 @@ use std::{collections::HashSet, time::Duration};
 
 /// The policies whose seeks are counted.
 const POLICIES: [&str; 4] = ["hashcache-basic", "hashcache-setmem", "hashcache-log", "hashcache-log-lru"];
-/// Time after which everything that was stored has been written.
+/// Virtual time after which everything that was stored is written.
 const WRITTEN_AFTER: Duration = Duration::from_secs(2);
 
 /// The columns of the table of seeks.
@@ -30,21 +30,21 @@ const SEEK_COLUMNS: [&str; 9] = [
     "hits, %",
 ];
 
-/// The accesses of one policy.
+/// The number of accesses of one policy.
 #[derive(Clone, Copy, Default)]
 struct SeekCounts {
-    /// Movements of the head for a stored object, and for a batch of them.
+    /// Movements of the head for each object that is stored alone. `batch_moves` counts them for objects in a batch.
     object_moves: f64,
     batch_moves: f64,
-    /// Movements of the head for the writes of a batch, without those for reads.
+    /// Movements of the head for writing each object of a batch. Those for reads are not counted.
     batch_write_moves: f64,
-    /// Mean reads of a hit and of a miss.
+    /// Mean number of reads of a hit. `miss_reads` is that of a miss.
     hit_reads: f64,
     miss_reads: f64,
-    /// Median reads of the hits that take more than one, and of a miss.
+    /// Median number of reads of those hits that take more than one. `typical_miss_reads` is that of misses.
     long_hit_reads: f64,
     typical_miss_reads: f64,
-    /// Reads for each object of pages that are requested as they were stored.
+    /// Reads for each object of pages that are requested in the order in which they were stored.
     page_reads: f64,
     hits: f64,
 }
@@ -116,7 +116,7 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
 /// A store whose accesses are counted.
 struct SeekBed {
     store: SimStore,
-    /// The work of all lookups.
+    /// Operations that the disk has done for lookups.
     lookups: DiskWork,
 }
 
@@ -160,7 +160,7 @@ impl SeekBed {
         Ok(counts)
     }
 
-    /// Returns the reads for each of the objects, if those that were read together with an earlier one are in memory.
+    /// Returns the mean reads of an object, if the objects that are read along with an earlier one stay in memory.
     fn page_reads(&mut self, objects: u64) -> f64 {
         self.store.take_neighbors();
         let mut in_memory = HashSet::new();
@@ -174,7 +174,7 @@ impl SeekBed {
         reads as f64 / objects as f64
     }
 
-    /// Looks an object up. Returns whether it was found, and the number of reads.
+    /// Looks up an object. Returns whether it was found, and the number of reads.
     fn look_up(&mut self, key: u64) -> (bool, u64) {
         let before = self.store.served();
         let is_hit = self.store.look_up(key) == Some(true);
@@ -193,7 +193,8 @@ fn median(mut reads: Vec<u64>) -> f64 {
     reads.get(reads.len() / 2).map_or(f64::NAN, |reads| *reads as f64)
 }
 
-/// Returns the numbers up to `count` in another order: by steps of a number that has no divisor in common with it.
+/// Returns the numbers from 1 to `count` in another order: in steps of a number that has no divisor in common with
+/// `count`.
 fn shuffled(count: u64) -> impl Iterator<Item = u64> {
     let step = (count / 3..).find(|step| is_coprime(*step, count)).expect("the next prime is one");
     (1..=count).map(move |number| number * step % count)
@@ -251,15 +252,15 @@ mod tests {
     const ENTRIES: u64 = 200;
     const STORE_BYTES: u64 = 32 << 20;
 
-    /// Returns the keys that a store has.
+    /// Returns the keys of the entries in a store.
     fn found(store: &Store) -> Vec<u64> {
         let is_found =
             |key: &u64| finished(store.get(&key.to_le_bytes())).is_some_and(|found| found.unwrap().is_some());
         (0..ENTRIES).filter(is_found).collect()
     }
 
-    /// At stake: entries that a kill loses. `hashcache-basic` keeps about 192 of 200 entries over `kill -9` because an
-    /// entry has only one place, as in the paper: each of the others was overwritten by a later one, before the kill.
+    /// At stake: entries that a kill loses. `hashcache-basic` has about 192 of 200 entries after `kill -9`. An entry
+    /// has only one place, as in the paper, so a later entry has overwritten each of the other eight before the kill.
     #[test]
     fn basic_loses_colliding_entries_and_none_to_a_kill() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(STORE_BYTES));

@@ -14,7 +14,7 @@ use crate::{
     report::{number, range_text},
 };
 
-/// The papers, by their short names in the catalog.
+/// The short names of the papers in the catalog, each with the paper's title.
 const PAPER_NAMES: [(&str, &str); 5] = [
     ("markatos", "Markatos et al."),
     ("squid", "Performance Issues in Squid"),
@@ -23,15 +23,15 @@ const PAPER_NAMES: [(&str, &str); 5] = [
     ("ucfs", "UCFS"),
 ];
 
-/// A row of the catalog and its comparison, if it is compared.
+/// A row of the catalog with its comparison; `None` if it is not compared.
 type ComparedRow = (&'static CatalogRow, Option<Comparison>);
 
-/// A claim with its rows.
+/// A claim of a paper, with the rows of the catalog that belong to it.
 struct Claim {
     rows: Vec<ComparedRow>,
 }
 
-/// Returns the account of `reports`, whose title is its result in one sentence.
+/// Returns the account of `reports`. Its title states the result in one sentence.
 pub(super) fn account(reports: &[Report]) -> Report {
     let claims = claims(reports);
     let count = |is_counted: fn(&Claim) -> bool| claims.iter().filter(|claim| is_counted(claim)).count();
@@ -61,7 +61,7 @@ pub(super) fn account(reports: &[Report]) -> Report {
     account
 }
 
-/// Returns all claims in the order of the catalog.
+/// Returns all claims, in the order of the catalog.
 fn claims(reports: &[Report]) -> Vec<Claim> {
     let line = |report: &str, what: &str| {
         let of_name = reports.iter().find(|known| known.name == Some(report))?;
@@ -99,7 +99,7 @@ impl Claim {
         self.is_met() && self.comparisons().all(|line| line.basis == ComparisonBasis::Predicted)
     }
 
-    /// Returns the claim's name, what it is about, and the bases of its comparisons.
+    /// Returns the name of the claim, what it is about, and how independent its comparisons are.
     fn title(&self) -> String {
         let (first, _) = &self.rows[0];
         let has = |basis: &ComparisonBasis| self.comparisons().any(|line| line.basis == *basis);
@@ -108,7 +108,7 @@ impl Claim {
         format!("{}: {}{bases}", first.claim, first.quantity)
     }
 
-    /// Returns the number of rows, of compared ones, and of those that are met.
+    /// Returns three numbers: of all rows, of those that are compared, and of those that agree with the paper.
     fn counts(&self) -> [usize; 3] {
         [self.rows.len(), self.comparisons().count(), self.comparisons().filter(|line| line.is_met()).count()]
     }
@@ -122,7 +122,7 @@ fn by_claim<'a>(title: &str, claims: impl Iterator<Item = &'a Claim>) -> Table {
     table
 }
 
-/// Returns the rows that are missed, the farthest first.
+/// Returns a table of the rows that do not agree with the paper, the farthest first.
 fn missed_rows(claims: &[Claim]) -> Table {
     let rows = claims.iter().flat_map(|claim| &claim.rows);
     let compared = rows.filter_map(|(row, comparison)| comparison.as_ref().map(|line| (row, line)));
@@ -165,7 +165,7 @@ fn by_basis(claims: &[Claim]) -> Table {
     table
 }
 
-/// Returns the remark on claims that are met although some of their rows cannot be compared.
+/// Returns a remark that names the claims that are met although some of their rows cannot be compared.
 fn incomplete(claims: &[Claim]) -> String {
     let is_incomplete = |claim: &&Claim| claim.is_met() && claim.comparisons().count() < claim.rows.len();
     let names: Vec<_> = claims.iter().filter(is_incomplete).map(|claim| claim.rows[0].0.claim).collect();
@@ -198,7 +198,7 @@ impl Exclusion {
     }
 }
 
-/// Returns a remark for each machine that has calibrated constants.
+/// Returns a remark for each machine that has constants fitted to results.
 fn calibrated() -> impl Iterator<Item = String> {
     MODELS.iter().filter_map(|(name, _)| {
         let model = Model::open(name).expect("the machines that come along are right");
@@ -208,7 +208,7 @@ fn calibrated() -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns a remark for each uncertain constant of a bed, with the range in which it may lie.
+/// Returns a remark for each constant of a test bed that is uncertain, with the range in which it may lie.
 fn assumed() -> impl Iterator<Item = String> {
     beds::constants().iter().filter_map(|(name, BedConstant { value, range, .. })| {
         let (least, most) = (*range)?;
@@ -226,8 +226,8 @@ mod tests {
         Report { name: Some(name), comparisons, ..Report::default() }
     }
 
-    /// At stake: a claim that counts although one of its rows is missed. The paper prints 50 ms as a bound and as about
-    /// the value.
+    /// At stake: a claim that counts as met although one of its rows is not. The paper prints 50 ms both as a bound and
+    /// as an approximate value.
     #[test]
     fn claim_is_met_only_if_all_its_rows_are() {
         let line = "create and remove, 4 KB: close to";

@@ -13,17 +13,17 @@ use toml::{Table, Value};
 
 pub(super) static TEXT: &str = include_str!("../../models/beds.toml");
 
-/// A constant of a bed.
+/// A constant of a test bed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BedConstant {
     pub(super) value: f64,
-    /// A paper with its words, or `assumed` with the reason.
+    /// Source of the value: a paper, with its words, or `assumed`, with the reason.
     pub(super) source: String,
-    /// The ends of the range in which an uncertain value may lie.
+    /// The range in which an uncertain value may lie; `None` if it is certain.
     pub(super) range: Option<(f64, f64)>,
 }
 
-/// Returns a constant by section and name, such as `squid.memory_bytes`.
+/// Returns the value of a constant. `name` has its section and name, such as `squid.memory_bytes`.
 ///
 /// # Panics
 /// If there is no such constant.
@@ -32,7 +32,7 @@ pub(super) fn constant(name: &str) -> f64 {
     varied::bed_value(name).unwrap_or(constant.value)
 }
 
-/// Returns a constant that is a whole number.
+/// Returns the value of a constant that is a whole number.
 ///
 /// # Panics
 /// If there is no such constant.
@@ -40,7 +40,7 @@ pub(super) fn whole(name: &str) -> u64 {
     constant(name) as u64
 }
 
-/// Returns all constants by section and name.
+/// Returns all constants by their section and name.
 pub(super) fn constants() -> &'static BTreeMap<String, BedConstant> {
     static CONSTANTS: LazyLock<BTreeMap<String, BedConstant>> = LazyLock::new(|| {
         let sections: Table = TEXT.parse().expect("the beds that come along are TOML");
@@ -57,7 +57,7 @@ pub(super) fn constants() -> &'static BTreeMap<String, BedConstant> {
     &CONSTANTS
 }
 
-/// Returns every constant of the beds with its source, and with the range in which an uncertain one may lie.
+/// Returns all constants of test beds with their sources. Those of uncertain constants include the range.
 pub fn bed_notes() -> Vec<Note> {
     let note = |(name, BedConstant { value, source, range }): (&String, &BedConstant)| {
         let range = range.map_or_else(String::new, |(least, most)| format!(" ({})", range_text(least, most)));
@@ -82,7 +82,7 @@ impl BedConstant {
 mod tests {
     use super::*;
 
-    /// The reports and the queues.
+    /// The texts of the modules that use constants, to check that each is used.
     const SOURCES: [&str; 13] = [
         include_str!("accesses.rs"),
         include_str!("markatos.rs"),
@@ -99,7 +99,7 @@ mod tests {
         include_str!("queue/service.rs"),
     ];
 
-    /// At stake: a constant without a source, and an assumption without a range.
+    /// At stake: a constant without a source, or an assumed one without a range.
     #[test]
     fn every_constant_has_a_source_and_an_assumed_one_its_range() {
         for (name, BedConstant { value, source, range }) in constants() {

@@ -16,51 +16,52 @@ static ACCOUNT: &str = include_str!("../../papers/account.tsv");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CatalogRow {
     pub(super) id: &'static str,
-    /// The paper, by its short name.
+    /// Short name of the paper.
     pub(super) paper: &'static str,
-    /// The finding that the number belongs to.
+    /// Name of the claim to which the number belongs.
     pub(super) claim: &'static str,
     pub(super) quantity: &'static str,
     pub(super) unit: &'static str,
-    /// The number as printed, which may be a word.
+    /// The number as it is printed. It can be a word.
     value: &'static str,
-    /// The relation of the quantity to the value, such as `=` or `less than`.
+    /// Relation of the quantity to the value, such as `=` or `less than`.
     relation: &'static str,
     pub(super) entry: Entry,
 }
 
-/// The laboratory's account of a printed number.
+/// The decision of the laboratory about a printed number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
-    /// Compared with lines of a report.
+    /// The number is compared with lines of a report.
     Compared(Reproduction),
-    /// Not compared, for this reason.
+    /// The number is not compared. The text says why.
     LeftOut(Exclusion, &'static str),
 }
 
-/// The lines that reproduce a printed number.
+/// The lines of a report that reproduce a printed number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reproduction {
     pub(super) report: &'static str,
-    /// Names of lines, combined by [`value_of`]. Alternatives, separated by ` | `, must all agree with the paper.
+    /// Names of lines, combined as [`value_of`] describes. Can have alternatives, separated by ` | `, which must all
+    /// agree with the paper.
     formula: &'static str,
-    /// The meaning of a value that is printed in words.
+    /// The range that a value printed in words stands for.
     in_words: &'static str,
     pub(super) basis: ComparisonBasis,
 }
 
-/// The kinds of reasons why a number is not compared.
+/// Why a number is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exclusion {
-    /// The simulation has the number as an input.
+    /// The number is an input of the simulation.
     Input,
-    /// The set-up does not permit a comparison.
+    /// The simulated system does not permit a comparison.
     Impossible,
-    /// Nothing simulates it yet.
+    /// No simulation of the number was written yet.
     Open,
 }
 
-/// Returns all printed numbers.
+/// Returns the rows of the catalog: all printed numbers.
 pub(super) fn rows() -> &'static [CatalogRow] {
     static ROWS: LazyLock<Vec<CatalogRow>> = LazyLock::new(|| {
         let lines = PRINTED.lines().zip(ACCOUNT.lines()).skip(1);
@@ -73,8 +74,8 @@ pub(super) fn rows() -> &'static [CatalogRow] {
 }
 
 impl Comparison {
-    /// Creates the comparison of a line with the printed number that it reproduces as it is, or times a constant. Of
-    /// several, an exact value is preferred to an approximate one, and that to a bound.
+    /// Creates the comparison of a line with the printed number that it reproduces, either as it is or times a
+    /// constant. If there are several, prefers an exact number to an approximate one, and that to a bound.
     ///
     /// # Panics
     /// If the catalog has no such line for this report.
@@ -87,7 +88,7 @@ impl Comparison {
 }
 
 impl CatalogRow {
-    /// Parses a row of both files. Returns `None` if they do not belong together.
+    /// Parses a line of each of the two files as one row. Returns `None` if the lines do not belong together.
     fn parse(printed: &'static str, account: &'static str) -> Option<Self> {
         let printed: [&str; PRINTED_COLUMNS] = fields(printed)?;
         let [id, paper, _, _, _, quantity, unit, value, relation, claim, ..] = printed;
@@ -111,13 +112,13 @@ impl CatalogRow {
         (id == of).then_some(Self { id, paper, claim, quantity, unit, value, relation, entry })
     }
 
-    /// Returns the comparison of this number with the simulated values of a report's lines. Of several alternatives,
-    /// returns the one that is farthest from the paper's value. Returns `None` if a line is missing.
+    /// Compares this number with the lines of a report. If there are several alternatives, returns the one that is
+    /// farthest from the paper. Returns `None` if a line is missing.
     pub(super) fn compared(&self, line: impl Fn(&str, &str) -> Option<f64>) -> Option<Comparison> {
         self.compared_as_assumed(line).map(|comparison| self.judged(comparison))
     }
 
-    /// Returns a met comparison as a prediction if it holds over the ranges of all assumed constants.
+    /// Turns a comparison that agrees into a prediction, if it agrees over the ranges of all assumed constants.
     fn judged(&self, comparison: Comparison) -> Comparison {
         let is_candidate = comparison.basis == ComparisonBasis::Conditional && comparison.is_met();
         if is_candidate && ranges::holds(self.id) { comparison.on(ComparisonBasis::Predicted) } else { comparison }
@@ -136,7 +137,7 @@ impl CatalogRow {
         names.into_inner()
     }
 
-    /// Returns [`Self::compared`] without regard to the ranges of assumed constants.
+    /// Compares this number like [`Self::compared`], but does not consider the ranges of assumed constants.
     pub(super) fn compared_as_assumed(&self, line: impl Fn(&str, &str) -> Option<f64>) -> Option<Comparison> {
         let Entry::Compared(Reproduction { report, formula, .. }) = self.entry else { return None };
         let alternatives = formula.split(ALTERNATIVES).map(|one| value_of(one, |what| line(report, what)));
@@ -148,8 +149,8 @@ impl CatalogRow {
         })
     }
 
-    /// Returns the comparison with the line `what` of `report` if an alternative of this row is that line, or that line
-    /// times a constant.
+    /// Compares this number with the line `what` of `report`. Returns `None` unless one alternative is that line, or
+    /// that line times a constant.
     fn of_line(&self, report: &str, what: &str, simulated: f64) -> Option<Comparison> {
         let Entry::Compared(reproduction) = self.entry else { return None };
         if reproduction.report != report {
@@ -163,7 +164,7 @@ impl CatalogRow {
         self.comparison(what, factor, simulated).map(|comparison| self.judged(comparison))
     }
 
-    /// Returns the comparison of the printed value, divided by `factor`, with a simulated one.
+    /// Compares the printed number, divided by `factor`, with a simulated value.
     fn comparison(&self, what: &str, factor: f64, simulated: f64) -> Option<Comparison> {
         let Entry::Compared(Reproduction { in_words, basis, .. }) = self.entry else { return None };
         let (least, most) = target(self.value, self.relation, in_words)?;
@@ -172,20 +173,20 @@ impl CatalogRow {
     }
 }
 
-/// Columns of `printed.tsv`.
+/// Number of columns of `printed.tsv`.
 const PRINTED_COLUMNS: usize = 12;
-/// Separates formulas that must all agree with the paper.
+/// Separates alternatives, which must all agree with the paper.
 const ALTERNATIVES: &str = " | ";
-/// Operators of formulas.
+/// Operators that formulas can have.
 const OPERATORS: [&str; 3] = [" / ", " - ", " * "];
 
-/// Returns the fields of a line, if it has `N` of them.
+/// Returns the fields of a line; `None` if it does not have exactly `N` of them.
 fn fields<const N: usize>(line: &'static str) -> Option<[&'static str; N]> {
     line.split('\t').collect::<Vec<_>>().try_into().ok()
 }
 
-/// Returns the value of a formula of numbers and names of lines, such as `1000 / create - remove`. Operations are done
-/// from left to right.
+/// Returns the value of a formula of numbers and names of lines, such as `1000 / create - remove`. It is evaluated from
+/// left to right.
 fn value_of(formula: &str, line: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     let end_of = |rest: &str| OPERATORS.iter().filter_map(|operator| rest.find(operator)).min();
     let mut rest = Some(formula);
@@ -211,8 +212,8 @@ fn value_of(formula: &str, line: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     Some(value)
 }
 
-/// Returns the least and the greatest value that agree with the paper; they are equal if it prints one value. Returns
-/// `None` if the value is not a number and has no meaning in words.
+/// Returns the least and the greatest value that agree with the paper. They are equal if it prints one value. Returns
+/// `None` if the value is printed in words and `in_words` gives no range for them.
 fn target(value: &str, relation: &str, in_words: &str) -> Option<(f64, f64)> {
     if let Some(range) = relation.strip_prefix("range ") {
         let (least, most) = range.split_once("..")?;
@@ -228,7 +229,7 @@ fn target(value: &str, relation: &str, in_words: &str) -> Option<(f64, f64)> {
     }
 }
 
-/// Returns a printed number: `1398.02`, `+80`, `28%`, `3.4 million`, `2.5 times`, or minutes and seconds (`46:31`).
+/// Parses a printed number: `1398.02`, `+80`, `28%`, `3.4 million`, `2.5 times`, or minutes and seconds (`46:31`).
 fn number(text: &str) -> Option<f64> {
     if let Some((minutes, seconds)) = text.split_once(':') {
         return Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?);
@@ -245,8 +246,8 @@ mod tests {
     use crate::PAPERS;
     use std::collections::BTreeMap;
 
-    /// At stake: a result that is left out in silence. Each row of the catalog has the lines that reproduce it, which
-    /// exist, or a reason. Nothing is simulated.
+    /// At stake: a result that is left out without a reason. Each row of the catalog names lines that exist, or has a
+    /// reason. The test simulates nothing.
     #[test]
     fn every_printed_number_is_compared_or_has_a_reason() {
         let lines: BTreeMap<_, BTreeSet<_>> = PAPERS
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// At stake: a better account by fewer rows. The papers print 288 numbers in 74 claims.
+    /// At stake: an account that looks better because rows are missing. The papers print 288 numbers in 74 claims.
     #[test]
     fn the_catalog_has_every_row_once() {
         assert_eq!(PRINTED.lines().count(), ACCOUNT.lines().count());
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(value_of("misses - 1", line), None);
     }
 
-    /// At stake: rows that count as met because their words are read as something else.
+    /// At stake: rows that count as met because words are read as something else.
     #[test]
     fn printed_numbers_keep_their_relation() {
         assert_eq!(target("46:31", "=", ""), Some((2791.0, 2791.0)));
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(target("2", "about", ""), None);
     }
 
-    /// At stake: a line that is compared with a bound where the paper prints a value too.
+    /// At stake: a line that is compared with a bound although the paper also prints a value.
     #[test]
     fn line_is_compared_with_the_exact_value() {
         let line = Comparison::published("markatos-table2", "LAZY-READS-LOC", 462.6);

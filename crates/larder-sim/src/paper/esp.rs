@@ -16,14 +16,14 @@ use crate::{
 use larder_store::{Error, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, Workload};
 
-/// One policy on one machine.
+/// A policy and the machine on which it runs.
 struct EspCase {
     row: &'static str,
     machine: &'static str,
     workload: &'static str,
     disk_bytes: u64,
     tuned: Vec<(&'static str, TuningValue)>,
-    /// Maximum requests per second; `None` for as many as the machine can serve.
+    /// Requests per second; `None` for as many as the machine can serve.
     load_per_s: Option<f64>,
 }
 
@@ -51,7 +51,7 @@ impl EspCase {
     }
 }
 
-/// Response times at which the paper compares the systems, and a much longer one.
+/// The mean response times at which the paper compares the systems, in seconds, and a much longer one.
 const RESPONSES_S: [f64; 3] = [1.5, 2.0, 3.0];
 fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Demands, Error> {
     Origin {
@@ -75,8 +75,8 @@ fn esp_proxy(waits: bool, cpu_s: f64) -> Proxy {
     Proxy { waits, cpu_s, disk_count, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
 }
 
-/// Creates a table of the gain of ESP over Squid at the first of [`RESPONSES_S`], on machines that differ in one
-/// property.
+/// Creates a table of how much faster ESP is than Squid at the first of [`RESPONSES_S`]. Its machines each differ in
+/// one property.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "ESP over Squid at 1.5 s; the paper has 2 times";
     let columns = [
@@ -110,7 +110,7 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     Ok(table)
 }
 
-/// Loads below the disk's limit, at which ESP evicts as many entries per second as are stored.
+/// Rates of requests below what the disk can serve, at which ESP evicts as many entries as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
 
 pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -221,7 +221,8 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
     Ok(report)
 }
 
-/// Draws hits against the threshold, without a load limit and for each of the loads named here.
+/// Creates a figure of the hits at different thresholds. It has one line for the greatest load, and one for each of the
+/// named loads.
 fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) -> Figure {
     let line = |(label, outcomes): (String, &[Outcome])| FigureLine {
         label,
@@ -244,14 +245,14 @@ fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) 
     }
 }
 
-/// Returns the spread of values as a share of the largest.
+/// Returns the difference of the greatest and the least value, as a share of the greatest.
 fn spread(values: &[f64]) -> f64 {
     let ends = |(least, most): (f64, f64), value: &f64| (least.min(*value), most.max(*value));
     let (least, most) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);
     (most - least) / most
 }
 
-/// A system on the disk of UCFS's simulations.
+/// A system that the paper on UCFS simulates, on the disk of that paper.
 struct UcfsCase {
     label: &'static str,
     row: &'static str,
@@ -282,7 +283,8 @@ impl UcfsCase {
     }
 }
 
-/// SQUIDML of Maltzahn et al. (1999): entries under 8 KB in slots, the file of a longer one in a directory of its site.
+/// The constants of SQUIDML (Maltzahn et al., 1999): entries under 8 KB are in slots, and each longer one has a file in
+/// a directory of its site.
 const SQUIDML: [(&str, TuningValue); 2] =
     [("buddy_threshold_bytes", TuningValue::Number(8 << 10)), ("buddy_long_by_site", TuningValue::Switch(true))];
 

@@ -16,17 +16,17 @@ use crate::{
 use larder_store::Error;
 use larder_workload::PolyMixVersion;
 
-/// A storage scheme of the book on a file system.
+/// A storage scheme of the book, on one file system.
 struct Scheme {
     name: &'static str,
     row: &'static str,
     machine: &'static str,
-    /// Whether metadata are batched (soft updates) and reads do not update access times (noatime), whatever the
-    /// machine's parameters.
+    /// Whether metadata writes are batched (soft updates) and reads do not update access times (noatime). It overrides
+    /// the parameters of the machine.
     is_relaxed: bool,
     waits: bool,
     disk_depth: usize,
-    /// Requests per second, tables D-1 and D-2.
+    /// Requests per second that the book prints, in its tables D-1 and D-2.
     printed: f64,
 }
 
@@ -50,7 +50,7 @@ const fn scheme(
     Scheme { name, row, machine, is_relaxed, waits, disk_depth, printed }
 }
 
-/// The result of a scheme.
+/// The result of a storage scheme.
 #[derive(Clone, Copy, Default)]
 struct SchemeOutcome {
     peak_per_s: f64,
@@ -88,7 +88,7 @@ impl Scheme {
     }
 }
 
-/// Creates a table of the peaks with other samples and another seed.
+/// Creates a table of the highest rates with other sampling factors and another seed.
 fn spread(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let seed = options.seed;
     let cases = [(sample() * 2, seed), (sample() / 2, seed), (sample(), seed + 1)];

@@ -19,7 +19,7 @@ use larder_store::{Error, Tuning, TuningValue};
 use larder_workload::{PolyMixLoad, PolyMixRobots, PolyMixVersion, WorkloadRequest, mix};
 use std::{collections::HashSet, time::Duration};
 
-/// The policies whose memory is compared.
+/// The policies whose memory is compared with the paper's.
 const MEMORY: [&str; 8] = [
     "hashcache-basic",
     "hashcache-set",
@@ -30,10 +30,10 @@ const MEMORY: [&str; 8] = [
     "hashcache-log-lru",
     LARGE_LOG_LRU,
 ];
-/// The last policy as the test of large disks has it: six of eight positions are in memory.
+/// The policy of the paper's test of large disks: six of eight positions of a set are in memory.
 const LARGE_LOG_LRU: &str = "hashcache-log-lru, large disks";
 
-/// Returns the policy of one of [`MEMORY`].
+/// Returns the name of the policy that stands for one of [`MEMORY`].
 fn policy_of(name: &str) -> &str {
     if name == LARGE_LOG_LRU { "hashcache-log-lru" } else { name }
 }
@@ -91,7 +91,7 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns the lines on memory, from the bits an object of each policy.
+/// Compares the memory of policies with the paper. `bits` returns the bits of memory per object of a policy.
 fn memory_lines(bits: &dyn Fn(&str) -> f64) -> Vec<Comparison> {
     let printed = |what: &str, simulated: f64| Comparison::published("hashcache-memory", what, simulated);
     let derived =
@@ -118,36 +118,36 @@ fn memory_lines(bits: &dyn Fn(&str) -> f64) -> Vec<Comparison> {
     ]
 }
 
-/// A measured rate of a test bed.
+/// A line of the report: a rate that the paper has measured.
 struct BedLine {
     what: &'static str,
     run: BedRun,
 }
 
-/// A policy on disks of a test bed.
+/// A policy on one or more disks of a test bed.
 #[derive(Clone, Copy, PartialEq)]
 struct BedRun {
     policy: &'static str,
     disk_count: u64,
-    /// Requests per second of all robots: the printed rate, or the middle of the printed range.
+    /// Requests per second of all robots together: as printed, or the middle of the printed range.
     requests_per_s: f64,
     model: &'static str,
-    /// Share of the sets that are in memory, if it is not the policy's default.
+    /// Share of the sets that are in memory; `None` for the policy's default.
     resident_share: Option<f64>,
 }
 
-/// A test bed.
+/// A test bed of the paper.
 struct TestBed {
     title: &'static str,
     name: &'static str,
-    /// The section of its constants: the size of a disk, the part of it that Squid had, the bytes that are requested
-    /// repeatedly on each disk of a run, and the memory for hits of all disks of a run together.
+    /// Section of its constants in `models/beds.toml`. They give the size of a disk, the part that Squid used, the
+    /// bytes that are requested repeatedly on each disk, and the memory for hits of all disks together.
     section: &'static str,
-    /// The lines of the report.
+    /// The lines of the report for this test bed.
     lines: &'static [BedLine],
-    /// Whether the store's data lie all over the disk, however little they are.
+    /// Whether the store's data are spread over the whole disk, even if there are few.
     is_spread: bool,
-    /// Runs whose printed values are lost.
+    /// Runs for which the paper prints no value.
     unprinted: &'static [BedLine],
     remark: &'static str,
 }
@@ -161,7 +161,7 @@ const fn bed_line(
 }
 
 impl BedLine {
-    /// Returns the line with this share of the sets in memory.
+    /// Returns the line with another share of the sets in memory.
     const fn resident(mut self, share: f64) -> Self {
         self.run.resident_share = Some(share);
         self
@@ -240,23 +240,23 @@ pub(crate) fn large(options: &PaperOptions<'_>) -> Result<Report, Error> {
     LARGE.simulate(options)
 }
 
-/// The result of a run.
+/// The result of a run on all its disks.
 #[derive(Clone, Default)]
 struct BedOutcome {
-    /// The result of each disk.
+    /// The result on each disk.
     disks: Vec<Outcome>,
-    /// Share of a disk's requests for storable objects that were requested before.
+    /// Share of the requests for storable objects that are not the first for their object.
     offered_ratio: f64,
 }
 
-/// The result of one disk.
+/// The result of a run on one disk.
 #[derive(Clone, Copy, Default)]
 struct DiskOutcome {
     outcome: Outcome,
     offered_ratio: f64,
 }
 
-/// The hits of a cache of unlimited size.
+/// The hits that a cache of unlimited size would have.
 #[derive(Default)]
 struct OfferedHits {
     seen: HashSet<u64>,
@@ -282,7 +282,7 @@ impl BedOutcome {
         Self { disks: disks.into_iter().map(|disk| disk.outcome).collect(), offered_ratio }
     }
 
-    /// Returns the rate at which the busiest disk reaches its limit.
+    /// Returns the requests per second at which the busiest disk has no time left.
     fn requests_per_s(&self) -> f64 {
         let busiest = self.disks.iter().map(Outcome::per_s_disk).fold(f64::INFINITY, f64::min);
         busiest * self.disks.len() as f64
@@ -362,17 +362,17 @@ impl TestBed {
         Ok(report)
     }
 
-    /// Returns a constant of this bed.
+    /// Returns a constant of this test bed that is a whole number.
     fn whole(&self, name: &str) -> u64 {
         whole(&format!("{}.{name}", self.section))
     }
 
-    /// Returns the sampling factor.
+    /// Returns the factor by which the simulation is smaller than the test bed.
     fn sample(&self) -> u64 {
         (self.whole("disk_bytes") / whole("hashcache.sampled_bytes")).max(1)
     }
 
-    /// Simulates one disk of a run. Also returns the share of its requests that a cache of unlimited size would hit.
+    /// Simulates one disk of a run. Also returns the hits of a cache of unlimited size.
     fn run(&self, run: BedRun, disk: u64, options: &PaperOptions<'_>) -> Result<DiskOutcome, Error> {
         let BedRun { policy, disk_count, requests_per_s, model, resident_share } = run;
         let is_squid = policy == "squid";
@@ -407,7 +407,7 @@ impl TestBed {
     }
 }
 
-/// Returns the runs of the lines, without duplicates.
+/// Returns the runs that the lines need, each once.
 fn runs(lines: &[&BedLine]) -> Vec<BedRun> {
     let mut runs: Vec<BedRun> = Vec::new();
     for BedLine { run, .. } in lines {
@@ -418,7 +418,7 @@ fn runs(lines: &[&BedLine]) -> Vec<BedRun> {
     runs
 }
 
-/// Returns the cost of Squid's files.
+/// Returns a remark on how many reads and hits Squid has per request.
 fn reads_of_squid(outcome: &BedOutcome) -> String {
     let reads = outcome.per_request(|disk| disk.served.reads);
     let hits = outcome.per_request(|disk| disk.disk_hits);
@@ -436,7 +436,7 @@ fn set_constants(name: &str, tuning: &mut Tuning) -> Result<(), Error> {
     Ok(())
 }
 
-/// Requests per second of one disk, derived from what each policy reads and writes, with the shares of PolyMix.
+/// Returns the requests per second of one disk, computed from the I/O of a policy for the requests of PolyMix.
 fn formula(name: &str, model: &Model) -> f64 {
     let DiskParameters::Spinning(arm) = &model.disk else { return f64::NAN };
     let t = arm.random_reads_per_s(constant("hashcache.object_bytes"));

@@ -9,7 +9,7 @@ use crate::{MODELS, Table};
 
 static HISTORY: &str = include_str!("../../papers/history.tsv");
 
-/// Returns the hash of all machines, beds and ranges: 64-bit FNV-1a of their names and texts.
+/// Returns a hash of all machines, test beds and ranges: 64-bit FNV-1a of their names and texts.
 pub(super) fn models_hash() -> u64 {
     let files =
         MODELS.iter().flat_map(|(name, text)| [*name, *text]).chain(["beds", beds::TEXT, "ranges", ranges::TEXT]);
@@ -17,7 +17,7 @@ pub(super) fn models_hash() -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the history as a table, the oldest entry first.
+/// Returns a table of the history, with the oldest entry first.
 pub(super) fn table() -> Table {
     let columns = ["models, what changed", "claims compared", "within 25%", "predicted"];
     let mut table = Table::new("History of the account", &columns);
@@ -27,7 +27,8 @@ pub(super) fn table() -> Table {
     table
 }
 
-/// Returns each entry: the hash of the models, the claims compared, met and predicted, and what changed.
+/// Returns the entries of the history. Each has the hash of the models, the numbers of claims compared, met and
+/// predicted, and what was changed.
 fn entries() -> impl Iterator<Item = (&'static str, [f64; 3], &'static str)> {
     HISTORY.lines().skip(1).map(|line| {
         let fields: Vec<_> = line.split('\t').collect();
@@ -41,7 +42,7 @@ fn entries() -> impl Iterator<Item = (&'static str, [f64; 3], &'static str)> {
 mod tests {
     use super::*;
 
-    /// At stake: an account of models that are no longer there.
+    /// At stake: a published account that belongs to earlier models.
     #[test]
     fn history_ends_with_the_models_and_the_page_there_are() {
         let (hash, [compared, met, predicted], _) = entries().last().unwrap();

@@ -21,53 +21,53 @@ pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figur
 pub(super) use operations::figure_3;
 pub(super) use tables::{footnote_2, table_1, table_2};
 
-/// The machine.
+/// Name of the machine on which the runs are simulated.
 const MACHINE: &str = "st15150wc-ufs";
-/// A time-out long enough that the engine never ends a wait that the paper allowed.
+/// A timeout that is so long that the engine never ends a wait by it, as in the paper.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// One run.
+/// A run of Markatos' method: a policy and a number of operations.
 #[derive(Clone, Debug)]
 pub struct MarkatosRun {
     /// The policy.
     pub policy: &'static Policy,
     /// Seed of the workload.
     pub seed: u64,
-    /// Reads, writes and deletes.
+    /// Number of reads, writes and deletes.
     pub operations: u64,
-    /// Size of the second level, the disk.
+    /// Size of the second level, the disk, in bytes.
     pub disk_bytes: u64,
-    /// Percentage of the one file that the documents take, for policies with one file.
+    /// Share of the file that documents take, in percent, for policies with one file.
     pub utilization_percent: f64,
     /// Assumptions about the second level.
     pub assumed: PipelineAssumptions,
-    /// Number of warm-up operations, which are not counted.
+    /// Number of operations before those that are counted.
     pub warm_up: u64,
-    /// Whether reads of the disk are left out, to learn what they cost.
+    /// Whether reads of the disk are left out, to measure what they cost.
     pub leaves_out_reads: bool,
-    /// Constants of the policy that differ from the defaults.
+    /// Constants of the policy that differ from the defaults, each with its name.
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
 
-/// The outcome of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MarkatosOutcome {
-    /// Counts of the workload's operations.
+    /// Number of operations of each kind.
     pub counts: OperationCounts,
-    /// Virtual time.
+    /// Virtual time that the counted operations took.
     pub passed: Duration,
-    /// Counts of events in the store since it was opened.
+    /// Number of events in the store since it was opened.
     pub happened: StoreEvents,
-    /// The work of the disk.
+    /// Operations that the disk has done.
     pub served: DiskWork,
 }
 
-/// The runs that were made so far: several tables and figures have the same ones.
+/// The results of runs that were simulated before, because several tables and figures need the same runs.
 #[derive(Debug, Default)]
 pub struct KnownRuns(Mutex<HashMap<String, MarkatosOutcome>>);
 
 impl KnownRuns {
-    /// Returns the outcome of `run` on `model`, which is simulated if it is not known.
+    /// Returns the result of `run` on `model`. Simulates it only if it is not known.
     fn run(&self, run: &MarkatosRun, model: &Model) -> Result<MarkatosOutcome, Error> {
         let mut key = run.clone();
         if run.policy.layout.keeps_files() {
@@ -93,8 +93,8 @@ impl MarkatosOutcome {
 }
 
 impl MarkatosRun {
-    /// Returns the run of Table 2 for a policy: 300,000 operations on 1 GB for policies with many files, a million on 2
-    /// GB for others.
+    /// Returns the run of Table 2 for a policy: 300,000 operations on 1 GB for policies with many files, and a million
+    /// on 2 GB for others.
     pub fn table_2(policy: &'static Policy, seed: u64) -> Self {
         let is_small = policy.layout.keeps_files();
         Self {

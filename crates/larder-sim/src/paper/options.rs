@@ -4,28 +4,28 @@ use super::{markatos::KnownRuns, varied};
 use crate::{Model, Table, parallel};
 use larder_store::{Error, Policy, Tuning};
 
-/// Settings of a reproduction.
+/// Settings with which a table or figure is reproduced.
 pub struct PaperOptions<'a> {
     /// Seed of the workload.
     pub seed: u64,
-    /// Number of simulations run at once.
+    /// Number of simulations that run at the same time.
     pub jobs: usize,
-    /// Share of the paper's operations to run; less than 1 for a quick look.
+    /// Share of the paper's operations to run. Less than 1 gives a quick impression.
     pub share: f64,
-    /// A machine to use instead of the paper's.
+    /// A machine to use instead of the paper's; `None` for the paper's.
     pub model: Option<Model>,
-    /// Whether tables that vary an assumption are simulated too. No line depends on them.
+    /// Whether tables that vary an assumption are also simulated. No comparison depends on them.
     pub varies_assumptions: bool,
-    /// Runs that other reports have made already.
+    /// Results of runs that other reports have simulated.
     pub known: &'a KnownRuns,
-    /// Called after each simulation with 1. A dry run calls it with the number of simulations that it leaves out.
+    /// Called with 1 after each simulation. In a dry run, called with the number of simulations that it leaves out.
     pub progress: &'a (dyn Fn(u64) + Sync),
-    /// Builds the report without simulating. All its lines are present, but their values are meaningless.
+    /// Whether to build the report without simulating. It then has all its lines, but their values have no meaning.
     pub dry_run: bool,
 }
 
 impl PaperOptions<'_> {
-    /// Runs independent simulations in parallel and reports progress after each. A dry run returns empty results.
+    /// Runs independent simulations in parallel, and reports progress after each. In a dry run, returns empty results.
     pub(super) fn each<T: Sync, R: Send + Default>(
         &self,
         items: &[T],
@@ -44,12 +44,12 @@ impl PaperOptions<'_> {
         outcomes.into_iter().collect()
     }
 
-    /// Returns a table that varies an assumption, if those are wanted.
+    /// Returns a table that varies an assumption; `None` if such tables were not requested.
     pub(super) fn varied(&self, table: impl FnOnce() -> Result<Table, Error>) -> Result<Option<Table>, Error> {
         self.varies_assumptions.then(table).transpose()
     }
 
-    /// Returns the requested machine, or the one with this name if none was requested.
+    /// Returns the machine that was requested, or the one with this name if none was.
     pub(super) fn machine(&self, name: &str) -> Model {
         let own = || match varied::machine_value(name) {
             Some((field, value)) => Model::with_value(name, &field, value),
@@ -59,12 +59,12 @@ impl PaperOptions<'_> {
     }
 }
 
-/// Returns an existing policy.
+/// Returns the policy with this name, which must exist.
 pub(crate) fn row(name: &str) -> &'static Policy {
     Policy::named(name).expect("papers name rows of the table")
 }
 
-/// Returns the policies' constants for a paper. The measured systems kept their maps in memory only.
+/// Returns the constants of the policies for the papers' systems. These kept their maps only in memory.
 pub(crate) fn paper_tuning() -> Tuning {
     let mut tuning = Tuning::default();
     tuning.map_journal = false;

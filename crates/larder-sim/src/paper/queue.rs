@@ -22,52 +22,52 @@ use std::time::Duration;
 
 const RELOAD_SALT: u64 = 0x7265_6c6f_6164;
 
-/// Returns the factor by which disk, caches and working set are smaller than in the papers. The number of robots is not
-/// reduced.
+/// Returns the factor by which disk, caches and working set are smaller than in the papers. The number of robots is the
+/// same.
 pub(super) fn sample() -> u64 {
     whole("queue.sample")
 }
 
-/// Returns how Squid reads a stored object, whatever the storage scheme, except COSS: piece by piece.
+/// Returns how Squid reads a stored object in all storage schemes but COSS: in pieces.
 pub(super) fn squid_reads() -> PieceReads {
     PieceReads { piece_bytes: Some(whole("queue.read_bytes")) }
 }
 
-/// The demand of one request on the machine.
+/// The times and disk operations that one request demands of the machine.
 #[derive(Clone, Default)]
 pub(super) struct Demand {
     is_hit: bool,
-    /// Whether the robot asked for the server's response. Such a request is neither a hit nor a miss.
+    /// Whether the robot has asked for a response of the server. Such a request is neither a hit nor a miss.
     is_reload: bool,
-    /// Time that packets from and to the server take; 0 for a hit.
+    /// Time in seconds that packets to and from the server take; 0 for a hit.
     network_s: f64,
     /// Disk operations that the response waits for, one after the other.
     reads: Vec<DiskOperation>,
-    /// Disk operations that storing waits for, including reads of directories and inodes.
+    /// Disk operations that storing the response waits for. Includes reads of directories and inodes.
     stores: Vec<DiskOperation>,
-    /// Background writes.
+    /// Disk operations in the background.
     late: Vec<DiskOperation>,
-    /// Time of the disk, if it served these requests one after the other.
+    /// Time in seconds that the disk takes for this request if it serves one request after the other.
     disk_s: f64,
 }
 
-/// The demands of requests on one disk.
+/// The demands of all requests for the objects on one disk.
 #[derive(Clone, Default)]
 pub(super) struct Demands {
-    /// The disk; none if nothing was simulated.
+    /// The disk; `None` if nothing was simulated.
     arm: Option<Arm>,
     requests: Vec<Demand>,
 }
 
-/// A machine with one property changed, to measure its effect.
+/// A change of one property of a machine, to measure its effect.
 pub(super) struct Change {
     pub(super) label: &'static str,
     pub(super) model: fn(&mut Model),
-    /// Whether entries are stored in the background.
+    /// Whether entries are stored in the background, so that no request waits.
     pub(super) stores_late: bool,
 }
 
-/// The unknown properties of the machines in the papers on Squid, each changed alone.
+/// Changes of the properties that are unknown of the machines in the papers on Squid.
 pub(super) const CHANGES: [Change; 9] = [
     Change { label: "as above", model: |_| {}, stores_late: false },
     Change { label: "only reads are waited for", model: |_| {}, stores_late: true },
@@ -95,7 +95,7 @@ pub(super) const CHANGES: [Change; 9] = [
     },
 ];
 
-/// Turns writes of inodes and directories into background writes.
+/// Makes the writes of inodes and directories background writes.
 pub(super) fn gather(model: &mut Model) {
     let files = &mut model.files;
     for writes in [
@@ -119,7 +119,7 @@ fn forget(model: &mut Model) {
 }
 
 impl Demands {
-    /// Turns stores into operations that nobody waits for.
+    /// Makes storing a response a background operation, for all requests.
     pub(super) fn store_late(&mut self) {
         for demand in &mut self.requests {
             demand.stores.iter_mut().for_each(|operation| operation.is_late = true);
@@ -127,13 +127,13 @@ impl Demands {
         }
     }
 
-    /// Returns the share of requests without reloads that are hits, in percent.
+    /// Returns the share of hits in percent, of all requests but reloads.
     pub(super) fn hits_percent(&self) -> f64 {
         self.mean(|demand| f64::from(demand.is_hit) * 100.0)
             / self.mean(|demand| f64::from(!demand.is_reload)).max(1e-9)
     }
 
-    /// Returns the mean time that a disk works for a request, in ms, if it serves one request after the other.
+    /// Returns the mean time in milliseconds that a disk takes for a request, if it serves one after the other.
     pub(super) fn disk_ms(&self) -> f64 {
         self.mean(|demand| demand.disk_s * 1e3)
     }
@@ -143,28 +143,27 @@ impl Demands {
     }
 }
 
-/// A proxy on a machine.
+/// The proxy program on a machine.
 #[derive(Clone, Copy)]
 pub(super) struct Proxy {
-    /// Whether the only process blocks while a disk works for it.
+    /// Whether the only process waits while a disk works for it.
     pub(super) waits: bool,
-    /// Processor time of a request.
+    /// Processor time of a request in seconds.
     pub(super) cpu_s: f64,
     /// Number of disks.
     pub(super) disk_count: usize,
-    /// Operations that the program queues at a disk at a time.
+    /// Number of operations that the program gives to a disk at the same time.
     pub(super) disk_depth: usize,
 }
 
-/// Queue depth of a program that waits for each operation, or that has one other process do so for each disk (Squid's
-/// diskd).
+/// `disk_depth` of a program that waits for each operation, or in which one process per disk does (Squid's diskd).
 pub(super) const ONE_AT_A_TIME: usize = 1;
-/// Queue depth with threads that wait (Squid's aufs: 16 for a directory of the cache).
+/// `disk_depth` of a program with threads that wait (Squid's aufs has 16 for each directory of the cache).
 pub(super) const THREADS: usize = 16;
-/// Queue depth without waiting (POSIX aio on a raw device).
+/// `disk_depth` of a program that does not wait (POSIX aio on a raw device).
 pub(super) const ASYNCHRONOUS: usize = usize::MAX;
 
-/// The source of demands: one of the disks of a machine.
+/// The source of demands: a simulated store on one of the machine's disks.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) row: &'static str,
@@ -173,19 +172,19 @@ pub(super) struct Origin<'a> {
     pub(super) is_raw: bool,
     pub(super) reads: PieceReads,
     pub(super) version: PolyMixVersion,
-    /// Requests per second to all disks.
+    /// Requests per second to all disks together.
     pub(super) requests_per_s: f64,
     pub(super) disk_count: usize,
     pub(super) disk_bytes: u64,
-    /// Size of the memory cache, for each disk's share of the requests.
+    /// Bytes of the memory cache for the requests of one disk.
     pub(super) memory_bytes: u64,
     pub(super) seed: u64,
-    /// Factor by which everything except the robots is smaller than in the paper.
+    /// Factor by which everything but the number of robots is smaller than in the paper.
     pub(super) sample: u64,
 }
 
 impl Origin<'_> {
-    /// Returns the demand of each request on one disk, once the store is full.
+    /// Simulates one disk. Returns what each request demands once the store is full.
     pub(super) fn demands(&self) -> Result<Demands, Error> {
         let model = self.model.clone().smaller(self.sample as f64);
         let DiskParameters::Spinning(arm) = &model.disk else { return Ok(Demands::default()) };
@@ -216,7 +215,7 @@ impl Origin<'_> {
         Ok(Demands { arm: Some(arm.clone()), requests })
     }
 
-    /// Returns the requests of all robots for the objects on one of the disks. The working set is the benchmark's.
+    /// Returns the requests of all robots for objects on one of the disks. The working set is that of the benchmark.
     fn requests(&self) -> impl Iterator<Item = WorkloadRequest> {
         let mut load = PolyMixLoad::of_peak(self.version, self.requests_per_s);
         load.working_set_bytes /= self.sample;
@@ -225,7 +224,7 @@ impl Origin<'_> {
     }
 }
 
-/// Handles a request. Returns its demand on the machine. The response to a reload replaces the stored one.
+/// Handles a request, and returns what it demands of the machine. The response to a reload replaces the stored one.
 fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_reload: bool) -> Demand {
     let WorkloadRequest { request, is_storable, group } = asked;
     let mut demand = Demand { is_reload, ..Demand::default() };
@@ -254,7 +253,7 @@ fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_re
     demand
 }
 
-/// Returns the greatest rate with a mean response time up to `accepted_s`, to half a percent.
+/// Returns the greatest rate at which the mean response time is at most `accepted_s`, to half a percent.
 pub(super) fn peak(demands: &Demands, proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
     let mut low = 1.0;
     let mut high = 4000.0;

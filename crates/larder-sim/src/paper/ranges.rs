@@ -26,38 +26,39 @@ use toml::Value;
 pub(super) static TEXT: &str = include_str!("../../models/ranges.toml");
 static VARIATIONS: &str = include_str!("../../papers/ranges.tsv");
 
-/// The seed of the published reports.
+/// Seed of the published reports.
 const SEED: u64 = 11;
-/// The name of the seed among the constants, and its other values.
+/// Name under which the seed is varied like a constant. `OTHER_SEEDS` are its other values.
 const SEED_NAME: &str = "seed";
 const OTHER_SEEDS: [u64; 2] = [12, 13];
-/// Stands for a constant in the lines of a report without a variation.
+/// Stands for the name of a constant in the lines of a report in which nothing was varied.
 const UNVARIED: &str = "-";
-/// The title of the table of a report.
+/// Title of the table of ranges in a report.
 pub const RANGES_TITLE: &str =
     "Conditional lines over the ranges of assumed constants, where one moves them by more than 5%";
-/// Stands for a constant where the variations of a report were ended early. No row of it can hold.
+/// Stands for the name of a constant if the variations of a report were stopped early. None of its rows can then be a
+/// prediction.
 const UNFINISHED: &str = "unfinished";
-/// Relative change of a line above which its constant is shown.
+/// Relative change of a line above which the table shows its constant.
 const SHOWN_ABOVE: f64 = 0.05;
 
-/// A report at one value of one constant.
+/// The lines of a report with one constant at another value.
 #[derive(Clone, Debug, PartialEq)]
 struct Variation {
     report: String,
     constant: String,
     value: f64,
-    /// The simulated values, by the names of the lines.
+    /// The simulated values, by the names of their lines.
     lines: BTreeMap<String, f64>,
 }
 
-/// A printed number that a variation misses, with the simulated value.
+/// A variation in which a printed number is not met, with the comparison.
 struct Break {
     variation: &'static Variation,
     comparison: Comparison,
 }
 
-/// Returns all variations in the file.
+/// Returns all variations in `papers/ranges.tsv`.
 fn variations() -> &'static [Variation] {
     static PARSED: LazyLock<Vec<Variation>> = LazyLock::new(|| {
         let mut parsed: Vec<Variation> = Vec::new();
@@ -84,27 +85,28 @@ fn variations() -> &'static [Variation] {
     &PARSED
 }
 
-/// Returns the comparison of a row in a variation.
+/// Compares the number of a row with a variation.
 fn in_variation(row: &CatalogRow, variation: &Variation) -> Option<Comparison> {
     let line = |report: &str, what: &str| variation.lines.get(what).copied().filter(|_| report == variation.report);
     row.compared_as_assumed(line)
 }
 
-/// Returns whether a conditional row is met in all variations, of which there are some.
+/// Returns whether a conditional row agrees with the paper in all variations of its report. Returns `false` if there
+/// are none.
 pub(super) fn holds(id: &str) -> bool {
     static HOLDING: LazyLock<BTreeSet<&'static str>> =
         LazyLock::new(|| conditional().filter(|row| is_held(row)).map(|row| row.id).collect());
     HOLDING.contains(id)
 }
 
-/// Returns whether `row` is met in all variations of its report, of which there are some.
+/// Returns whether `row` agrees with the paper in all variations of its report. Returns `false` if there are none.
 fn is_held(row: &CatalogRow) -> bool {
     let mut of_report = variations().iter().filter(|variation| report_of(row) == Some(&*variation.report)).peekable();
     let is_met = |variation: &Variation| in_variation(row, variation).is_some_and(|comparison| comparison.is_met());
     of_report.peek().is_some() && of_report.all(is_met)
 }
 
-/// Returns the rows whose line depends on assumed constants, and for which no constant was chosen.
+/// Returns the rows whose lines depend on assumed constants, and for which no constant was chosen.
 fn conditional() -> impl Iterator<Item = &'static CatalogRow> {
     rows().iter().filter(|row| match row.entry {
         Entry::Compared(reproduction) => reproduction.basis == ComparisonBasis::Conditional,
@@ -112,7 +114,7 @@ fn conditional() -> impl Iterator<Item = &'static CatalogRow> {
     })
 }
 
-/// Returns the variation that is farthest from the printed value, if one misses it.
+/// Returns the variation that is farthest from the printed value; `None` if all agree with it.
 fn worst(row: &CatalogRow) -> Option<Break> {
     let compared = variations().iter().filter_map(|variation| {
         let comparison = in_variation(row, variation)?;
@@ -122,7 +124,7 @@ fn worst(row: &CatalogRow) -> Option<Break> {
     missed.max_by(|one, other| one.comparison.distance().total_cmp(&other.comparison.distance()))
 }
 
-/// Returns the table that says for each conditional row whether it is a prediction, and what breaks it.
+/// Returns a table of the conditional rows. For each, it says whether it is a prediction, and which constant breaks it.
 pub(super) fn verdicts() -> Table {
     let columns = ["row: verdict", "paper", "simulated", "constant", "then simulated"];
     let mut table = Table::new("Conditional rows over the ranges of the assumed constants", &columns);
@@ -154,7 +156,7 @@ pub(super) fn verdicts() -> Table {
     table
 }
 
-/// Returns the table of a report's conditional lines at the ends and in the middle of the ranges that move them most.
+/// Returns a table of a report's conditional lines, at the ends and in the middle of the ranges that change them most.
 pub(super) fn table(report: &str) -> Option<Table> {
     let of_report: Vec<_> = variations().iter().filter(|variation| variation.report == report).collect();
     let unvaried = of_report.iter().find(|variation| variation.constant == UNVARIED)?;
@@ -173,10 +175,9 @@ pub(super) fn table(report: &str) -> Option<Table> {
     Some(table)
 }
 
-/// Varies the assumed constants of each report that meets a conditional row. Returns the contents of
-/// `papers/ranges.tsv`. `reports` are the reports as they are published. After `limit`, begins no further simulation:
-/// reports that were not varied to the end have no predictions then. Calls `progress` with each simulation's report,
-/// constant and value.
+/// Varies the assumed constants of each published report in `reports` that has a conditional row. Returns the new
+/// content of `papers/ranges.tsv`. After `limit`, begins no further simulation; reports that are not complete then have
+/// no predictions. Calls `progress` with the report, the constant and the value of each simulation.
 ///
 /// # Panics
 /// If a store refuses its options at an end of a range.
@@ -201,7 +202,8 @@ pub fn vary_assumptions(
     text
 }
 
-/// Returns the variations of a report. Ends once each of its rows is missed in one of them, or it is late.
+/// Returns the variations of a report. Stops once each of its rows is missed in one of them, or `is_late` returns
+/// `true`.
 fn vary_report(
     report: &Report,
     is_late: &dyn Fn() -> bool,
@@ -238,7 +240,7 @@ fn vary_report(
     if found.len() == 1 { Vec::new() } else { found }
 }
 
-/// Simulates a report with one constant at another value. Returns the lines of `open_rows`, and the names of the
+/// Simulates a report with one constant at another value. Returns the lines that `open_rows` need, and the names of the
 /// constants and machines that were used.
 fn vary(paper: &Paper, constant: &str, value: f64, open_rows: &[&CatalogRow]) -> (Variation, BTreeSet<String>) {
     let scope = Arc::new(VariedScope::varying(constant, value, open_rows.iter().flat_map(|row| row.lines()).collect()));
@@ -260,8 +262,8 @@ fn vary(paper: &Paper, constant: &str, value: f64, open_rows: &[&CatalogRow]) ->
     (variation, scope.used())
 }
 
-/// Returns the values to try of the constants and machines with these names: the constants of beds with the widest
-/// ranges first, then those of machines.
+/// Returns the constants to vary, each with a value to try. `used` has the names of constants and machines. Constants
+/// of test beds with the widest ranges come first, then those of machines.
 fn values_of(used: &BTreeSet<String>) -> Vec<(String, f64)> {
     let mut of_beds: Vec<_> = used.iter().filter_map(|name| Some((name, beds::constants().get(name)?))).collect();
     let width =
@@ -283,8 +285,8 @@ fn report_of(row: &CatalogRow) -> Option<&'static str> {
     }
 }
 
-/// Returns the ends of the range of a bed's constant and, if its own value is an end, the middle; without its own
-/// value.
+/// Returns the values to try for a constant of a test bed: the ends of its range and, if its own value is one of them,
+/// the middle. Leaves out its own value.
 fn bed_values(constant: &BedConstant) -> impl Iterator<Item = f64> + use<> {
     let BedConstant { value, range, .. } = constant.clone();
     let values = range.map(|(least, most)| {
@@ -297,7 +299,7 @@ fn bed_values(constant: &BedConstant) -> impl Iterator<Item = f64> + use<> {
     values.into_iter().flatten().filter(move |other| *other != value)
 }
 
-/// Returns the assumed parameters of a machine with the ends of their ranges. The values of the machine are in between.
+/// Returns the assumed parameters of a machine, each with the ends of its range. The machine's own value is in between.
 fn machine_values(machine: &str) -> Vec<(String, f64)> {
     let model = Model::open(machine).expect("the machines that come along are right");
     let ranges: toml::Table = TEXT.parse().expect("the ranges that come along are TOML");
@@ -319,7 +321,8 @@ fn machine_values(machine: &str) -> Vec<(String, f64)> {
     values
 }
 
-/// Returns whether a machine's value is assumed: derived, from memory, measured by others, or calibrated.
+/// Returns whether a machine's value is assumed: derived, remembered, measured by others, or fitted. `source` begins
+/// with a mark that says so.
 fn is_assumed(source: &str) -> bool {
     ["[D]", "[M]", "[E]", "[C]"].iter().any(|mark| source.starts_with(mark))
 }
@@ -329,8 +332,7 @@ mod tests {
     use super::*;
     use crate::{MODELS, report::number};
 
-    /// At stake: predictions that hold for models which are no longer there, and conditional rows that were never
-    /// varied.
+    /// At stake: predictions that belong to earlier models, and conditional rows that were never varied.
     #[test]
     fn the_file_was_made_from_the_models_there_are() {
         let made_from = VARIATIONS.lines().next().and_then(|line| line.split('\t').nth(1));
@@ -345,8 +347,8 @@ mod tests {
         }
     }
 
-    /// At stake: an assumed value that is left out of the variations. Each has a range, and the machine is accepted at
-    /// its ends. Today's disks are in no paper.
+    /// At stake: an assumed value that is not varied. Each has a range, and the machine is valid at both ends. Machines
+    /// of today are in no paper.
     #[test]
     fn every_assumed_value_of_a_machine_can_be_varied_over_its_range() {
         let of_papers = MODELS.iter().filter(|(_, text)| !text.contains("as sold in 2026"));

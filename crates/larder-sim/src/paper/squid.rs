@@ -23,17 +23,17 @@ const MACHINE: &str = "squid-scsi";
 /// A version of Squid.
 #[derive(Clone, Copy)]
 struct Version {
-    /// The name, as in the lines of the report.
+    /// Name of the version in the lines of the report.
     name: &'static str,
     about: &'static str,
     row: &'static str,
-    /// Set if the one process waits for the disk.
+    /// Whether the only process waits for the disk.
     waits: bool,
-    /// Whether the file system batches metadata (soft updates).
+    /// Whether the file system batches metadata writes (soft updates).
     gathers: bool,
-    /// Whether kqueue takes the place of poll.
+    /// Whether the program uses kqueue instead of poll.
     has_kqueue: bool,
-    /// Requests per second at which the table gives response times.
+    /// Requests per second for which the paper gives response times.
     rate: f64,
 }
 
@@ -76,9 +76,9 @@ const VERSIONS: [Version; 4] = [
     },
 ];
 
-/// The rates of Table 6.6, requests per second.
+/// The rates of Table 6.6, in requests per second.
 const RATES: [f64; 13] = [200.0, 220.0, 240.0, 260.0, 280.0, 300.0, 320.0, 340.0, 360.0, 380.0, 400.0, 420.0, 450.0];
-/// Machines of the versions: the policy, whether metadata are batched, and the requests per second.
+/// The machines of the versions: the policy, whether metadata writes are batched, and the requests per second.
 const MACHINES: [(&str, bool, f64); 3] = [("squid", false, 60.0), ("squid", true, 140.0), ("large-file", false, 400.0)];
 
 pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -131,8 +131,8 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns the line of another reading of Squid 2.4, which was added after its effect was known: diskd, a process for
-/// each disk that waits for it, came with that version.
+/// Returns a line for Squid 2.4 with diskd, which came with this version: a process for each disk, which waits for the
+/// disk. This line was added after its result was known.
 fn with_diskd(demands: &Demands, waiting: &Proxy, options: &PaperOptions<'_>) -> Result<Comparison, Error> {
     let proxy = Proxy { waits: false, ..*waiting };
     let accepted_s = constant("squid.accepted_s");
@@ -145,7 +145,7 @@ fn published(what: &str, simulated: f64) -> Comparison {
     Comparison::published("squid-peak", what, simulated)
 }
 
-/// Returns the lines of a version: its peak, and the response times at the rate of its table.
+/// Returns the lines of a version: its highest rate, and the response times at the rate of its table.
 fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) -> Vec<Comparison> {
     let mut lines = vec![
         published(&format!("{name}: peak"), peak),
@@ -155,7 +155,7 @@ fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) ->
     lines
 }
 
-/// Returns the lines on response times.
+/// Returns the lines of a version's response times.
 fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Comparison; 4] {
     [
         published(&format!("{name}: response"), service.response_s * 1e3),
@@ -165,7 +165,7 @@ fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Compariso
     ]
 }
 
-/// Returns the remarks on the study's tables. `peak` is the simulated peak of the last version.
+/// Returns the remarks on the tables of the study. `peak` is the simulated highest rate of the last version.
 fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
     let versions = VERSIONS.map(|version| format!("{} ({})", version.name, version.about)).join(", ");
     vec![
@@ -245,7 +245,7 @@ fn demands_of(row: &'static str, model: &Model, requests_per_s: f64, seed: u64) 
     .demands()
 }
 
-/// Creates a table of the versions with files, on machines that differ in one property.
+/// Creates a table of the versions with files. Its machines each differ in one property.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "Peaks of the versions with files; the paper has 60, 140 and 2.3 times";
     let columns = ["one assumption at a time", "Squid 2.3", "Squid 2.4", "2.4 over 2.3", "disk, ms a request"];

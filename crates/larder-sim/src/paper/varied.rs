@@ -11,14 +11,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// The constants of one simulation.
+/// The constant that is varied in a simulation, and the constants that the simulation uses.
 #[derive(Debug, Default)]
 pub(super) struct VariedScope {
-    /// The constant that is varied, and its value.
+    /// The constant that is varied, and its value; `None` if none is.
     varied: Option<(String, f64)>,
-    /// Names of the lines that are needed.
+    /// Names of the lines of the report that are needed.
     wanted: BTreeSet<String>,
-    /// Names of the beds' constants and of the machines that were used.
+    /// Names of the test beds' constants and of the machines that the simulation has used.
     used: Mutex<BTreeSet<String>>,
 }
 
@@ -27,17 +27,17 @@ thread_local! {
 }
 
 impl VariedScope {
-    /// Creates a scope in which this constant has this value, and that needs these lines of a report only.
+    /// Creates a scope in which the constant `name` has `value`, and only the lines in `wanted` are needed.
     pub(super) fn varying(name: &str, value: f64, wanted: BTreeSet<String>) -> Self {
         Self { varied: Some((name.to_owned(), value)), wanted, used: Mutex::default() }
     }
 
-    /// Returns whether this line of a report is needed.
+    /// Returns whether a line of the report is needed.
     pub(super) fn wants(&self, line: &str) -> bool {
         self.wanted.contains(line)
     }
 
-    /// Returns the names of the constants and machines that were used.
+    /// Returns the names of the constants and machines that were used in this scope.
     pub(super) fn used(&self) -> BTreeSet<String> {
         self.used.lock().ignore_poison().clone()
     }
@@ -50,12 +50,12 @@ impl VariedScope {
     }
 }
 
-/// Returns the scope of this thread.
+/// Returns the scope of this thread; `None` if there is none.
 pub(super) fn current() -> Option<Arc<VariedScope>> {
     SCOPE.with_borrow(Clone::clone)
 }
 
-/// Does `work` in a scope.
+/// Calls `work` in a scope.
 pub(super) fn within<R>(scope: Option<Arc<VariedScope>>, work: impl FnOnce() -> R) -> R {
     let before = SCOPE.replace(scope);
     let result = work();
@@ -63,12 +63,13 @@ pub(super) fn within<R>(scope: Option<Arc<VariedScope>>, work: impl FnOnce() -> 
     result
 }
 
-/// Returns whether this line of a report is needed, as all are outside of a scope.
+/// Returns whether a line of a report is needed. Outside of a scope, all are.
 pub(super) fn is_wanted(line: &str) -> bool {
     SCOPE.with_borrow(|scope| scope.as_ref().is_none_or(|scope| scope.wants(line)))
 }
 
-/// Notes that the constant of a bed is used. Returns its value if it is varied.
+/// Notes that the simulation uses a constant of a test bed. If the constant is varied in the scope of this thread,
+/// returns its value there.
 pub(super) fn bed_value(name: &str) -> Option<f64> {
     SCOPE.with_borrow(|scope| {
         let scope = scope.as_ref()?;
@@ -77,7 +78,8 @@ pub(super) fn bed_value(name: &str) -> Option<f64> {
     })
 }
 
-/// Notes that a machine is used. Returns the parameter that is varied and its value, if it is one of this machine.
+/// Notes that the simulation uses a machine. If one of its parameters is varied in the scope of this thread, returns
+/// the parameter's name and its value there.
 pub(super) fn machine_value(machine: &str) -> Option<(String, f64)> {
     SCOPE.with_borrow(|scope| {
         let scope = scope.as_ref()?;

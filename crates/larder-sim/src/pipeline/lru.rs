@@ -12,14 +12,14 @@ impl Lru {
         Self { queue: Lists::new(), size_bytes }
     }
 
-    /// Returns whether a document is present, and marks it as the most recently used.
+    /// Makes a document the most recently used one. Returns whether it was present.
     pub(crate) fn touch(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         found.into_iter().for_each(|id| self.queue.move_to_head(0, id));
         found.is_some()
     }
 
-    /// Inserts an absent document, and calls `evicted` with each document that it displaces.
+    /// Inserts an absent document. Calls `evicted` with the number of each document that is evicted for it.
     pub(crate) fn insert(&mut self, number: u64, size_bytes: u64, mut evicted: impl FnMut(u64)) {
         while self.queue.bytes(0) + size_bytes > self.size_bytes {
             let Some(tail) = self.queue.tail(0) else { return };
@@ -28,7 +28,7 @@ impl Lru {
         self.queue.insert(0, number, size_bytes);
     }
 
-    /// Removes a document, and returns whether it was present.
+    /// Removes a document. Returns whether it was present.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         if let Some(id) = found {

@@ -18,10 +18,10 @@ const BESIDE_BYTES: u64 = 16 << 10;
 const FILE_BYTES: u64 = 8192;
 const FILE_DEPTH: u32 = 16;
 const DIRECTORY_COUNT: u64 = 256;
-/// Operations that are timed for a figure.
+/// Number of operations from which a mean time is computed.
 const COUNT: u64 = 2000;
 
-/// Returns the figures of a store of `size_bytes` at the start of the machine's disk.
+/// Returns the figures of the machine's disk for a store of `size_bytes` at its start.
 pub(super) fn figures_of(model: &Model, size_bytes: u64) -> DeviceFigures {
     let mut timed = TimedDisk::new(model, size_bytes);
     let channel_count = model.disk.channel_count();
@@ -64,7 +64,7 @@ pub(super) fn figures_of(model: &Model, size_bytes: u64) -> DeviceFigures {
     }
 }
 
-/// A disk, and positions in the part of it that the store takes.
+/// The part of a disk that a store takes, with random positions in it.
 struct TimedDisk {
     disk: Disk,
     random: Random,
@@ -79,13 +79,13 @@ impl TimedDisk {
         Self { disk, random: Random::new(1), size_bytes, next: 0 }
     }
 
-    /// Returns the mean seconds of an operation at a random position.
+    /// Returns the mean time in seconds of an operation at a random position.
     fn each(&mut self, operation: impl Fn(&mut Disk, u64) -> u64) -> f64 {
         let ns: u64 = (0..COUNT).map(|_| operation(&mut self.disk, random_at(&mut self.random, self.size_bytes))).sum();
         ns as f64 / 1e9 / COUNT as f64
     }
 
-    /// Returns the mean seconds of an operation of [`SEQUENTIAL_BYTES`] that goes on where the last one ended.
+    /// Returns the mean time in seconds of an operation of [`SEQUENTIAL_BYTES`] that continues the one before.
     fn each_next(&mut self, operation: impl Fn(&mut Disk, u64, u64) -> u64) -> f64 {
         let ns: u64 = (0..COUNT)
             .map(|_| operation(&mut self.disk, next_at(&mut self.next, self.size_bytes), SEQUENTIAL_BYTES))
@@ -93,7 +93,8 @@ impl TimedDisk {
         ns as f64 / 1e9 / COUNT as f64
     }
 
-    /// Measures writes among random reads: as many bytes of sequential writes, and as many random writes.
+    /// Measures writes between random reads: sequential writes of as many bytes as the reads, and as many random writes
+    /// as reads.
     fn beside_reads(&mut self, channel_count: f64) -> BesideReads {
         let alone = self.each(|disk, at| disk.read(at, BESIDE_BYTES));
         let write_alone = self.each(|disk, at| disk.write(at, BESIDE_BYTES));
@@ -134,7 +135,7 @@ fn seconds_since(disk: &Disk, before: DiskWork) -> f64 {
     (disk.served().busy_ns - before.busy_ns) as f64 / 1e9
 }
 
-/// Measures files: replacing one, and reading one, among so many that they fill the store.
+/// Measures how fast files are replaced and read. There are so many that they fill the store.
 fn file_figures(model: &Model, size_bytes: u64) -> FileFigures {
     let directory = ModelDirectory::new(model);
     let files: &dyn Directory = &directory;

@@ -9,23 +9,23 @@ use crate::{Model, Table};
 use larder_store::plan::{Plan, PlanWishes, Sizes};
 use std::time::Duration;
 
-/// A machine of a paper.
+/// A machine of a paper for which a plan is made.
 struct PaperMachine {
-    /// The test bed.
+    /// Name of the test bed.
     name: &'static str,
     model: &'static str,
     disk_count: u64,
-    /// Size of the store on each disk.
+    /// Size of the store on each disk, in bytes.
     size_bytes: u64,
-    /// Memory for each disk.
+    /// Memory for each disk, in bytes.
     memory_bytes: u64,
     mean_bytes: f64,
     hit_ratio: f64,
     /// Share of the misses that are stored.
     storable_share: f64,
-    /// Objects that a read of a group brings in.
+    /// Number of useful objects that one read of a group brings in.
     group_size: f64,
-    /// The policy that is the paper's fastest there.
+    /// Name of the policy that is the fastest one in the paper.
     policy: &'static str,
 }
 
@@ -92,7 +92,7 @@ const MACHINES: [PaperMachine; 5] = [
     },
 ];
 
-/// Table 2 of Markatos et al.: requests per second.
+/// The requests per second in Table 2 of Markatos et al., by policy.
 const MARKATOS_TABLE_2: [(&str, f64); 8] = [
     ("simple", 14.0),
     ("squid", 20.0),
@@ -104,7 +104,7 @@ const MARKATOS_TABLE_2: [(&str, f64); 8] = [
     ("lazy-reads-loc", 495.0),
 ];
 
-/// Returns the planned rates of the policies of Markatos et al. on their machine.
+/// Returns a table of the planned rates of the policies of Markatos et al. on their machine.
 pub(super) fn markatos_table_2() -> Table {
     let plan = MACHINES[MACHINES.len() - 1].plan();
     let columns = ["Markatos et al., Table 2, requests/s", "planned", "printed"];
@@ -116,7 +116,7 @@ pub(super) fn markatos_table_2() -> Table {
     table
 }
 
-/// Returns the plans, and for each that names another policy than the paper, the reason.
+/// Returns a table of the plans. If a plan recommends another policy than the paper, also returns the reason.
 pub(super) fn plans() -> (Table, Vec<String>) {
     let columns = [
         "test bed; the paper's policy; the plan's",
@@ -161,5 +161,5 @@ impl PaperMachine {
     }
 }
 
-/// Size of the store on which the figures are measured, on a disk that is smaller by as much as it.
+/// Size in bytes of the store for which figures are measured. The disk is made smaller by the same factor.
 const FIGURES_BYTES: u64 = 256 << 20;

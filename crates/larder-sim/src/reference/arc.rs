@@ -4,17 +4,18 @@
 use super::eviction::Eviction;
 use crate::lists::Lists;
 
-/// Lists: requested once, requested again, and for each the keys of the objects it evicted.
+/// Number of the list of objects requested once. The other lists are those of objects requested again, and of the keys
+/// that each of the two has evicted.
 const ONCE: usize = 0;
 const AGAIN: usize = 1;
 const ONCE_GHOSTS: usize = 2;
 const AGAIN_GHOSTS: usize = 3;
 
-/// ARC.
+/// A cache with ARC.
 pub(super) struct Arc {
     lists: Lists<4>,
     size_bytes: u64,
-    /// Limit on the bytes of objects requested once.
+    /// Target for the bytes of objects requested once.
     once_bytes: u64,
 }
 
@@ -23,7 +24,7 @@ impl Arc {
         Self { lists: Lists::new(), size_bytes, once_bytes: 0 }
     }
 
-    /// Moves the border in favor of the list that evicted the requested object.
+    /// Changes the target (`once_bytes`) in favor of the list that has evicted the requested object.
     fn adapt(&mut self, ghosts: usize, size_bytes: u64) {
         let bytes = |list| self.lists.bytes(list).max(1) as f64;
         let other = if ghosts == ONCE_GHOSTS { AGAIN_GHOSTS } else { ONCE_GHOSTS };
@@ -48,8 +49,8 @@ impl Arc {
         }
     }
 
-    /// Drops the oldest keys of evicted objects. Objects requested once and the evicted keys of their list together
-    /// stand for at most the cache's bytes, and all four lists for twice as many.
+    /// Drops the oldest keys of evicted objects. The objects requested once and the keys that their list has evicted
+    /// may stand for as many bytes as the cache has, and all lists together for twice as many.
     fn forget_ghosts(&mut self) {
         while self.lists.bytes(ONCE) + self.lists.bytes(ONCE_GHOSTS) > self.size_bytes {
             let Some(tail) = self.lists.tail(ONCE_GHOSTS) else { break };

@@ -12,7 +12,8 @@ const NEVER: u64 = u64::MAX;
 pub struct NextUses(Vec<u64>);
 
 impl NextUses {
-    /// Finds the next use of each of a trace's `keys`. Memory: 8 bytes a request.
+    /// Finds the next request for the object of each request. `keys` are those of the whole trace. Takes 8 bytes of
+    /// memory per request.
     pub fn of(keys: &[u64]) -> Self {
         let mut last_seen = HashMap::new();
         let mut next = vec![NEVER; keys.len()];
@@ -25,7 +26,7 @@ impl NextUses {
     }
 }
 
-/// Belady's MIN.
+/// A cache with Belady's MIN.
 pub(super) struct Belady {
     objects: Lists<1>,
     order: BTreeSet<(u64, NodeId)>,

@@ -2,16 +2,24 @@
 
 use crate::lists::APPROACHED_MAX;
 
-/// A cache of limited bytes.
+/// A cache of limited size with an eviction algorithm.
+///
+/// ```
+/// let mut lru = larder_sim::eviction("lru", 1000).unwrap();
+/// assert!(!lru.request(1, 600));
+/// assert!(lru.request(1, 600));
+/// lru.request(2, 600); // evicts object 1
+/// assert!(!lru.request(1, 600));
+/// ```
 pub trait Eviction {
-    /// Requests an object, which is stored after a miss. Returns whether it was a hit.
+    /// Requests an object, and stores it after a miss. Returns whether it was a hit.
     fn request(&mut self, key: u64, size_bytes: u64) -> bool;
 
-    /// Prefetches the memory that requests for these keys will touch. It only saves time.
+    /// Prefetches the memory that requests for these keys will access. It only saves time.
     fn approach(&self, _keys: &[u64]) {}
 
-    /// Requests several objects in sequence, and returns the number of hits. Twice as fast as single requests if the
-    /// cache exceeds the processor's caches.
+    /// Requests several objects, one after the other. Returns the number of hits. If the cache does not fit in the
+    /// processor's caches, this is twice as fast as single requests.
     fn request_all(&mut self, requests: &[(u64, u64)]) -> u64 {
         let mut hits = 0;
         let mut keys = [0; APPROACHED_MAX];

@@ -5,13 +5,13 @@ use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;
 
-/// Factor of hits per byte, as in libCacheSim.
+/// Factor of hits per byte in a price, as in libCacheSim.
 const SCALE: f64 = 1.0e6;
 
-/// GDSF.
+/// A cache with GDSF.
 pub(super) struct Gdsf {
     objects: Lists<1>,
-    /// Ordered by price, then by the time the price was set.
+    /// All objects in the order of their price, and for the same price in the order in which it was set.
     order: BTreeSet<(Price, u64, NodeId)>,
     priced: Vec<(Price, u64)>,
     paid: f64,
@@ -19,7 +19,7 @@ pub(super) struct Gdsf {
     size_bytes: u64,
 }
 
-/// A price that can be ordered: never negative, never NaN.
+/// A price, which is never negative or NaN, so that prices can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Price(f64);
 

@@ -11,30 +11,30 @@ use crate::lists::{Lists, NodeId};
 use larder_store::SplitMix64;
 
 const CLASSES: usize = 16;
-/// Number of age steps; all older objects are in the last one.
+/// Number of different ages, in steps. All older objects have the last one.
 const AGES: usize = 20_000;
-/// Number of random objects compared at each eviction. As many of the newest are compared too.
+/// Number of random objects that are compared at each eviction. As many of the newest objects are compared too.
 const SAMPLE: u64 = 32;
 const ADMITTED: usize = 8;
-/// Factor applied to a distribution at each update.
+/// Factor by which earlier counts are multiplied at each update.
 const DECAY: f64 = 0.9;
 const REQUESTS_PER_LESSON: u64 = 1 << 14;
-/// The updates after which the length of an age step is set again, to a hundredth of the time in which as many requests
-/// arrive as there are objects.
+/// Numbers of updates after which the length of an age step is chosen again. A step is a hundredth of the time in which
+/// as many requests arrive as there are objects.
 const SETTING_LESSONS: [u64; 3] = [1, 5, 25];
 const STEP_ERROR: f64 = 0.01;
 
-/// LHD.
+/// A cache with LHD.
 pub(super) struct Lhd {
     objects: Lists<1>,
     /// All objects, from which samples are drawn.
     drawn_from: Vec<NodeId>,
-    /// Indexed by [`NodeId`].
+    /// The requests of each object, by its [`NodeId`].
     histories: Vec<History>,
     admitted: [NodeId; ADMITTED],
     admitted_count: usize,
     classes: Vec<Class>,
-    /// Requests per age step.
+    /// Number of requests in one age step.
     step: u64,
     clock: u64,
     lessons: u64,
@@ -42,17 +42,17 @@ pub(super) struct Lhd {
     size_bytes: u64,
 }
 
-/// The history of an object.
+/// The time of an object's last request, its age at its last two hits, and its place in the samples.
 #[derive(Clone, Copy, Default)]
 struct History {
     asked_at: u64,
     last_hit_age: u32,
     hit_age_before: u32,
-    /// The object's index in the list from which samples are drawn.
+    /// Index of the object in the list from which samples are drawn.
     place: u32,
 }
 
-/// The number of events at each age, and the expected hits of objects of that age.
+/// The number of hits and evictions at each age, and the expected hits of an object at that age.
 struct Class {
     hits: Vec<f64>,
     evictions: Vec<f64>,
@@ -76,7 +76,7 @@ impl Lhd {
         }
     }
 
-    /// Evicts the worst object of a sample. The cache must not be empty.
+    /// Evicts the object of a sample with the fewest expected hits. The cache must not be empty.
     fn evict(&mut self) {
         let sampled = (0..SAMPLE).map(|_| self.drawn_from[self.random.below(self.drawn_from.len() as u64) as usize]);
         let mut sampled: Vec<_> = sampled.collect();
@@ -98,13 +98,13 @@ impl Lhd {
         self.objects.remove(worst);
     }
 
-    /// Returns the expected hits per byte and step.
+    /// Returns the expected hits of an object, per byte and age step.
     fn rank(&self, id: NodeId) -> f64 {
         let density = self.classes[class_of(&self.histories[id as usize])].densities[self.age(id)];
         density / self.objects.node(id).size_bytes.max(1) as f64
     }
 
-    /// Returns the steps since the last request.
+    /// Returns the age of an object: the steps since its last request.
     fn age(&self, id: NodeId) -> usize {
         ((self.clock - self.histories[id as usize].asked_at) / self.step).min(AGES as u64 - 1) as usize
     }
@@ -163,7 +163,8 @@ impl Eviction for Lhd {
 }
 
 impl Class {
-    /// Creates a class without data. It assumes only that objects hit sooner will be hit sooner again.
+    /// Creates a class of which nothing was counted. It assumes that objects of classes that were hit sooner are hit
+    /// sooner again.
     fn new(number: usize) -> Self {
         let densities = (0..AGES).map(|age| (number + 1) as f64 / (age + 1) as f64).collect();
         Self { hits: vec![0.0; AGES], evictions: vec![0.0; AGES], densities }
@@ -189,7 +190,7 @@ impl Class {
     }
 }
 
-/// Returns the class of objects that were hit again after a similar time. The soonest is last.
+/// Returns the class of an object, by the time between its last hits. The class with the shortest time is last.
 fn class_of(history: &History) -> usize {
     let age = u64::from(history.last_hit_age) + u64::from(history.hit_age_before);
     let mut age = age.max(1);

@@ -3,7 +3,7 @@
 use super::eviction::Eviction;
 use crate::lists::{Lists, NodeId};
 
-/// Least recently used: a hit moves the object to the head.
+/// A cache that evicts the least recently used object (LRU).
 pub(super) struct LruOrder {
     queue: Lists<1>,
     size_bytes: u64,
@@ -30,7 +30,7 @@ impl Eviction for LruOrder {
     }
 }
 
-/// First in, first out: a hit changes nothing.
+/// A cache that evicts the object that was stored first (FIFO). Hits change nothing.
 pub(super) struct Fifo {
     queue: Lists<1>,
     size_bytes: u64,
@@ -56,7 +56,7 @@ impl Eviction for Fifo {
     }
 }
 
-/// SIEVE: a queue with a hand that passes over objects that were hit since its last visit.
+/// A cache with SIEVE: a queue, and a hand that spares objects that were hit since it last passed them.
 pub(super) struct Sieve {
     queue: Lists<1>,
     hand: Option<NodeId>,
@@ -100,7 +100,8 @@ impl Eviction for Sieve {
     }
 }
 
-/// Stores an object at the head and evicts from the tail. An object larger than the cache is not stored.
+/// Stores an object at the head of the queue, and evicts others from the tail. Does not store an object that is larger
+/// than the cache.
 fn admit(queue: &mut Lists<1>, key: u64, size_bytes: u64, cache_bytes: u64) {
     if size_bytes > cache_bytes {
         return;

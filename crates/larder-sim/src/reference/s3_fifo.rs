@@ -14,7 +14,7 @@ const GHOST_SHARE: f64 = 0.9;
 const PROMOTION_HITS: u32 = 2;
 const COUNT_MAX: u32 = 3;
 
-/// S3-FIFO.
+/// A cache with S3-FIFO.
 pub(super) struct S3Fifo {
     queues: Lists<2>,
     ghosts: Lists<1>,
@@ -71,7 +71,7 @@ impl S3Fifo {
         }
     }
 
-    /// Keeps the key of an evicted object.
+    /// Adds the key of an evicted object to the ghost queue.
     fn remember(&mut self, key: u64, size_bytes: u64) {
         if size_bytes > self.ghost_bytes || self.ghosts.find(key).is_some() {
             return;

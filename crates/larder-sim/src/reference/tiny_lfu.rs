@@ -17,7 +17,7 @@ const PROTECTED_SHARE: f64 = 0.8;
 const COUNT_MAX: u8 = 15;
 const REQUESTS_PER_OBJECT: u64 = 10;
 
-/// W-TinyLFU.
+/// A cache with W-TinyLFU.
 pub(super) struct TinyLfu {
     lists: Lists<3>,
     window_bytes: u64,
@@ -38,8 +38,8 @@ impl TinyLfu {
         Self { lists, window_bytes, main_bytes, protected_bytes, counts, counted: 0, objects: 0 }
     }
 
-    /// Makes room for an object in the main part, while it was requested more often than the object it displaces.
-    /// Returns whether there is room.
+    /// Evicts objects of the main part for a new one, as long as the new one was requested more often than they were.
+    /// Returns whether there is space for it then.
     fn is_admitted(&mut self, key: u64, size_bytes: u64) -> bool {
         while self.lists.bytes(PROBATION) + self.lists.bytes(PROTECTED) + size_bytes > self.main_bytes {
             let Some(victim) = self.lists.tail(PROBATION).or(self.lists.tail(PROTECTED)) else { return false };

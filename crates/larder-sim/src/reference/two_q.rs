@@ -13,7 +13,7 @@ const COLD: usize = 2;
 const HOT_SHARE: f64 = 0.3;
 const COLD_SHARE: f64 = 0.3;
 
-/// CacheLib's 2Q.
+/// A cache with 2Q, as in CacheLib.
 pub(super) struct TwoQ {
     lists: Lists<3>,
     size_bytes: u64,
@@ -32,7 +32,8 @@ impl TwoQ {
         [HOT, WARM, COLD].into_iter().map(|list| self.lists.bytes(list)).sum()
     }
 
-    /// Moves the oldest objects of the hot and the warm queue to the cold one, down to the sizes of these queues.
+    /// Moves the oldest objects of the hot and the warm queue to the cold one, until both take no more than their share
+    /// of the cache.
     fn rebalance(&mut self) {
         for (list, most_bytes) in [(HOT, self.hot_bytes), (WARM, self.warm_bytes)] {
             while self.lists.bytes(list) > most_bytes {

@@ -6,23 +6,23 @@ use super::SweepError;
 use larder_workload::{Format, Trace};
 use std::{fmt, path::PathBuf};
 
-/// The source of requests.
+/// The source of the requests of a simulation.
 #[derive(Clone, Debug)]
 pub enum RequestSource {
     /// A trace file.
     Trace(TraceFile),
-    /// A workload by name and seed.
+    /// A workload, with its name and seed.
     Workload(String, u64),
 }
 
-/// A trace file.
+/// A trace file and how to read it.
 #[derive(Clone, Debug)]
 pub struct TraceFile {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The format; guessed from the first bytes if `None`.
+    /// Format of the file. `None`: guessed from its first bytes.
     pub format: Option<Format>,
-    /// The name in reports.
+    /// Name of the trace in reports.
     pub name: String,
 }
 
@@ -30,7 +30,7 @@ impl TraceFile {
     /// Opens the trace.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn open(&self) -> Result<Trace, SweepError> {
         Trace::open(&self.path, self.format).map_err(SweepError::Trace)
     }

@@ -5,20 +5,20 @@
 use crate::figure::Scale;
 use larder_store::{Tuning, TuningValue};
 
-/// The varied parameter, and its steps.
+/// The parameter that a sweep varies, with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Steps {
-    /// Sizes of the store.
+    /// Sizes of the store in bytes.
     Disk(Vec<u64>),
-    /// Sizes of the memory cache.
+    /// Sizes of the memory cache in bytes.
     Memory(Vec<u64>),
     /// Shares of the store that entries may take, in percent.
     Utilization(Vec<u64>),
 }
 
 impl Steps {
-    /// Returns the policy constants that these steps need: if the used share is varied, policies must not limit it
-    /// themselves.
+    /// Returns the constants that policies need for these steps. If the share that entries may take is varied, policies
+    /// must not limit it themselves.
     pub fn tuning(&self) -> Tuning {
         let mut tuning = Tuning::default();
         if matches!(self, Self::Utilization(_)) {
@@ -29,7 +29,7 @@ impl Steps {
         tuning
     }
 
-    /// Returns every step; the parameters that are not varied have the given values.
+    /// Returns every step. Parameters that are not varied have the values given here.
     pub(super) fn points(&self, disk_bytes: u64, memory_bytes: u64) -> Vec<Point> {
         let point = |at| Point { at, disk_bytes, memory_bytes, utilization: None };
         match self {
@@ -46,7 +46,7 @@ impl Steps {
         }
     }
 
-    /// Returns a remark about the store, if its size is not a column.
+    /// Returns a remark on the size of the store; `None` if the table has a column for it.
     pub(super) fn remark(&self, disk_bytes: u64) -> Option<String> {
         let store = format!("The store has {} GB", disk_bytes as f64 / 1e9);
         match self {
@@ -58,7 +58,7 @@ impl Steps {
         }
     }
 
-    /// Returns the column of the varied parameter.
+    /// Returns the name of the column of the parameter that is varied.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Disk(_) => "size, GB",
@@ -76,10 +76,10 @@ impl Steps {
     }
 }
 
-/// One step: a store, the memory cache in front of it, and the share of the store that entries may take.
+/// One step of a sweep: a store, the memory cache in front of it, and the share of the store that entries may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// Position on the axis of the varied parameter.
+    /// Value of the varied parameter, on the axis of a figure.
     pub(super) at: f64,
     pub(super) disk_bytes: u64,
     pub(super) memory_bytes: u64,
@@ -87,7 +87,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Returns the bytes that the published evictions get in comparison.
+    /// Returns how many bytes the published algorithms get for the comparison.
     pub(super) fn cache_bytes(&self) -> u64 {
         (self.disk_bytes as f64 * self.utilization.unwrap_or(1.0)) as u64 + self.memory_bytes
     }

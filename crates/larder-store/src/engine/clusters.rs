@@ -51,10 +51,13 @@ pub(crate) use walk::walk;
 
 /// Fewest clusters of a volume.
 const CLUSTER_COUNT_MIN: u64 = 8;
-/// Fewest clusters of the volume per open cluster.
+/// Fewest clusters that a volume must have for each open cluster.
 const CLUSTERS_PER_GROUP: u32 = 8;
 
-/// Returns the shape of a new volume.
+/// Returns the layout of a new volume of `ucfs`.
+///
+/// # Errors
+/// `Invalid` if the options do not suit the policy.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let (index_bytes, journal_pages) = if options.tuning.map_journal {
@@ -87,27 +90,28 @@ fn entries_of(options: &StoreOptions) -> u64 {
     options.size_bytes / options.mean_entry_bytes
 }
 
-/// A volume of this policy.
+/// The engine of one volume of `ucfs`.
 pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
     state: StateLock<ClustersState>,
 }
 
-/// The state behind the engine's only lock.
+/// The state of the engine, behind its only lock.
 pub(crate) struct ClustersState {
     clusters: ClusterTable<EntryId>,
     entries: EntryTable,
     groups: usize,
-    /// Whether sequences are reserved and the store is not closed.
+    /// Whether entries can be stored: sequence numbers are reserved, and the store is open.
     ready: bool,
-    /// Clusters that could not be written.
+    /// Number of clusters that could not be written.
     failed: u64,
-    /// The snapshot and journal with which the tables survive a kill.
+    /// The snapshot and the journal of the tables.
     checkpoint: MapCheckpoint,
-    /// Set during recovery after a crash: data that is still to be read may remove any entry.
+    /// Whether the tables are being rebuilt after a crash. Until the whole journal is read, they may contain removed
+    /// entries.
     is_recovering: bool,
-    /// The location of the clusters.
+    /// Place of the clusters on the volume.
     area: ClusterArea,
     volume: Arc<Volume>,
     waiting: TaskWaiters,
@@ -143,7 +147,7 @@ impl ClustersEngine {
     }
 }
 
-/// Returns the location of a volume's clusters.
+/// Returns where the clusters of a volume are; `None` if the superblock's parameters are invalid.
 fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     let [cluster_bytes, count, ..] = shape.parameters;
     let data = shape.data_area();
@@ -153,16 +157,16 @@ fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     (is_size && end <= data.end).then_some(ClusterArea { start_bytes: data.start, cluster_bytes, count })
 }
 
-/// Valid sizes of a cluster.
+/// Sizes of a cluster that are allowed, in bytes.
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
-    /// Returns the place of the key's entry, unless the tables are being recovered.
+    /// Returns where the key's entry is; `None` while the tables are being rebuilt.
     fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
         self.entries.find(key_hash).filter(|_| !self.is_recovering)
     }
 
-    /// Removes an entry from the table and from its cluster.
+    /// Removes an entry from the table, and from the list of entries of its cluster.
     fn forget(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry is forgotten where it stands");
         self.note_gone(key_hash, place);
@@ -171,7 +175,7 @@ impl ClustersState {
         self.clusters.forget(place.cluster, place.sectors);
     }
 
-    /// Removes all entries of a cluster. Returns their number.
+    /// Removes all entries of a cluster from the table. Returns their number.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.note_all_gone(cluster);

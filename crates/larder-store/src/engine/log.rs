@@ -64,32 +64,36 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// Number of a volume's segments per segment kept free for writers.
+/// Number of segments of the volume for each segment that is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
-/// Free segments that the rewriting of a whole segment takes: one, and because units begin and end elsewhere in the new
-/// one, part of a second.
+/// Free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because units start
+/// and end at other places there.
 const REWRITE_SEGMENTS: usize = 2;
-/// Free segments reserved for reclaim while entries are pinned or protected; more if entries are stored in parts. If a
-/// kill ends a rewrite, a start needs no others.
+/// Free segments reserved for reclaim while entries are pinned or protected. Includes a reserve for a start after a
+/// kill that interrupted a rewrite. Rewriting entries in parts takes more.
 const RECLAIM_ONLY_SEGMENTS: usize = REWRITE_SEGMENTS + RESERVE_SEGMENTS_MIN;
-/// Minimum segments of a volume that reserves some of them for reclaim while entries are protected.
+/// Fewest segments of a volume on which some are reserved for reclaim while entries are protected. On smaller volumes,
+/// the reserve would cost too much.
 const SPARING_SEGMENTS_MIN: u32 = 32;
 
-/// Bits of a position in HashCache's index: the paper's 32 suffice for volumes up to 2 TiB. Larger volumes use enough
-/// for 16 TiB.
+/// Bits of a position in HashCache's index. The paper's 32 suffice for volumes up to 2 TiB. On larger ones,
+/// `POSITION_BITS_LONG` suffice up to 16 TiB.
 const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
-/// Bits of a group's length in blocks of 8 KiB.
+/// Bits of the length of a group, which is counted in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// Entries of the store per position that may wait for the position file. Waiting positions then take 2.5 bits an
-/// entry, and several of them go into each block that is written.
+/// Number of entries of the store for each position that may wait to be written to the position file. It limits waiting
+/// positions to 2.5 bits per entry, and lets several of them share the write of a block.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns the shape of a new volume of this family.
+/// Returns the layout of a new volume with a policy on the log.
+///
+/// # Errors
+/// `Invalid` if the options do not suit the policy.
 pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
@@ -127,7 +131,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
     Ok(shape)
 }
 
-/// Returns the size of a checkpoint of the index on a volume.
+/// Returns the bytes to reserve for checkpoints of the index on a volume.
 fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
     let entries = geometry.size_bytes / options.mean_entry_bytes;
@@ -135,7 +139,7 @@ fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     CheckpointArea::bytes_for(geometry.segment_count, shape.partition_count, table_bytes as u64)
 }
 
-/// Creates HashCache's index of the log.
+/// Creates HashCache's index, which has positions in the log.
 fn located_sets(
     volume: &Volume,
     row: LocatedRow,
@@ -170,12 +174,12 @@ fn located_sets(
     LocatedSets::new(shape, entries, waiting, unknown_size, Box::new(generation))
 }
 
-/// Returns the number of positions that wait before they are written to the file, for a store of `entries`.
+/// Returns how many positions are collected before they are written to the position file, in a store of `entries`.
 pub(crate) fn positions_waiting(tuning: &Tuning, entries: u64) -> usize {
     tuning.hashcache_positions_waiting.min((entries / ENTRIES_PER_WAITING_POSITION) as usize).max(1)
 }
 
-/// One volume of the log family.
+/// The engine of one volume with a policy on the log.
 pub(crate) struct LogEngine {
     pub(crate) volume: Arc<Volume>,
     row: LogRow,
@@ -184,23 +188,23 @@ pub(crate) struct LogEngine {
     pub(crate) segments: Arc<SegmentTable>,
     log: StateLock<LogState>,
     checkpoints: LogCheckpoints,
-    /// `None` for policies that keep all positions in memory.
+    /// Place of the position file; `None` in policies that keep all positions in memory.
     positions: Option<PositionFile>,
-    /// `None` for policies that admit every entry.
+    /// The decision which entries are admitted; `None` in policies that admit every entry.
     gate: Option<LogGate>,
-    /// `None` for policies that learn nothing about their entries.
+    /// Data learned about the worth of entries; `None` in policies that do not learn.
     worth: Option<LogWorth>,
-    /// Number of failed units already reported to a flush.
+    /// Number of failed units that a flush has already reported to its caller.
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
     reclaiming: AtomicBool,
-    /// Whether a client appended anything in this run, or tried to. Nothing is reclaimed before, because the caller may
-    /// not have restored its pins yet.
+    /// Whether a client has stored or removed anything in this run, or tried to. Nothing is reclaimed before, so that
+    /// the program can first pin again what it had pinned.
     has_appended: AtomicBool,
 }
 
 impl LogEngine {
-    /// Creates the engine, or returns `None` if the superblock describes no segments.
+    /// Creates the engine. Returns `None` if the superblock describes no segments.
     pub(crate) fn new(volume: Arc<Volume>, row: LogRow) -> Option<Self> {
         let geometry = volume.shape.geometry()?;
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
@@ -256,8 +260,8 @@ impl LogEngine {
         self.log.lock()
     }
 
-    /// Releases the groups and seals the open unit that are due. Returns the tasks that wait for room, so that they
-    /// check again.
+    /// Writes buffered groups that are complete, and units that have waited for the flush interval. Returns the tasks
+    /// that wait for space, so that they check again.
     fn flush_due(self: &Arc<Self>) -> WokenTasks {
         self.change(|log| {
             log.seal_due(self.volume.options.flush_interval, self.volume.clock.moment());
@@ -265,7 +269,7 @@ impl LogEngine {
         })
     }
 
-    /// Syncs when many segments were begun since the last time.
+    /// Syncs if many segments were begun since the last sync.
     async fn sync_segments_begun(&self) {
         if !self.lock_log().needs_sync() {
             return;
@@ -275,7 +279,7 @@ impl LogEngine {
         }
     }
 
-    /// Makes everything written so far durable. From then on, the superblock vouches for the segments found.
+    /// Makes everything written so far durable, and then records in the superblock which segments a start must find.
     async fn sync_and_vouch(&self) -> Result<()> {
         let (next_sequence, traces) = {
             let log = self.lock_log();
@@ -302,18 +306,17 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Returns the number of segments that are kept free, so that writers do not wait for reclaim.
+    /// Returns the number of segments to keep free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
         self.writer_segments() + self.reclaim_only_segments()
     }
 
-    /// Returns how many segments of the reserve writers may use.
+    /// Returns how many segments of the reserve clients may use.
     fn writer_segments(&self) -> usize {
         (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }
 
-    /// Returns the number of free segments that clients may not use. Otherwise their appends could take the room that
-    /// protected entries need.
+    /// Returns how many free segments clients may not use, so that reclaim can rewrite pinned and protected entries.
     fn reclaim_only_segments(&self) -> usize {
         // On a volume of few segments, the reserve would cost more than the protected entries are worth.
         let SegmentGeometry { segment_count, segment_bytes, .. } = self.geometry;
@@ -326,13 +329,13 @@ impl LogEngine {
         (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(REWRITE_SEGMENTS + 1)
     }
 
-    /// Reserves the segments that reclaim needs for the present protected entries.
+    /// Reserves the segments that reclaim needs for the entries that are protected now.
     fn keep_for_reclaim(&self) {
         let woken = self.lock_log().keep_for_reclaim(self.reclaim_only_segments());
         woken.wake();
     }
 
-    /// Writes everything committed by `time`.
+    /// Writes everything that was committed by `time`.
     async fn flush_committed(self: &Arc<Self>, time: Duration) -> Result<()> {
         let (last, failed) = self.lock_log().last_ticket_and_failures();
         // A unit that failed since the last flush has not been reported, so it counts as a failure of this one.
@@ -340,7 +343,7 @@ impl LogEngine {
         self.flush_through(last, told, FlushedGroups::BegunBy(time)).await
     }
 
-    /// Writes everything that the next start needs.
+    /// Writes everything that the next start needs to find all entries quickly.
     async fn finish(self: &Arc<Self>) -> Result<()> {
         // A unit that failed earlier does not concern this stop: the entry it replaced was removed, or the close
         // reports the failure.
@@ -354,10 +357,10 @@ impl LogEngine {
 }
 
 impl Engine for LogEngine {
-    /// The position of the entry's record.
+    /// The position of the record that was found.
     type Found = Sector;
 
-    /// Reclaim moves entries, and the room for a head may take a reclaim.
+    /// Several attempts, because reclaim moves entries, and making space for a head may require a reclaim.
     const HEAD_ATTEMPTS_MAX: u32 = 4;
 
     fn volume(&self) -> &Arc<Volume> {

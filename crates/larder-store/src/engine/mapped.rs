@@ -57,10 +57,13 @@ use state::MappedState;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::{listed_count, walk};
 
-/// A volume must have room for this many of the longest records, so that storing one does not evict everything else.
+/// A volume must have space for this many of the longest records. Otherwise, storing one could evict everything else.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 
-/// Returns the shape of a new volume of this family.
+/// Returns the layout of a new volume with a policy that maps all its entries.
+///
+/// # Errors
+/// `Invalid` if the options do not suit the policy.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let low = options.tuning.esp_low_percent;
@@ -95,7 +98,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     Ok(shape)
 }
 
-/// A volume of this family.
+/// The engine of one volume with a policy that maps all its entries.
 pub(crate) struct MappedEngine {
     volume: Arc<Volume>,
     row: MappedRow,
@@ -116,7 +119,8 @@ impl MappedEngine {
         self.volume.directory.as_deref().expect("a store of a row that keeps files is opened with a directory")
     }
 
-    /// Submits due I/O and evicts due entries. Returns whether numbers for writes must be reserved.
+    /// Submits the I/O that is due, and evicts entries if that is due. Returns whether more numbers for writes must be
+    /// reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
         self.volume.submit_due_reads();

@@ -67,12 +67,15 @@ use summary::RecentSummaries;
 pub(crate) use walk::walk;
 
 const BIN_BYTES_MAX: u64 = 1 << 20;
-/// Pause before wiping a set is retried.
+/// Pause before a failed attempt to wipe a set is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Number of change counters. Several sets share one.
+/// Number of change counters. Several sets share each of them.
 const CHANGE_COUNT: usize = 1024;
 
-/// Returns the shape of a new volume of this family.
+/// Returns the layout of a new volume with a policy that has a disk table.
+///
+/// # Errors
+/// `Invalid` if the options do not suit the policy.
 pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeShape> {
     let Tuning { hashcache_bin_bytes: bin_bytes, hashcache_ways, hashcache_ring_share, .. } = options.tuning;
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
@@ -102,7 +105,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeSh
     }
 }
 
-/// Returns the layout of a volume of this shape, if its parameters are valid.
+/// Returns where bins and ring are on a volume; `None` if the superblock's parameters are invalid.
 fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
@@ -110,7 +113,7 @@ fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     sound.then(|| TableLayout::new(shape.data_area(), bin_bytes, ways, set_count))?
 }
 
-/// One volume with a disk table.
+/// The engine of one volume with a disk table.
 pub(crate) struct TableEngine {
     volume: Arc<Volume>,
     row: TableRow,
@@ -122,40 +125,40 @@ struct TableState {
     phase: TablePhase,
     memory: SetMemory,
     recent: RecentSummaries,
-    /// Sets whose bytes on the volume may be older than acknowledged changes.
+    /// Sets that the volume may have in an older state than was acknowledged, because a write failed.
     suspects: SuspectSets,
-    /// When the next attempt to wipe a suspect set is due.
+    /// When wiping a suspect set is next attempted; `None` if nothing waits.
     wipe_at: Option<Duration>,
     ring: RingState,
-    /// The content of the session block.
+    /// Session block of this run, as it was last written.
     session: RunSession,
-    /// Numbers of writes.
+    /// The numbers of writes.
     numbers: RunNumbers,
-    /// Sets that are being changed, with the entry being written to each.
+    /// Sets that are being changed. Each has the entry that is being written to it, if any.
     held: HashMap<SetNumber, Option<DirtySet>>,
     dirty_bytes: u64,
-    /// Change counters. Each grows when a set begins to change and when the change is done.
+    /// Counters of changes. A counter grows when the change of one of its sets begins, and when it is done.
     changes: Box<[u32]>,
     waiting: TaskWaiters,
 }
 
-/// The phase of the engine.
+/// Whether entries can be stored now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TablePhase {
     Loading,
     Ready,
-    /// The session block could not be written: nothing may be stored.
+    /// Entries cannot be stored, because the session block could not be written.
     Failed,
 }
 
-/// A write in progress to a set.
+/// The write that is changing a set.
 struct DirtySet {
     hash: FullHash,
-    /// The record; `None` while the entry is being removed.
+    /// The record of the entry; `None` if an entry is being removed.
     record: Option<Bytes>,
 }
 
-/// The right to change a set; released when dropped.
+/// The right to change a set. Dropping it releases the set.
 struct SetHold {
     engine: Weak<TableEngine>,
     set: SetNumber,
@@ -170,7 +173,7 @@ impl Drop for SetHold {
 }
 
 impl TableEngine {
-    /// Creates the engine. Returns `None` if the superblock describes no possible table.
+    /// Creates the engine. Returns `None` if the superblock's parameters do not describe a table.
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
@@ -199,7 +202,7 @@ impl TableEngine {
         set_of(key_hash, self.layout.set_count)
     }
 
-    /// Creates the memory of the sets. `fresh` means that the volume was not used before.
+    /// Creates what is kept in memory of the sets. `fresh` says that the volume was never used, so all sets are empty.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
         let shape = sets::SetShape {
@@ -221,7 +224,7 @@ impl TableEngine {
         }
     }
 
-    /// Takes the right to change a set, waiting for it.
+    /// Waits until no other task is changing `set`, and takes the right to change it.
     async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<SetHold> {
         self.wait(|state| match state.phase {
             TablePhase::Loading => None,
@@ -235,7 +238,7 @@ impl TableEngine {
         .await
     }
 
-    /// Takes the right to change a set, if no other task has it.
+    /// Takes the right to change a set. Returns `None` if another task has it.
     fn try_hold(self: &Arc<Self>, set: SetNumber) -> Option<SetHold> {
         let mut state = self.lock();
         if state.phase != TablePhase::Ready || state.held.contains_key(&set) {
@@ -254,7 +257,7 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// Waits until `decide` returns something for the state.
+    /// Waits until `decide` returns a value for the state, and returns that value.
     async fn wait<T>(&self, decide: impl FnMut(&mut TableState) -> Option<T>) -> T {
         wait_for(|| self.lock(), decide).await
     }
@@ -270,13 +273,13 @@ impl TableState {
         *count = count.wrapping_add(1);
     }
 
-    /// Returns whether a set has not changed since its counter was `changes`, and is not being changed now.
+    /// Returns whether a set is the same as when its counter was `changes`, and is not being changed now.
     fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
 
-    /// Makes an entry of `key_hash`'s tag the most recently used of its set: the one in `way`, or without it the only
-    /// one.
+    /// Makes an entry with `key_hash`'s tag the most recently used one of its set. This is the entry in `way`; without
+    /// `way`, it is the only entry with the tag.
     fn promote(&mut self, set: SetNumber, key_hash: KeyHash, way: Option<usize>) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
@@ -298,7 +301,7 @@ impl AsMut<TaskWaiters> for TableState {
 }
 
 impl Engine for TableEngine {
-    /// The change counter of the entry's set.
+    /// The change counter of the entry's set, as it was when the entry was found.
     type Found = u32;
 
     fn volume(&self) -> &Arc<Volume> {
@@ -353,7 +356,7 @@ impl Engine for TableEngine {
         }
     }
 
-    /// Commits write through, so a flush has only suspect sets to wipe.
+    /// Wipes suspect sets. Nothing else waits for a flush, because commits write through.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
             FlushExtent::CommittedBy(_) => {

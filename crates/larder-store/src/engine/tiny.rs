@@ -64,12 +64,15 @@ use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// When the front has fewer free segments than this, its oldest segment is moved out.
+/// Fewest free segments of the front. If there are fewer, the oldest segment is emptied.
 const FRONT_RESERVE: u32 = 2;
-/// Free segments of the front that are reserved for entries whose sets cannot be written.
+/// Free segments of the front that are reserved for entries whose sets the device refuses.
 const FRONT_SPARE: u32 = 1;
 
-/// Returns the shape of a new volume.
+/// Returns the layout of a new volume of `tiny`.
+///
+/// # Errors
+/// `Invalid` if the options do not suit the policy.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let tuning = &options.tuning;
@@ -101,57 +104,58 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     })
 }
 
-/// Creates the summaries for a volume.
+/// Creates the summaries of the sets of a volume.
 fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
     SetSummaries::new(plan.set_count, plan.entries_per_set(options.mean_entry_bytes))
 }
 
-/// A volume of this policy.
+/// The engine of one volume of `tiny`.
 pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
-    /// Fewest entries for which a full set is written, however low the threshold.
+    /// Fewest entries for which a full set is written, even if `tiny_threshold` is lower.
     least_to_move: u64,
-    /// Whether a task is moving the oldest segment of the front.
+    /// Whether a task is emptying the oldest segment of the front.
     moving: AtomicBool,
 }
 
-/// The state behind the engine's only lock.
+/// The state of the engine, behind its only lock.
 struct TinyState {
     front: PackRingState,
     long: PackRingState,
     index: FrontIndex,
     sets: SetSummaries,
-    /// Sets that are being written.
+    /// Sets whose new content is being written.
     set_writes: HashMap<SetNumber, SetInFlight>,
-    /// Sets whose bytes on the volume may be older than acknowledged changes.
+    /// Sets that the volume may have in an older state than was acknowledged, because a write failed.
     suspects: SuspectSets,
     /// Whether sets were written since the last sync.
     sets_unsynced: bool,
-    /// Entries in sets.
+    /// Number of entries in sets.
     set_entries: u64,
-    /// Whether the front is loaded.
+    /// Whether the front of an earlier run is loaded.
     ready: bool,
-    /// When the next attempt to move the oldest segment out is due.
+    /// When emptying the oldest segment is next attempted; `None` if at once.
     move_at: Option<Duration>,
-    /// Sequence of the last pack of the front with records from a pack that the device refused.
+    /// Sequence of the last pack of the front to which records from a refused pack were moved.
     appended_again_until: u64,
-    /// Number of packs of the front that the device refused and whose records are no longer needed at their place.
+    /// Number of refused packs of the front that were given up, because their records were moved or are no longer
+    /// needed.
     given_up_count: u64,
-    /// When the next retry of refused writes is due.
+    /// When refused writes are next retried; `None` if none waits.
     retry_at: Option<Duration>,
-    /// Whether refused packs were moved to new places and the device has accepted nothing since. It may accept nothing
-    /// at all.
+    /// Whether the device may refuse all writes: refused packs were moved to new places, and it has accepted nothing
+    /// since.
     is_device_suspect: bool,
-    /// Keys whose newest record is lost with a damaged pack of the oldest segment. An older version of them may be in
-    /// their sets until that segment is reused.
+    /// Keys whose newest record was lost with a damaged pack of the oldest segment. Their sets may have older versions,
+    /// which must not be found, until that segment is reused.
     lost_keys: Vec<KeyHash>,
-    /// Number of successive moves of the oldest segment that failed because the device refused sets.
+    /// Number of times in a row that emptying the oldest segment failed because the device refused sets.
     failed_moves: u32,
     /// Number of packs of the long ring that could not be written.
     failed_packs: u64,
-    /// Number of these failures that were already reported by a flush.
+    /// Number of failed packs that a flush has reported to its caller.
     reported_failures: u64,
     waiting: TaskWaiters,
 }
@@ -196,7 +200,7 @@ impl TinyEngine {
         self.state.lock()
     }
 
-    /// Returns the position of a byte of the front, in granules from the front's start.
+    /// Returns where a byte of the front is, in granules from the front's start.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
@@ -208,18 +212,18 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the oldest segment of the front should be moved now.
+    /// Returns whether the oldest segment of the front should be emptied now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
     }
 
-    /// Returns the newest entry of the front with this prefix.
+    /// Returns the newest entry of the front whose key's hash begins with `prefix`.
     fn newest(&self, prefix: u32) -> Option<FrontSlot> {
         self.index.range(prefix, prefix).last()
     }
 
-    /// Drops the content of a set from memory, so that nothing older than a lost write appears. Also marks the set as
-    /// suspect: it must be written before entries that supersede its content leave the front.
+    /// Drops the content of a set from memory, because a newer record of its keys may be lost. Marks the set as
+    /// suspect: it must be written before entries that replace its content leave the front.
     fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
@@ -240,7 +244,7 @@ impl AsMut<TaskWaiters> for TinyState {
     }
 }
 
-/// Returns the part of a key's hash that the front's index uses.
+/// Returns the part of a key's hash that the index of the front uses.
 fn prefix_of(key_hash: KeyHash) -> u32 {
     key_hash.prefix()
 }
@@ -370,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Returns two keys that the front's index cannot tell apart.
+    /// Returns two keys that the index of the front cannot distinguish.
     pub(super) fn keys_alike(volume: &Volume) -> [u64; 2] {
         let mut seen = HashMap::new();
         let alike = (0_u64..2_000_000).find_map(|key| {
@@ -392,7 +396,7 @@ mod tests {
         (0..KEY_COUNT).map(get).collect()
     }
 
-    /// At stake: an abort after 4 billion packs, or a start that takes the newest pack for the oldest.
+    /// At stake: a process that aborts after 4 billion packs, or a start that takes the newest pack for the oldest.
     #[test]
     fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
         let options = options();
@@ -428,7 +432,8 @@ mod tests {
         assert_eq!(versions(&again), expected);
     }
 
-    /// At stake: a removed entry comes back after a kill, because a key that looks alike was removed at the same time.
+    /// At stake: a removed entry that comes back after a kill, because a key with the same hash bits was removed at the
+    /// same time.
     #[test]
     fn keys_that_look_alike_in_the_front_stay_removed() {
         let options = options();

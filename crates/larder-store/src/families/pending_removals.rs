@@ -33,11 +33,11 @@ impl AnyEngine {
         }
     }
 
-    /// Empties the volume by a new epoch if removals are still pending when the store closes, because nothing can retry
-    /// them later.
+    /// Invalidates the whole volume by a new epoch if removals are still pending when the store closes. Nothing can
+    /// retry them later.
     ///
     /// # Errors
-    /// `Unavailable` if the epoch cannot be written either. The entries may then come back at the next start.
+    /// `Unavailable` if the epoch cannot be written either. The removed entries may then come back at the next start.
     pub(crate) async fn empty_if_pending(&self) -> Result<()> {
         let volume = self.volume();
         // An excluded volume is emptied before it rejoins, provided that the other volumes recorded the exclusion.

@@ -15,30 +15,31 @@ use super::{
 use crate::{hash::FullHash, units::SECTOR_BYTES};
 
 const MAGIC: [u8; 4] = *b"LDRb";
-/// Bytes before the record.
+/// Bytes of the header, which precedes the record in a bin.
 pub(crate) const BIN_HEADER_BYTES: usize = 64;
 
 /// The header of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinHeader {
     pub(crate) hash: FullHash,
-    /// The number of the write, greater than those of all earlier writes to the volume.
+    /// Number of the write. Greater than the numbers of all earlier writes to the volume.
     pub(crate) sequence: u64,
-    /// Length of the whole record.
+    /// Length of the whole record in bytes, including the part in the ring.
     pub(crate) record_bytes: u32,
-    /// Position in the ring of the remainder of the record, counted from the ring's first use.
+    /// Position in the ring of the part of the record that does not fit in the bin. Counts all bytes ever written to
+    /// the ring.
     pub(crate) rest_at: u64,
-    /// Offset of the bin itself on the volume.
+    /// Offset of the bin on the volume, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
 }
 
 impl BinHeader {
-    /// Creates the header of a wiped bin.
+    /// Creates the header of a bin that holds no record, because its entry was removed.
     pub(crate) fn wiped(offset_bytes: u64) -> Self {
         Self { hash: FullHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
     }
 
-    /// Returns whether the bin was wiped.
+    /// Returns whether the bin holds no record, because its entry was removed.
     pub(crate) fn is_wiped(&self) -> bool {
         self.record_bytes == 0
     }
@@ -59,7 +60,7 @@ impl BinHeader {
     }
 
     /// Decodes the header of `bin`, which was read at `offset_bytes`. Returns `None` if the bin is blank or damaged, or
-    /// belongs to another place.
+    /// was written for another offset.
     pub(crate) fn decode(volume: VolumeId, bin: &[u8], offset_bytes: u64) -> Option<Self> {
         let header = bin.get(..BIN_HEADER_BYTES)?;
         let mut fields = FieldReader::new(header);
@@ -76,7 +77,7 @@ impl BinHeader {
     }
 }
 
-/// Returns whether `bin` was never written.
+/// Returns whether `bin` was never written: its header has only zeros.
 pub(crate) fn is_blank(bin: &[u8]) -> bool {
     bin.iter().take(BIN_HEADER_BYTES).all(|&byte| byte == 0)
 }

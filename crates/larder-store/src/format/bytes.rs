@@ -4,7 +4,7 @@
 
 use super::steps;
 
-/// Reads successive fields.
+/// Reads fields from a byte slice, one after the other.
 pub(crate) struct FieldReader<'a>(&'a [u8]);
 
 impl<'a> FieldReader<'a> {
@@ -40,7 +40,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Writes successive fields.
+/// Writes fields to a byte slice, one after the other.
 pub(crate) struct FieldsMut<'a> {
     bytes: &'a mut [u8],
     at: usize,
@@ -50,7 +50,8 @@ impl<'a> FieldsMut<'a> {
     /// Creates a writer at the start of `bytes`.
     ///
     /// # Panics
-    /// `put` panics at the end of `bytes`: the format fixes the lengths of everything written.
+    /// `put` panics if the field does not fit in the remainder of `bytes`. The format fixes all lengths, so that is a
+    /// programming error.
     pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
     }

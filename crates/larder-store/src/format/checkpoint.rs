@@ -13,72 +13,73 @@ use crate::units::{BLOCK_BYTES, SegmentId};
 
 const ROOT_MAGIC: [u8; 4] = *b"LDRk";
 const IMAGE_MAGIC: [u8; 4] = *b"LDRh";
-/// In a segment's number: marks a probation segment.
+/// Bit of a listed segment's number that marks a probation segment.
 const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
 const IMAGE_AT_BYTES: u64 = 12;
-/// Length of the header in front of a partition's image.
+/// Bytes of the header in front of the image of a partition.
 const FRAME_HEADER_BYTES: usize = 64;
 const FRAME_USED_BYTES: usize = 48;
 
-/// A checkpoint's root.
+/// The root of a checkpoint: it names the valid images of all partitions, and the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointRoot {
-    /// The watermark. The images contain nothing from segments beyond this sequence, and everything from segments up to
-    /// it. Newer segments must be replayed. Of two valid roots, the one with the greater watermark counts.
+    /// The watermark: a sequence. The images contain everything from segments up to it and nothing from later ones,
+    /// which a start must replay. Of two valid roots, the one with the greater watermark counts.
     pub(crate) stamp: u32,
-    /// Bits of a position and of an address. An index of another shape cannot use the images.
+    /// Number of bits of a position, and of an address. An index with other numbers cannot use the images.
     pub(crate) bits: (u32, u32),
-    /// The place of each partition's image.
+    /// Place of the image of each partition.
     pub(crate) images: Vec<ImageAt>,
-    /// All segments: first the unused ones in the order of their next use, then the used ones, oldest first
-    /// ([`super::SegmentUse::order`]).
+    /// All segments: first the unused ones in the order of their next use, then those in use from the oldest to the
+    /// newest ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<ListedSegment>,
 }
 
-/// The valid image of a partition.
+/// The place of the valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
-    /// The watermark of the checkpoint it was written for; 0 is an empty partition without an image.
+    /// Watermark of the checkpoint for which the image was written. 0 means that the partition is empty and has no
+    /// image.
     pub(crate) stamp: u32,
-    /// The first block of its frame, counted from the start of the first frame.
+    /// First block of the image's frame, counted from the start of the first frame.
     pub(crate) block: u32,
-    /// Buckets of its table; 0 if there was no room for it.
+    /// Number of buckets in the image; 0 if the partition has entries, but its image did not fit.
     pub(crate) bucket_count: u32,
 }
 
 impl ImageAt {
-    /// Returns whether the partition is not empty but has no image.
+    /// Returns whether the partition has entries but no image, because it did not fit.
     pub(crate) fn is_missing(&self) -> bool {
         self.stamp > 0 && self.bucket_count == 0
     }
 }
 
-/// The state of a segment in a root.
+/// The description of one segment in a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSegment {
     pub(crate) segment: SegmentId,
-    /// 0 is a segment not in use.
+    /// Sequence of the segment's present use; 0 if the segment is not in use.
     pub(crate) sequence: u32,
     pub(crate) is_probation: bool,
-    /// Unix times in seconds from which its short-lived entries and its other entries are expired.
+    /// Unix times in seconds when the segment's short-lived entries, and all its other entries, will have expired.
     pub(crate) deadlines: (u32, u32),
 }
 
-/// Returns the bytes of a root for these numbers of segments and partitions, in whole blocks.
+/// Returns the bytes of a root for `segment_count` segments and `partition_count` partitions, in whole blocks.
 pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
     let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
     (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Returns the bytes of a partition's image with its header, in whole blocks.
+/// Returns the bytes of the frame for an image of `image_bytes`: header and image, in whole blocks.
 pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
 }
 
 impl CheckpointRoot {
-    /// Writes the root into `target`, which is [`root_bytes`] long.
+    /// Writes the root into `target`, which has the length that [`root_bytes`] returns.
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         assert_eq!(target.len() as u64, root_bytes(self.segments.len() as u32, self.images.len() as u32));
         target.fill(0);
@@ -108,8 +109,8 @@ impl CheckpointRoot {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the root in `bytes`, if it is valid for a volume of `segment_count` segments and an index of
-    /// `partition_count` partitions.
+    /// Decodes the root in `bytes`. Returns `None` if it is not valid for a volume with `segment_count` segments and an
+    /// index with `partition_count` partitions.
     pub(crate) fn decode(volume: VolumeId, segment_count: u32, partition_count: u32, bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
         if bytes.len() as u64 != root_bytes(segment_count, partition_count)
@@ -145,22 +146,22 @@ impl CheckpointRoot {
     }
 }
 
-/// Identifies an image: its partition, the length of its table, and its checkpoint.
+/// The identity of an image: its partition, the number of buckets, and its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageOf {
     pub(crate) partition: u32,
-    /// Buckets of its table.
+    /// Number of buckets in the image.
     pub(crate) bucket_count: u32,
     pub(crate) stamp: u32,
 }
 
-/// Returns the part of a frame that holds the image.
+/// Returns the part of `frame` behind the header, which holds an image of `image_bytes`.
 pub(crate) fn image_of(frame: &mut [u8], image_bytes: usize) -> &mut [u8] {
     &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes]
 }
 
 impl ImageOf {
-    /// Completes a frame of [`frame_bytes`] that already contains its image.
+    /// Writes the header of a `frame` that already contains its image, and fills the remainder with zeros.
     pub(crate) fn seal(self, volume: VolumeId, image_bytes: usize, frame: &mut [u8]) {
         assert_eq!(frame.len() as u64, frame_bytes(image_bytes));
         let end = FRAME_HEADER_BYTES + image_bytes;
@@ -178,7 +179,7 @@ impl ImageOf {
         frame[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Returns whether `frame` holds exactly this image, undamaged.
+    /// Returns whether `frame` contains exactly this image, undamaged.
     pub(crate) fn is_in(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> bool {
         self.compare(volume, image_bytes, frame).unwrap_or(false)
     }

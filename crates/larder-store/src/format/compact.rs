@@ -18,7 +18,7 @@ use std::ops::Range;
 pub(crate) const MAGIC: [u8; 4] = *b"LDRq";
 /// Length of the header.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Longest set: lengths within it are at most this.
+/// Most bytes of a set, so that a length within a set fits in three bytes.
 const SET_BYTES_MAX: u32 = 64 << 10;
 const RANK_MASK: u8 = 7;
 const IS_STUB: u8 = 1 << 3;
@@ -31,18 +31,18 @@ const CHECKSUM_BYTES: usize = 4;
 /// The header of a compact set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompactHeader {
-    /// The offset on the volume for which the set was written.
+    /// Offset on the volume for which the set was written, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
-    /// The version of the set.
+    /// Number that grows with each write of this set.
     pub(crate) version: u32,
-    /// Length of the set.
+    /// Length of the set in bytes.
     pub(crate) len_bytes: u32,
 }
 
 /// The fields of an entry other than its key, head and body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CompactFields {
-    /// Expected distance to the entry's next use, 0 to 7.
+    /// Predicted time until the entry's next use, from 0 (soon) to 7.
     pub(crate) rank: u8,
     pub(crate) epoch: u32,
     pub(crate) site: u64,
@@ -50,7 +50,7 @@ pub(crate) struct CompactFields {
     pub(crate) expires_at: u32,
 }
 
-/// The content of an entry.
+/// The content of an entry: a record, or a stub that refers to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactContent<'a> {
     Record {
@@ -58,7 +58,7 @@ pub(crate) enum CompactContent<'a> {
         head: &'a [u8],
         body: &'a [u8],
     },
-    /// The encoded [`RecordStub`](super::pack::RecordStub) of a long entry.
+    /// An encoded [`RecordStub`](super::pack::RecordStub), which has the position of a long entry.
     Stub(&'a [u8]),
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct CompactEntry<'a> {
     pub(crate) content: CompactContent<'a>,
 }
 
-/// A listed entry, whose content is not verified yet. Ranges are positions in the set.
+/// An entry as the directory of a set lists it. Its content is not verified yet. The ranges are positions in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CompactListing {
     pub(crate) fields: CompactFields,
@@ -81,14 +81,14 @@ pub(crate) struct CompactListing {
 }
 
 impl CompactEntry<'_> {
-    /// Returns the bytes that the entry takes in a set.
+    /// Returns the bytes that the entry takes in a set, including its listing.
     pub(crate) fn len_bytes(&self) -> u64 {
         let mut listing = Vec::with_capacity(LISTING_BYTES_MAX);
         self.put_listing(0, &mut listing);
         (listing.len() + self.content.parts().iter().map(|part| part.len()).sum::<usize>()) as u64
     }
 
-    /// Adds the listing of this entry, whose content has this checksum, to `listings`.
+    /// Appends the listing of this entry to `listings`. `checksum` is that of the entry's content.
     fn put_listing(&self, checksum: u32, listings: &mut Vec<u8>) {
         let CompactFields { rank, epoch, site, group, expires_at } = self.fields;
         assert!(rank <= RANK_MASK, "ranks have three bits");
@@ -110,7 +110,7 @@ impl CompactEntry<'_> {
 }
 
 impl<'a> CompactContent<'a> {
-    /// Returns the bytes, in order.
+    /// Returns the byte strings that the content consists of, in the order of the set.
     fn parts(&self) -> [&'a [u8]; 3] {
         match *self {
             Self::Record { key, head, body } => [key, head, body],
@@ -120,7 +120,7 @@ impl<'a> CompactContent<'a> {
 }
 
 impl CompactListing {
-    /// Returns the content in `set`, or `None` if it is damaged.
+    /// Returns the entry's content from `set`, or `None` if its checksum is wrong.
     pub(crate) fn content<'a>(&self, volume: VolumeId, set: &'a [u8]) -> Option<CompactContent<'a>> {
         let part = |range: &Range<usize>| set.get(range.clone());
         let key = part(&self.key)?;
@@ -132,21 +132,21 @@ impl CompactListing {
         Some(if self.is_stub { CompactContent::Stub(key) } else { CompactContent::Record { key, head, body } })
     }
 
-    /// Returns the key in `set`, not verified, or `None` if it is a stub.
+    /// Returns the entry's key from `set` without verifying it, or `None` if the entry is a stub.
     pub(crate) fn key<'a>(&self, set: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_stub { None } else { set.get(self.key.clone()) }
     }
 
-    /// Returns the encoded stub in `set`, not verified, or `None` if it is a record.
+    /// Returns the encoded stub from `set` without verifying it, or `None` if the entry is a record.
     pub(crate) fn stub<'a>(&self, set: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_stub { set.get(self.key.clone()) } else { None }
     }
 }
 
-/// Writes a set to `target`.
+/// Writes a set with `entries` to `target`.
 ///
 /// # Panics
-/// If the entries do not fit.
+/// If the entries do not fit in `target`.
 pub(crate) fn encode(volume: VolumeId, header: CompactHeader, entries: &[CompactEntry<'_>], target: &mut [u8]) {
     assert_eq!(target.len(), header.len_bytes as usize, "a set is written whole");
     let mut listings = Vec::with_capacity(entries.len() * LISTING_BYTES_MAX);
@@ -172,7 +172,7 @@ pub(crate) fn encode(volume: VolumeId, header: CompactHeader, entries: &[Compact
 }
 
 /// Decodes the directory of the set in `bytes`, which were read at `offset_bytes` of the volume. Returns `None` if they
-/// are not a whole set of that place.
+/// are not a whole set that was written for this offset.
 pub(crate) fn decode(
     volume: VolumeId,
     offset_bytes: u64,
@@ -203,7 +203,7 @@ pub(crate) fn decode(
     (at <= header.len_bytes as usize).then_some((header, listings))
 }
 
-/// Decodes a listing whose content begins at `at`, and moves `at` behind it.
+/// Decodes the next listing. `at` is the position of its content in the set, and is moved to its end.
 fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<CompactListing> {
     let flags = fields.u8()?;
     let has = |bit: u8| flags & bit != 0;
@@ -225,19 +225,19 @@ fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<Compac
     Some(CompactListing { fields: entry, checksum, is_stub, key, head, body })
 }
 
-/// Longest listing: flags, checksum, all fields and three lengths.
+/// Most bytes of a listing: flags, checksum, all fields, and three lengths.
 const LISTING_BYTES_MAX: usize = 1 + CHECKSUM_BYTES + 20 + 3 * 3;
-/// Bits of a length in a byte; the highest bit says that another byte follows.
+/// Number of bits of a length in each byte. The byte's highest bit says that another byte follows.
 const NUMBER_BITS: u32 = 7;
 
-/// Adds a field unless it is 0.
+/// Appends a field to `target`, unless all its bytes are 0.
 fn put_if_any(field: &[u8], target: &mut Vec<u8>) {
     if field.iter().any(|byte| *byte != 0) {
         target.extend(field);
     }
 }
 
-/// Adds a length, lowest bits first.
+/// Appends a length to `target`, in groups of seven bits, lowest first.
 fn put_number(mut number: u32, target: &mut Vec<u8>) {
     assert!(number < SET_BYTES_MAX, "an entry fits into a set");
     while number >> NUMBER_BITS != 0 {
@@ -247,7 +247,7 @@ fn put_number(mut number: u32, target: &mut Vec<u8>) {
     target.push(number as u8);
 }
 
-/// Reads a length.
+/// Reads a length that [`put_number`] wrote.
 fn number(fields: &mut FieldReader<'_>) -> Option<usize> {
     let mut number = 0;
     for shift in [0, NUMBER_BITS, 2 * NUMBER_BITS] {

@@ -16,36 +16,36 @@ use crate::units::BLOCK_BYTES;
 const MAGIC: [u8; 4] = *b"LDRj";
 const HEADER_BYTES: u64 = 48;
 const LISTING_BYTES: u64 = 24;
-/// Changes in a page.
+/// Most changes in a page.
 pub(crate) const PAGE_CHANGE_COUNT: u64 = (BLOCK_BYTES - HEADER_BYTES) / LISTING_BYTES;
-/// Flag in the bits that a listing leaves to its page: the entry is gone.
+/// Flag of a listing in a journal page: the entry left the map.
 const IS_GONE: u16 = 1;
 
-/// The header of a page.
+/// The header of a journal page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
-    /// The number of the page, one more than in the page before.
+    /// Number of the page: one more than that of the page before.
     pub(crate) number: u64,
-    /// The generation of the header under which the run wrote this page; never less than in the page before.
+    /// Generation of the snapshot header when the run that wrote this page began. Never less than in the page before.
     pub(crate) run: u64,
-    /// Pages before this number were durable when this page was written.
+    /// Number of the first page that was not durable when this page was written.
     pub(crate) durable: u64,
-    /// The write position of records, in the layout's own counting.
+    /// Position at which the next record is written. Its unit depends on the layout.
     pub(crate) pointer: u64,
-    /// The epoch at the time of writing.
+    /// The volume's epoch when the page was written.
     pub(crate) epoch: u32,
 }
 
-/// One change of a map.
+/// One change of a map: an entry that was stored, or that left the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapChange {
     pub(crate) listing: SnapshotEntry,
-    /// If set, the entry left the map, if it still was the entry of exactly this write. Otherwise it became its key's
-    /// entry.
+    /// Whether the entry left the map. It only counts if the map still has the entry of exactly this write. If `false`,
+    /// the entry became the current one of its key.
     pub(crate) is_gone: bool,
 }
 
-/// Writes a page with at most [`PAGE_CHANGE_COUNT`] changes.
+/// Writes a page with the given changes, at most [`PAGE_CHANGE_COUNT`].
 pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[MapChange], page: &mut [u8]) {
     assert_eq!(page.len() as u64, BLOCK_BYTES);
     assert!(changes.len() as u64 <= PAGE_CHANGE_COUNT);
@@ -66,7 +66,7 @@ pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[MapC
     seal(volume, page);
 }
 
-/// Decodes a page and its changes, if it is valid except for at most one flipped bit.
+/// Decodes a page and its changes, after repairing up to one flipped bit. Returns `None` if the page is not valid.
 pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, Vec<MapChange>)> {
     let mended = match opened(volume, page, MAGIC) {
         Some(_) => None,

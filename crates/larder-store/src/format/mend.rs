@@ -11,11 +11,12 @@
 use super::VolumeId;
 use std::ops::Range;
 
-/// Position of the checksum in a block: after the magic. It covers everything behind it.
+/// Position of the checksum in a block, behind the magic. The checksum covers everything behind itself.
 const CHECKSUM: Range<usize> = 4..8;
 
 /// Repairs one flipped bit in the block at the start of `bytes`. Returns `None` if the damage is different. `extent`
-/// computes the block's length from its first bytes; the flipped bit may be in the bytes of `lengths`.
+/// computes the block's length from its first bytes. It reads the bytes in the range `lengths`, which may contain the
+/// flipped bit.
 pub(crate) fn mended(
     volume: VolumeId,
     magic: [u8; 4],
@@ -42,7 +43,7 @@ pub(crate) fn mended(
     })
 }
 
-/// Repairs a block like [`mended`], if its length is known.
+/// Repairs one flipped bit in `block`, like [`mended`] but for a block of known length.
 pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Option<Vec<u8>> {
     let covered = block.get(CHECKSUM.end..)?;
     let mut mended = block.to_vec();
@@ -63,8 +64,8 @@ pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Op
     Some(mended)
 }
 
-/// Returns the position of the bit that causes this `difference` of the checksum in a block of `len` bytes: the byte,
-/// counted from the end, and a mask.
+/// Returns which flipped bit changes the checksum of a block of `len` bytes by `difference`: its byte, counted from the
+/// end, and a mask with the bit.
 fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
     for distance in 0..len {
         if let Some(bit) = (0..u8::BITS).find(|bit| STEPS[1 << bit] == difference) {
@@ -77,7 +78,7 @@ fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
     None
 }
 
-/// The effect of each byte on the remainder, in CRC32C.
+/// Table of CRC32C: how each value of a byte changes the remainder.
 const STEPS: [u32; 256] = {
     const POLYNOMIAL_REFLECTED: u32 = 0x82F6_3B78;
     let mut steps = [0; 256];
@@ -95,7 +96,7 @@ const STEPS: [u32; 256] = {
     steps
 };
 
-/// Maps the highest byte of a step to the step.
+/// Inverse of [`STEPS`] by the highest byte, which is different in all its values.
 const STEP_BY_HIGH: [u8; 256] = {
     let mut by_high = [0; 256];
     let mut byte = 0;
@@ -113,7 +114,7 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([7; 16]);
     const MAGIC: [u8; 4] = *b"LDR?";
 
-    /// Returns a block whose ninth byte is its length.
+    /// Returns a valid block of `len` bytes. Its ninth byte states the length.
     fn block(len: u8) -> Vec<u8> {
         let mut block: Vec<u8> = (0..len).map(|n| n.wrapping_mul(37)).collect();
         block[..4].copy_from_slice(&MAGIC);

@@ -17,27 +17,27 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Positions in the header of the pack's offset and the number of listings.
+/// Range of the header with the pack's offset on the volume. `COUNT` is the range with the number of listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
-/// Records in a pack are placed at multiples of this.
+/// Records in a pack begin at multiples of this many bytes.
 pub(crate) const GRANULE_BYTES: u64 = 64;
-/// Longest pack: positions in it are 16-bit numbers.
+/// Most bytes of a pack: positions are 16-bit numbers of granules.
 pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
-/// Length of a [`RecordStub`].
+/// Bytes of an encoded [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;
 
 /// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackHeader {
-    /// The offset on the volume for which the pack was written.
+    /// Offset on the volume for which the pack was written, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
-    /// The number of the write, unique in its ring, its clusters or its set.
+    /// Number of the write, unique among the packs of the same ring, the same clusters or the same set.
     pub(crate) sequence: u32,
-    /// Length of the pack with its directory.
+    /// Length of the pack in bytes, including its directory.
     pub(crate) len_bytes: u32,
-    /// In a ring: packs with a smaller sequence were no longer needed when this pack was written.
+    /// For packs in a ring: the sequence of the oldest pack that was still needed when this one was written.
     pub(crate) oldest_sequence: u32,
 }
 
@@ -45,36 +45,36 @@ pub(crate) struct PackHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackedKind {
     Entry,
-    /// The key was removed: older records of it do not count.
+    /// The removal of a key. Older records of the key do not count.
     Tombstone,
-    /// A [`RecordStub`] with the position of the record.
+    /// A [`RecordStub`], which says where the record is.
     Stub,
 }
 
-/// The listing of a record or stub in a pack's directory.
+/// The description of one record or stub in the directory of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
     pub(crate) key_hash: KeyHash,
-    /// Position of the first byte in the pack, a multiple of [`GRANULE_BYTES`].
+    /// Position in the pack of the record's first byte, a multiple of [`GRANULE_BYTES`].
     pub(crate) at: u32,
     /// Length in bytes, a multiple of [`GRANULE_BYTES`].
     pub(crate) len: u32,
-    /// As in the record; 0 means never.
+    /// Unix time in seconds after which the entry is useless; 0 means never. The record has the same value.
     pub(crate) expires_at: u32,
-    /// The record's sequence.
+    /// Sequence of the record.
     pub(crate) sequence: u32,
     pub(crate) kind: PackedKind,
-    /// Expected distance to the entry's next use, for eviction within a set.
+    /// Predicted time until the entry's next use, by which a set chooses what to evict.
     pub(crate) rank: u8,
 }
 
-/// The reason why bytes are not a directory.
+/// Why bytes cannot be decoded as a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryRefusal {
-    /// More bytes are needed: this many from the pack's start.
+    /// Bytes are missing. The number is how many are needed from the start of the pack.
     Short(usize),
-    /// Not a pack of this volume and offset, or a damaged one.
+    /// The bytes are damaged, or are not a pack of this volume and offset.
     Damaged,
 }
 
@@ -93,7 +93,7 @@ pub(crate) const fn granulated(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
 
-/// Writes the directory of a pack at the start of `target`.
+/// Writes the directory of a pack with `listings` to the start of `target`.
 pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[PackedRecord], target: &mut [u8]) {
     let end = directory_bytes(listings.len());
     let (directory, _) = target.split_at_mut(end);
@@ -142,7 +142,7 @@ pub(crate) fn decode(
     }
 }
 
-/// Decodes a directory like [`decode`], after correcting one flipped bit.
+/// Decodes a directory like [`decode`], after repairing up to one flipped bit.
 pub(crate) fn decode_mended(
     volume: VolumeId,
     offset_bytes: u64,
@@ -164,12 +164,12 @@ pub(crate) fn decode_mended(
     })
 }
 
-/// Decodes the header of the directory at the start of `bytes` like [`decode`], for callers that need no listings.
+/// Decodes the header of a pack like [`decode`], without the listings.
 pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, DirectoryRefusal> {
     verify(volume, offset_bytes, bytes).map(|(header, _)| header)
 }
 
-/// Verifies the header and the used part of the directory, and returns both.
+/// Verifies the directory at the start of `bytes`. Returns its header and its used bytes.
 fn verify(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, &[u8]), DirectoryRefusal> {
     let fixed = bytes.get(..HEADER_BYTES).ok_or(DirectoryRefusal::Short(HEADER_BYTES))?;
     let (header, checksum, count) = decode_fixed(fixed).ok_or(DirectoryRefusal::Damaged)?;
@@ -229,7 +229,7 @@ fn kind_code(kind: PackedKind) -> u8 {
     }
 }
 
-/// The location of a record that is too long for the pack that lists it.
+/// The place of a record that is too long for the pack that lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordStub {
     pub(crate) hash: FullHash,
@@ -237,9 +237,9 @@ pub(crate) struct RecordStub {
     pub(crate) offset_bytes: u64,
     /// Length of the record in bytes.
     pub(crate) len_bytes: u32,
-    /// Sequence of the record at that offset.
+    /// Sequence of the record. If another is found at the offset, the record was overwritten.
     pub(crate) sequence: u32,
-    /// The stub's own sequence, like that of a record.
+    /// Sequence of the stub itself, by which it is compared with other records of its key.
     pub(crate) own_sequence: u32,
 }
 
@@ -259,7 +259,7 @@ impl RecordStub {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the stub at the start of `bytes`, if it is a valid one of this volume.
+    /// Decodes the stub at the start of `bytes`. Returns `None` if it is not a valid stub of this volume.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..STUB_BYTES)?;
         let mut fields = FieldReader::new(bytes);

@@ -24,29 +24,30 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
-/// Largest overhead of a record: the fixed part, and the checksums of the body's blocks.
+/// Most bytes that a record has in addition to key, head and body: the fixed part, and the checksums of the body's
+/// blocks.
 pub(crate) const AROUND_BYTES: u64 = 128;
-/// Position of the sequence. The lengths and the record's kind follow it.
+/// Position of the sequence in a record. The lengths and the kind follow it.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;
-/// Position of the field with the record's own place, the last of the fixed part.
+/// Position of the field with the record's own place. It is the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
-/// Bytes that describe the location of one part of a body.
+/// Bytes in a record that say where one part of the body is.
 const PART_BYTES: usize = 16;
-/// Most parts of a body that are in records of their own.
+/// Most parts of a body that can have records of their own.
 pub(crate) const PARTS_MAX: usize = 64;
-/// Bytes of body per checksum.
+/// Bytes of the body that each checksum covers.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
-/// Longest key.
+/// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 16 << 10;
-/// Longest head.
+/// Longest head, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Longest body.
+/// Longest body of an entry, in bytes.
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Longest record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
-/// Most sectors that a record touches. It can begin and end within a sector.
+/// Most sectors that a record touches. It can begin and end within a sector, so one more than its length in sectors.
 pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {
@@ -60,30 +61,31 @@ const fn sectors_max() -> u64 {
 pub(crate) enum RecordKind {
     /// An entry with its body.
     Entry,
-    /// The key was removed: older records of it do not count.
+    /// The removal of a key. Older records of the key do not count.
     Tombstone,
-    /// An entry with a new head, whose body is in an older record.
+    /// An entry with a replaced head. Its body is in an older record.
     HeadUpdate(BodyElsewhere),
-    /// An entry whose first parts of the body have records of their own; their number is given here. The remainder is
-    /// in this record.
+    /// An entry whose body is divided. This number of parts have records of their own, and the remainder is in this
+    /// record.
     InParts(u8),
     /// A part of an entry's body, without key and head.
     Part,
 }
 
 impl RecordKind {
-    /// Returns whether the whole body follows the record's front.
+    /// Returns whether the whole body is in the record itself.
     fn has_whole_body(self) -> bool {
         matches!(self, Self::Entry | Self::Part)
     }
 }
 
-/// The location of the body of a [`RecordKind::HeadUpdate`].
+/// The place of a body that is not in the record of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyElsewhere {
-    /// Offset of the body on the volume.
+    /// Offset of the body on the volume, in bytes.
     pub(crate) offset_bytes: u64,
-    /// Sequence of the segment that holds the body. If the segment has another sequence now, the body is gone.
+    /// Sequence of the use of the segment in which the body was written. If the segment has another sequence now, the
+    /// body was overwritten.
     pub(crate) sequence: u32,
 }
 
@@ -93,8 +95,8 @@ pub(crate) struct RecordMeta {
     pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// The record's place in its segment, in steps of its volume, so that misdirected bytes are detected. 0 in policies
-    /// without segments, whose sequences are unique for each write.
+    /// Position of the record in its segment, in steps of the volume's packing, by which bytes at a wrong place are
+    /// detected. 0 in policies without segments; their sequence is unique for each write.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -104,7 +106,7 @@ pub(crate) struct RecordMeta {
 }
 
 impl RecordMeta {
-    /// Creates the fixed fields of a new record. The log fills in the sequence when it places the record.
+    /// Creates the fields of a new record. The engine sets the sequence and the place when it appends the record.
     pub(crate) fn new(kind: RecordKind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
         Self { kind, hash, sequence: 0, place: 0, epoch, site: Site(site), group: group as u32, expires_at, body_bytes }
@@ -116,22 +118,22 @@ pub(crate) struct RecordParts<'a> {
     pub(crate) meta: RecordMeta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
-    /// Locations of the first parts of the body, if they have records of their own.
+    /// Places of the parts of the body that have records of their own.
     pub(crate) parts: &'a [BodyPart],
-    /// One checksum per started [`BODY_BLOCK_BYTES`]. For a body in parts, one per started block of each part, padded
-    /// to [`checksum_count`].
+    /// The checksums of the body: one for each [`BODY_BLOCK_BYTES`] or less. A body in parts has them for each part,
+    /// padded to [`checksum_count`].
     pub(crate) checksums: &'a [u32],
-    /// The body, or its remainder after the parts. Empty if the body is elsewhere.
+    /// The part of the body that is in this record; empty if the whole body is elsewhere.
     pub(crate) body: &'a [Bytes],
 }
 
 impl RecordParts<'_> {
-    /// Returns the length of the caller's data: key, head and body.
+    /// Returns the length of the caller's data in bytes: key, head and the whole body.
     pub(crate) fn content_bytes(&self) -> u64 {
         (self.key.len() + self.head.len()) as u64 + self.meta.body_bytes
     }
 
-    /// Returns the length in bytes, before rounding to sectors.
+    /// Returns the length of the encoded record in bytes, before rounding to sectors.
     pub(crate) fn len_bytes(&self) -> u64 {
         let apart: u64 = self.parts.iter().map(|part| u64::from(part.len_bytes)).sum();
         let body = match self.meta.kind {
@@ -192,7 +194,7 @@ impl RecordParts<'_> {
         }
     }
 
-    /// Returns the position of the body, from the record's start.
+    /// Returns the position of the body in the encoded record.
     pub(crate) fn before_body_bytes(&self) -> usize {
         let elsewhere = match self.meta.kind {
             RecordKind::HeadUpdate(_) => ELSEWHERE_BYTES,
@@ -203,7 +205,7 @@ impl RecordParts<'_> {
     }
 }
 
-/// The fixed part of a record, not verified yet.
+/// The fixed fields of what looks like a record. Nothing is verified yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse {
     pub(crate) key_hash: KeyHash,
@@ -212,7 +214,8 @@ pub(crate) struct Glimpse {
 }
 
 impl Glimpse {
-    /// Returns the unverified fields of a possible record at the start of `bytes`.
+    /// Returns the fields of what looks like a record at the start of `bytes`, without verifying anything. Returns
+    /// `None` if it does not look like one.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(&MAGIC) {
             return None;
@@ -223,13 +226,13 @@ impl Glimpse {
     }
 }
 
-/// Returns the sequence in what looks like the start of a record. Nothing is verified.
+/// Returns the sequence of what looks like a record at the start of `bytes`, without verifying anything.
 pub(crate) fn sequence_in(bytes: &[u8]) -> Option<u32> {
     let sequence = bytes.get(SEQUENCE_AT..SEQUENCE_AT + 4)?.first_chunk()?;
     bytes.starts_with(&MAGIC).then(|| u32::from_le_bytes(*sequence))
 }
 
-/// Changes the sequence and the place stored in the complete record at the start of `bytes`.
+/// Changes the sequence and the place of the encoded record at the start of `bytes`, and its checksum.
 pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], sequence: u32, place: u32) {
     let (lengths, _) = RecordLengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
     let front = &mut bytes[..lengths.body_start()];
@@ -239,7 +242,7 @@ pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], sequence: u32, place
     front[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A record whose front was read and verified. Ranges are relative to its start.
+/// A record that was read. Everything before its body is verified. Ranges are relative to the record's start.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedRecord {
     pub(crate) meta: RecordMeta,
@@ -247,23 +250,23 @@ pub(crate) struct DecodedRecord {
     pub(crate) head: Range<usize>,
     parts: Range<usize>,
     checksums: Range<usize>,
-    /// Bytes of the body in this record.
+    /// Number of body bytes in this record.
     here_bytes: u64,
-    /// Position at which the body begins (or would begin).
+    /// Position at which the body begins, or would begin if it were here.
     pub(crate) body_start: usize,
 }
 
-/// The reason why bytes are not a record.
+/// Why bytes cannot be decoded as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordRefusal {
-    /// More bytes are needed: this many from the record's start.
+    /// Bytes are missing. The number is how many are needed from the start of the record.
     Short(usize),
-    /// Not a record of this volume, or a damaged one.
+    /// The bytes are damaged, or are not a record of this volume.
     Damaged,
 }
 
 impl DecodedRecord {
-    /// Decodes the front of the record at the start of `bytes`, without its body.
+    /// Decodes the record at the start of `bytes`: everything before its body, which need not be there.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, RecordRefusal> {
         let fixed = bytes.get(..FIXED_BYTES).ok_or(RecordRefusal::Short(FIXED_BYTES))?;
         let (lengths, checksum) = RecordLengths::decode(fixed).ok_or(RecordRefusal::Damaged)?;
@@ -275,8 +278,8 @@ impl DecodedRecord {
         lengths.into_decoded(front).ok_or(RecordRefusal::Damaged)
     }
 
-    /// Decodes the front of a record like [`Self::decode`], after correcting one flipped bit. The record must be at
-    /// `place` in the use `sequence` of a segment. The result is valid, but `bytes` is still damaged.
+    /// Decodes a record like [`Self::decode`], after repairing up to one flipped bit. Only for a record whose
+    /// `sequence` and `place` are known. The result is valid, but `bytes` are still damaged.
     pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], sequence: u32, place: u32) -> Option<Self> {
         let fixed = bytes.get(..FIXED_BYTES)?;
         let wrong = |at: usize, right: u32| (le_u32(&fixed[at..at + 4]) ^ right).count_ones();
@@ -293,7 +296,7 @@ impl DecodedRecord {
         Self::decode(volume, &front).ok()
     }
 
-    /// Returns the length of the record in bytes, with the part of the body that is in it.
+    /// Returns the length of the record in bytes, with the part of the body that it contains.
     pub(crate) fn len_bytes(&self) -> usize {
         self.body_start + self.here_bytes as usize
     }
@@ -302,8 +305,7 @@ impl DecodedRecord {
         sectors(self.len_bytes() as u64)
     }
 
-    /// Returns the location of the body on the volume, for a record that begins at `start_bytes` in a segment of
-    /// `meta.sequence`.
+    /// Returns where the body is. This record begins at `start_bytes` of the volume.
     pub(crate) fn body_place(&self, start_bytes: u64) -> BodyElsewhere {
         match self.meta.kind {
             RecordKind::HeadUpdate(elsewhere) => elsewhere,
@@ -323,25 +325,25 @@ impl DecodedRecord {
         matches!(self.meta.kind, RecordKind::InParts(_))
     }
 
-    /// Returns the checksums of the body's blocks. `record` contains the decoded record.
+    /// Returns the checksums of the body's blocks. `record` is the bytes of this record.
     pub(crate) fn checksums(&self, record: &[u8]) -> Vec<u32> {
         record[self.checksums.clone()].chunks_exact(4).map(le_u32).collect()
     }
 
-    /// Returns the checksums of `body`, the whole body, if it is stored in one piece. Those of a body in parts differ,
-    /// because each part ends with a block of its own.
+    /// Returns the checksums that the body needs if it is stored in one piece. In `record`, a body in parts has other
+    /// checksums, because each part begins a new block. `body` is the whole body.
     pub(crate) fn checksums_in_one_piece(&self, record: &[u8], body: &[Bytes]) -> Vec<u32> {
         if self.is_in_parts() { body_checksums(body) } else { self.checksums(record) }
     }
 
-    /// Returns whether `block`, which is the whole body block `index`, matches its checksum.
+    /// Returns whether `block`, the body's block with number `index`, matches its checksum in `record`.
     pub(crate) fn verifies(&self, record: &[u8], index: u64, block: &[u8]) -> bool {
         let at = self.checksums.start + index as usize * 4;
         at < self.checksums.end && le_u32(&record[at..at + 4]) == plain_checksum(block)
     }
 }
 
-/// The fixed part, with checked lengths but an unverified checksum.
+/// The lengths in the fixed part of a record. They are plausible, but the checksum is not verified yet.
 struct RecordLengths {
     kind: u8,
     parts: u8,
@@ -418,7 +420,7 @@ impl RecordLengths {
     }
 }
 
-/// Returns the checksums of `parts`, taken as one body.
+/// Returns the checksums of the body that `parts` make when joined.
 pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
     let total: usize = parts.iter().map(Bytes::len).sum();
     if let [only] = parts {

@@ -11,17 +11,17 @@
 //! probation is in a main segment that was open after that: the anchor or a later one. Both come after the probation
 //! segment in the order.
 
-/// A use of a segment.
+/// One use of a segment, from when writing to it begins until it is reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentUse {
-    /// The number of the use, unique on the volume. 0 means none.
+    /// Number of the use, unique on the volume. 0 means that the segment is not in use.
     pub(crate) sequence: u32,
     /// For a probation segment: the sequence of the main segment that was open when it was begun, or its own sequence
-    /// if there was none. For a main segment: 0.
+    /// if none was open. For a main segment: 0.
     pub(crate) anchor: u32,
 }
 
-/// The position of a segment's use in time. Of two uses, the one with the greater position holds the newer records.
+/// The age of a segment's use. Of two uses, the one with the greater value holds the newer records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogOrder {
     anchor: u32,
@@ -32,9 +32,9 @@ pub(crate) struct LogOrder {
 /// The two generations of segments in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SegmentRow {
-    /// Entries that were requested again, all replacements, and all removals.
+    /// For entries that were requested again, replacements and removals.
     Main,
-    /// New entries that were not requested again yet.
+    /// For new entries that were not requested again yet.
     Probation,
 }
 
@@ -56,7 +56,7 @@ impl SegmentUse {
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 
-    /// Returns the smallest sequence of a main segment that can contain newer records.
+    /// Returns the smallest sequence of a main segment that can contain records newer than those of this use.
     pub(crate) fn first_sequence(self) -> u32 {
         self.order().anchor
     }

@@ -12,22 +12,23 @@ use crate::units::BLOCK_BYTES;
 
 const MAGIC: [u8; 4] = *b"LDRs";
 const USED_BYTES: usize = 32;
-/// Bytes of both copies.
+/// Bytes of both copies of the session block.
 pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
 
-/// The data that a run leaves for the next one.
+/// Data that a run of the store leaves for the next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunSession {
-    /// Grows by one at every write.
+    /// Number that grows with every write of the block.
     pub(crate) generation: u64,
-    /// The first write number of the run.
+    /// The first write number that this run uses.
     pub(crate) first_sequence: u64,
-    /// The position at which the next run continues the ring, counted from its first use. Nothing beyond was written.
+    /// Position in the ring at which the next run continues. This run wrote nothing beyond it. Counts all bytes ever
+    /// written to the ring.
     pub(crate) ring_next: u64,
 }
 
 impl RunSession {
-    /// Writes the block into `target`.
+    /// Writes the block into `target`, which must have the length of a block.
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         assert_eq!(target.len() as u64, BLOCK_BYTES);
         target.fill(0);
@@ -41,20 +42,20 @@ impl RunSession {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the session in `block`, after correcting up to one flipped bit.
+    /// Decodes the session in `block`, after repairing up to one flipped bit. Returns `None` if it is not valid.
     pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
         let used = mended_block(volume, MAGIC, block.get(..USED_BYTES)?)?;
         let mut fields = FieldReader::new(&used[8..]);
         Some(Self { generation: fields.u64()?, first_sequence: fields.u64()?, ring_next: fields.u64()? })
     }
 
-    /// Returns the newer of the two copies at the start of `area`.
+    /// Returns the newer of the valid copies at the start of `area`.
     pub(crate) fn newest(volume: VolumeId, area: &[u8]) -> Option<Self> {
         let copies = area.chunks(BLOCK_BYTES as usize).take(2);
         copies.filter_map(|copy| Self::decode(volume, copy)).max_by_key(|session| session.generation)
     }
 
-    /// Returns the offset of its copy in the index area.
+    /// Returns the offset in the index area of the copy to which this session is written.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES
     }

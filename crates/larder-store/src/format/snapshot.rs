@@ -18,64 +18,64 @@ const PAGE_MAGIC: [u8; 4] = *b"LDRp";
 const PAGE_HEADER_BYTES: u64 = 24;
 const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
-/// Listings in a page.
+/// Number of listings in a full page.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
-/// Most files of slots whose lengths fit in a header.
+/// Most files of slots that a header can describe.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Copies of the header, one block each.
 pub(crate) const HEADER_COUNT: u64 = 2;
-/// Places for snapshots on volumes with a journal, used alternately.
+/// Number of places for snapshots on volumes with a journal. They are used alternately.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
-/// Position of the recovery data in the header, behind the longest list of slot counts.
+/// Position in the header of the data for recovery, behind the longest list of slot counts.
 const RECOVERY_AT: usize = 4048;
 const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
-/// Position of the flags in a listing's packed word, behind the place and the sectors.
+/// Position of the page's own 16 bits in the packed word of a listing, above the place and the number of sectors.
 const FLAGS_AT: u32 = 48;
 
 /// The header of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
-    /// Grows by one whenever a run begins and at every snapshot.
+    /// Number that grows whenever a run begins and with every snapshot.
     pub(crate) generation: u64,
-    /// Whether the pages hold the contents of the store when it was closed.
+    /// Whether the snapshot has all entries of the store. Only so after the store was closed.
     pub(crate) whole: bool,
     pub(crate) listing_count: u64,
-    /// The first write number that was never used.
+    /// First write number that no run has used.
     pub(crate) next_write: u32,
-    /// The write position, in the layout's own counting.
+    /// Position at which the next record is written. Its unit depends on the layout.
     pub(crate) pointer: u64,
     /// Number of slots in each file of slots, in policies that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
-    /// The data for a recovery after a crash; `None` on volumes without a journal.
+    /// Data that a start after a crash needs; `None` on volumes without a journal.
     pub(crate) recovery: Option<MapRecovery>,
 }
 
-/// A snapshot that may be older than the store, and the start of the journal with later changes.
+/// A snapshot that may be older than the store's entries, and where the journal of later changes begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapRecovery {
-    /// The generation in the snapshot's pages.
+    /// Generation of the snapshot, which its pages contain.
     pub(crate) generation: u64,
-    /// The place of the snapshot, 0 or 1.
+    /// Number of the place that has the snapshot: 0 or 1.
     pub(crate) place: u32,
-    /// The first page of the journal to be read.
+    /// Number of the first journal page with changes after the snapshot.
     pub(crate) journal_from: u64,
-    /// Pages of earlier runs than this do not count.
+    /// Generation of the oldest run whose journal pages count.
     pub(crate) run: u64,
-    /// The epoch at the time of writing.
+    /// The volume's epoch when the header was written.
     pub(crate) epoch: u32,
 }
 
-/// The listing of an entry in a snapshot.
+/// An entry as a snapshot or a journal page lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotEntry {
     /// The part of the key's hash that the index uses.
     pub(crate) key_hash: KeyHash,
-    /// The position of the record, in the layout's own unit.
+    /// Position of the record. Its unit depends on the layout.
     pub(crate) place: u64,
     /// Length of the record in sectors.
     pub(crate) sectors: u32,
-    /// The number of the write that stored the entry.
+    /// Number of the write that stored the entry.
     pub(crate) sequence: u32,
     /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,
@@ -141,7 +141,7 @@ impl MapRecovery {
     }
 }
 
-/// Writes page `number` of a snapshot, with at most [`PAGE_LISTING_COUNT`] listings.
+/// Writes the page with the given `number` of a snapshot. It has at most [`PAGE_LISTING_COUNT`] listings.
 pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listings: &[SnapshotEntry], page: &mut [u8]) {
     assert_eq!(page.len() as u64, BLOCK_BYTES);
     assert!(listings.len() as u64 <= PAGE_LISTING_COUNT);
@@ -157,7 +157,8 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
     seal(volume, page);
 }
 
-/// Decodes page `number` of the snapshot of `generation`, after correcting up to one flipped bit.
+/// Decodes the page with the given `number` of the snapshot of `generation`, after repairing up to one flipped bit.
+/// Returns `None` if the page is not valid.
 pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<SnapshotEntry>> {
     let mended = match opened(volume, page, PAGE_MAGIC) {
         Some(_) => None,
@@ -177,7 +178,7 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
 }
 
 impl SnapshotEntry {
-    /// Appends the listing, with 16 bits for use by its page.
+    /// Appends the listing to a page. `flags` are 16 bits of which the page decides the meaning.
     pub(super) fn encode(&self, flags: u16, fields: &mut FieldsMut<'_>) {
         assert!(self.place < 1 << PLACE_BITS && u64::from(self.sectors) <= RECORD_SECTORS_MAX);
         let packed = self.place | u64::from(self.sectors) << PLACE_BITS | u64::from(flags) << FLAGS_AT;
@@ -188,7 +189,7 @@ impl SnapshotEntry {
             .put(&self.expires_at.to_le_bytes());
     }
 
-    /// Decodes the next listing and its 16 bits.
+    /// Decodes the next listing of a page, and the 16 bits of which the page decides the meaning.
     pub(super) fn decode(fields: &mut FieldReader<'_>) -> Option<(Self, u16)> {
         let key_hash = KeyHash(fields.u64()?);
         let packed = fields.u64()?;
@@ -207,7 +208,7 @@ pub(super) fn seal(volume: VolumeId, block: &mut [u8]) {
     block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Checks the magic and checksum of a block, and returns a reader of its fields.
+/// Returns a reader of the fields in `block`. Returns `None` if the magic or the checksum is wrong.
 pub(super) fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<FieldReader<'_>> {
     let mut fields = FieldReader::new(block);
     let fits = block.len() as u64 == BLOCK_BYTES

@@ -10,7 +10,7 @@ thread_local! {
     static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts octets that a decoder reads.
+/// Counts `octet_count` octets that a decoder reads.
 pub(crate) fn take(octet_count: usize) {
     #[cfg(any(test, fuzzing))]
     COUNT.set(COUNT.get().wrapping_add(octet_count as u64));
@@ -18,7 +18,7 @@ pub(crate) fn take(octet_count: usize) {
     let _ = octet_count;
 }
 
-/// Runs a decoder on an input of this many octets.
+/// Runs a decoder on an input of `octet_count` octets, and bounds its cost.
 ///
 /// # Panics
 /// If the decoder reads more than [`PER_OCTET_MAX`] octets for each octet of the input.
@@ -32,9 +32,10 @@ pub(crate) fn bounded<T>(octet_count: usize, decode: impl FnOnce() -> T) -> T {
     decoded
 }
 
-/// Most reads of each octet. A target decodes its input several times.
+/// Most times that each octet may be read. A fuzzing target decodes its input several times.
 #[cfg(any(test, fuzzing))]
 const PER_OCTET_MAX: u64 = 32;
-/// Octets that are added to the length of an input: some decoders read blocks of a fixed length, however short it is.
+/// Octets that are added to the length of the input, because some decoders read blocks of a fixed length even for a
+/// short input.
 #[cfg(any(test, fuzzing))]
 const FREE_OCTETS: u64 = 4096;

@@ -13,95 +13,96 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The newest format that this code reads and writes: records share sectors.
+/// The newest format that this code reads and writes. Several records can share a sector.
 pub(crate) const FORMAT_VERSION: u32 = 4;
-/// The format of volumes with probation in which records begin at sectors.
+/// The format of volumes with probation in which each record begins at a sector.
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
-/// The format of volumes with neither a journal nor probation. Programs older than both features can read it too.
+/// The format of volumes that have neither a journal nor probation. Programs from before both features can read it.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// Most invalidations of single sites in a superblock of an older program.
+/// Most invalidations of single sites that an older program could write into a superblock.
 const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
-/// Number of layout parameters that a policy can store.
+/// Number of layout parameters that a policy can keep in the superblock.
 pub(crate) const PARAMETER_COUNT: usize = 6;
-/// Index of the parameter with the limit on the bytes in files.
+/// Index of the parameter that limits the bytes in files.
 const FILES_BYTES_AT: usize = 0;
-/// Position of the state of a start and of a return, behind the longest list of sites of an older program.
+/// Position of the fields about starts and rejoined volumes, behind the longest list of sites that an older program
+/// wrote.
 const STATE_AT: usize = 3160;
-/// Position of the index area's size and the parameters.
+/// Position of the fields about the layout: the size of the index area and the policy's parameters.
 const SHAPE_AT: usize = 3584;
 const _: () = assert!(88 + 12 * SITE_RULE_COUNT_MAX == STATE_AT && STATE_AT + 28 <= SHAPE_AT, "the lists fit");
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
-/// The description of a volume.
+/// The description of a volume, of which the volume has two copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
     pub(crate) hash_key: [u8; 16],
     pub(crate) shape: VolumeShape,
-    /// Grows by one at every write.
+    /// Number that grows with every write of the superblock.
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// The membership that the present start gives to all volumes once each of them has prepared it. All zeros in
-    /// superblocks of older programs.
+    /// The membership of the run that is about to begin. It takes effect on all volumes once each of them has it here.
+    /// All zeros in superblocks of older programs.
     pub(crate) prepared: VolumeMembership,
-    /// Whether the device may have lost acknowledged changes, so that the next start must not use any entry.
+    /// Whether the device may have lost acknowledged changes. If so, the next start empties the volume.
     pub(crate) is_doubtful: bool,
-    /// A lower bound of all new sequence numbers. All numbers of earlier runs are below it, even if nothing else on the
-    /// volume shows that.
+    /// Lower bound of the sequence numbers that new segments get. It keeps them above all earlier numbers, even if
+    /// nothing else on the volume shows what these were.
     pub(crate) sequence_floor: u32,
-    /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 if none was set.
+    /// A number that the program that uses the store keeps in it, see [`crate::Store::set_label`]. 0 if none was set.
     pub(crate) label: u64,
-    /// For logs: which segments must be found at start, and the oldest segment that counts.
+    /// In logs: which segments must be found at start, and the oldest segment whose entries count.
     pub(crate) written: WrittenSequences,
 }
 
-/// The run of the store in which this volume last took part, and the volumes in it. All zeros if it was always the only
-/// one.
+/// The last run in which this volume took part, and which volumes the store had then. All zeros if it always was the
+/// only volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeMembership {
-    /// Grows by one at each start, and whenever the set of volumes changes.
+    /// Number that grows with each start, and whenever the set of volumes changes.
     pub(crate) generation: u64,
-    /// Random: distinguishes two runs that both followed the same one.
+    /// A random number. It differs between two runs that both continued the same earlier run, on copies of a volume.
     pub(crate) nonce: u64,
-    /// Hash of the volumes' identities.
+    /// Hash of the identities of the store's volumes.
     pub(crate) set: u64,
 }
 
-/// The properties fixed at creation: the policy, and the place of each area.
+/// The properties of a volume that are fixed at creation: the policy, and where each area is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeShape {
-    /// Number of the policy.
+    /// Number of the policy in the policy table ([`crate::Policy`]).
     pub(crate) row: u32,
     pub(crate) size_bytes: u64,
-    /// Size of a segment; 0 in policies without segments.
+    /// Size of a segment in bytes; 0 in policies without segments.
     pub(crate) segment_bytes: u64,
-    /// Size of the index area behind the first superblock, a multiple of the block size.
+    /// Size of the index area in bytes, a multiple of the block size. The area is behind the first superblock.
     pub(crate) index_bytes: u64,
-    /// Further layout parameters of the policy.
+    /// Further parameters of the layout, whose meaning depends on the policy.
     pub(crate) parameters: [u64; PARAMETER_COUNT],
-    /// Pages of the journal at the end of the index area; 0 if there is no journal.
+    /// Length of the journal in pages, at the end of the index area. 0 if there is no journal.
     pub(crate) journal_pages: u64,
     pub(crate) form: LogForm,
 }
 
-/// The kind of a log's segments.
+/// The form of a log's segments and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogForm {
-    /// One generation; records begin at sectors. Also used by policies without a log.
+    /// One generation of segments. Each record begins at a sector. Policies without a log have this value too.
     #[default]
     Plain,
-    /// Two generations, probation and main; records begin at sectors.
+    /// Two generations of segments, probation and main. Each record begins at a sector.
     Probation,
-    /// Two generations; records share sectors.
+    /// Two generations of segments, probation and main. Several records can share a sector.
     Packed,
 }
 
 impl VolumeShape {
-    /// Returns the segment geometry, if the volume has segments.
+    /// Returns where the segments are; `None` if the volume has none.
     pub(crate) fn geometry(&self) -> Option<SegmentGeometry> {
         let geometry = SegmentGeometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)?;
         Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
@@ -112,7 +113,7 @@ impl VolumeShape {
         self.form != LogForm::Plain
     }
 
-    /// Returns the limit on the bytes in files, for policies that keep files.
+    /// Returns the limit on the bytes in files, for policies that keep entries in files.
     pub(crate) fn files_bytes(&self) -> u64 {
         self.parameters[FILES_BYTES_AT]
     }
@@ -121,17 +122,17 @@ impl VolumeShape {
         self.parameters[FILES_BYTES_AT] = files_bytes;
     }
 
-    /// Returns the index area as a range of bytes on the volume.
+    /// Returns the range of the volume, in bytes, for checkpoints, snapshots and the journal.
     pub(crate) fn index_area(&self) -> Range<u64> {
         DATA_START_BYTES..DATA_START_BYTES + self.index_bytes
     }
 
-    /// Returns the data area, which holds the entries, as a range of bytes on the volume.
+    /// Returns the range of the volume, in bytes, for entries.
     pub(crate) fn data_area(&self) -> Range<u64> {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
 
-    /// Returns the volume's format: the oldest version that has its features.
+    /// Returns the format version of the volume: the oldest one that has the features that it uses.
     pub(crate) fn format_version(&self) -> u32 {
         match (self.form, self.journal_pages) {
             (LogForm::Packed, _) => FORMAT_VERSION,
@@ -150,12 +151,12 @@ impl VolumeShape {
     }
 }
 
-/// The invalidation of everything: entries from epochs before it are invalid.
+/// The epochs, by which all entries of a volume can be invalidated at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
-    /// The epoch of new entries.
+    /// The epoch that new entries get.
     pub(crate) current: u32,
-    /// Entries from epochs before this are invalid.
+    /// The first epoch whose entries are valid.
     pub(crate) all_before: u32,
 }
 
@@ -165,21 +166,21 @@ impl RuleEpochs {
         epoch >= self.all_before
     }
 
-    /// Invalidates everything written so far.
+    /// Invalidates all entries written so far, by beginning a new epoch.
     pub(crate) fn invalidate_all(&mut self) {
         self.current = self.current.saturating_add(1);
         self.all_before = self.current;
     }
 }
 
-/// The reason why bytes are not a superblock.
+/// Why bytes cannot be used as a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuperblockRefusal {
-    /// Not a Larder volume.
+    /// The bytes are not from a Larder volume.
     Foreign,
-    /// A Larder volume of another format version.
+    /// The bytes are from a Larder volume with this format version, which this code cannot read.
     Version(u32),
-    /// A Larder superblock with a wrong checksum or invalid contents.
+    /// The bytes are from a Larder volume, but the checksum is wrong or a value is invalid.
     Damaged,
 }
 
@@ -319,7 +320,8 @@ fn is_known(version: u32) -> bool {
     (FORMAT_VERSION_PLAIN..=FORMAT_VERSION).contains(&version)
 }
 
-/// Returns the checksum of a superblock. It is unsalted, because the salt is in the superblock.
+/// Returns the checksum of a superblock. Unlike other checksums it does not include the volume's identity, because that
+/// is only known from the superblock.
 fn checksum(block: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..CHECKSUM_AT]);
@@ -388,8 +390,7 @@ mod tests {
         assert_eq!(Superblock::decode(&block), Err(SuperblockRefusal::Version(5)));
     }
 
-    /// At stake: a program older than the journal or probation that opens such a volume and ignores what it does not
-    /// know.
+    /// At stake: data on a volume with a journal or probation, if a program from before these features could open it.
     #[test]
     fn only_volumes_that_have_something_newer_are_of_a_newer_format() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
@@ -414,7 +415,7 @@ mod tests {
         assert!(!epochs.admits(before) && epochs.admits(epochs.current));
     }
 
-    /// At stake: purged entries in a store of an older program.
+    /// At stake: entries that an older program has purged, and that must stay purged.
     #[test]
     fn invalidated_sites_of_an_older_program_become_one_invalidation_of_everything() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];

@@ -15,56 +15,57 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
-/// Bytes of a listing. If records share sectors, this is the maximum.
+/// Bytes of a listing. On packed volumes, the most that a listing takes.
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
-/// In a short listing: the expiry time follows.
+/// Flag of a short listing: an expiry time follows.
 const FLAG_EXPIRY: u8 = 1 << 1;
-/// In a short listing: the gap after the previous record follows. A gap of 0 marks a record that is read along with the
-/// one before it. Programs that know no such records read the listing as any other.
+/// Flag of a short listing: the gap between the previous record and this one follows. A gap of 0 means that a read of
+/// the previous record also brings this one. Older programs read such a listing like any other.
 const FLAG_GAP: u8 = 1 << 2;
-/// In a short listing: the record is a part of a body.
+/// Flag of a short listing: the record is a part of a body.
 const FLAG_PART: u8 = 1 << 3;
-/// Bytes of the flags and the key's hash in a short listing.
+/// Bytes of a short listing that are always there: the flags and the key's hash.
 const SHORT_LISTING_BYTES: u64 = 9;
-/// Bits of a number per byte.
+/// Number of bits of a number in each byte. The byte's highest bit says that another byte follows.
 const NUMBER_BITS: u32 = 7;
 /// Most bytes of a number in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
-/// Unit of the length of a run, in sectors.
+/// Unit of [`TrailerRecord::run_blocks`], in sectors.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
-/// The listing of a record in a trailer.
+/// The listing of one record in a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerRecord {
     /// The part of the key's hash that the index uses.
     pub(crate) key_hash: KeyHash,
-    /// Position of the record in its segment.
+    /// Position of the record in its segment, in bytes.
     pub(crate) start_bytes: u32,
-    /// Length of the record, in whole steps of the volume.
+    /// Length of the record in bytes, rounded up to where the next record can begin.
     pub(crate) len_bytes: u32,
     pub(crate) kind: ListedKind,
-    /// Number of 8 KiB blocks to read from here to get the record and the following ones of its group; 0 for the record
-    /// alone.
+    /// Number of 8 KiB blocks to read from the start of this record to also get the following records of its group. 0
+    /// means to read this record alone.
     pub(crate) run_blocks: u8,
-    /// Whether a read of the record before it brings this one. Long listings do not tell.
+    /// Whether a read of the previous record also brings this one. Always `false` for long listings, which do not say
+    /// it.
     pub(crate) follows: bool,
     /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,
 }
 
-/// The kind of a listed record.
+/// The kind of a record in a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListedKind {
     Entry,
     Tombstone,
-    /// A part of the body of the key's entry. The entry's record comes later.
+    /// A part of a body. The record of its entry follows later.
     Part,
 }
 
 impl ListedKind {
-    /// Returns the kind under which a record is listed.
+    /// Returns the kind as which a trailer lists a record of `kind`.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Entry,
@@ -90,12 +91,12 @@ impl ListedKind {
     }
 }
 
-/// The end of a trailer.
+/// The footer of a trailer, in the last bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerFooter {
     pub(crate) segment: SegmentId,
     pub(crate) sequence: u32,
-    /// The anchor of a probation segment; 0 for a main segment.
+    /// The anchor of a probation segment ([`SegmentUse::anchor`]); 0 for a main segment.
     anchor: u32,
     pub(crate) listing_count: u32,
     list_bytes: u32,
@@ -107,21 +108,22 @@ pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
     (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Writes listings in the form that its volume uses.
+/// Encodes listings, in the short form for packed volumes and otherwise in the long form.
 pub(crate) struct ListWriter<'a> {
     geometry: &'a SegmentGeometry,
     list: Vec<u8>,
-    /// End of the previous record.
+    /// End of the previous record in the segment, in bytes.
     end_bytes: u32,
 }
 
 impl<'a> ListWriter<'a> {
-    /// Creates the writer of a list. Its first record follows one that ends at `end_bytes`.
+    /// Creates a writer of listings. The first record to be listed comes after one that ends at `end_bytes` of the
+    /// segment.
     pub(crate) fn behind(geometry: &'a SegmentGeometry, end_bytes: u32) -> Self {
         Self { geometry, list: Vec::new(), end_bytes }
     }
 
-    /// Adds a record that begins behind all previous ones.
+    /// Appends a listing. Its record must come after all previous ones.
     pub(crate) fn add(&mut self, listing: &TrailerRecord) {
         if !self.geometry.is_packed() {
             return self.add_long(listing);
@@ -155,7 +157,8 @@ impl<'a> ListWriter<'a> {
         self.list.extend_from_slice(&listing.expires_at.to_le_bytes());
     }
 
-    /// Adds a number in groups of seven bits, lowest first. The high bit of each byte tells whether another follows.
+    /// Appends a number in groups of seven bits, lowest first. The highest bit of each byte says whether another byte
+    /// follows.
     fn add_number(&mut self, mut number: u32) {
         while number >> NUMBER_BITS > 0 {
             self.list.push(number as u8 | 1 << NUMBER_BITS);
@@ -164,13 +167,13 @@ impl<'a> ListWriter<'a> {
         self.list.push(number as u8);
     }
 
-    /// Returns the list.
+    /// Returns the encoded listings.
     pub(crate) fn into_list(self) -> Vec<u8> {
         self.list
     }
 }
 
-/// Returns the bytes of another listing, behind a record that ends at `end_bytes`.
+/// Returns the bytes that `listing` takes if the previous record ends at `end_bytes`.
 pub(crate) fn listing_bytes(geometry: &SegmentGeometry, end_bytes: u32, listing: &TrailerRecord) -> u64 {
     if !geometry.is_packed() {
         return LISTING_BYTES;
@@ -184,7 +187,7 @@ pub(crate) fn listing_bytes(geometry: &SegmentGeometry, end_bytes: u32, listing:
     SHORT_LISTING_BYTES + number_bytes(listing.len_bytes) + gap_bytes + if listing.expires_at == 0 { 0 } else { 4 }
 }
 
-/// Writes a trailer into `target`, which is [`trailer_bytes`] long.
+/// Writes the trailer of a segment into `target`, which has the length that [`trailer_bytes`] returns.
 pub(crate) fn encode(
     volume: VolumeId,
     geometry: &SegmentGeometry,
@@ -217,7 +220,7 @@ pub(crate) fn encode(
 }
 
 impl TrailerFooter {
-    /// Decodes the footer at the end of `bytes`, the last bytes of `segment`.
+    /// Decodes the footer of `segment` at the end of `bytes`. Returns `None` if it is not valid.
     pub(crate) fn decode(
         volume: VolumeId,
         geometry: &SegmentGeometry,
@@ -245,17 +248,18 @@ impl TrailerFooter {
         sound.then_some(footer)
     }
 
-    /// Returns the use of the segment whose records are listed.
+    /// Returns the use of the segment in which the listed records were written.
     pub(crate) fn segment_use(&self) -> SegmentUse {
         SegmentUse { sequence: self.sequence, anchor: self.anchor }
     }
 
-    /// Returns the length of the whole trailer, at the end of the segment.
+    /// Returns the length of the whole trailer in bytes. It takes the last bytes of the segment.
     pub(crate) fn trailer_bytes(&self) -> u64 {
         trailer_bytes(self.list_bytes.into())
     }
 
-    /// Decodes the listings of `trailer`, its complete bytes, in the order of writing, if they are valid.
+    /// Decodes the listings of this footer's trailer, in the order in which the records were written. `trailer` is the
+    /// bytes of the whole trailer. Returns `None` if they are not valid.
     pub(crate) fn listings(
         &self,
         volume: VolumeId,
@@ -290,8 +294,9 @@ impl TrailerFooter {
 }
 
 impl TrailerRecord {
-    /// Extends the run of the last record by that record, if it follows another. Returns the sectors from the first
-    /// record of the run to its end.
+    /// Extends the run of adjacent records at the end of `listings` by the last record, if that follows another one of
+    /// its group. Notes in the listing of the run's first record how much to read. Returns the length of the run in
+    /// sectors.
     pub(crate) fn extend_run(listings: &mut [Self]) -> u64 {
         let Some(last) = listings.last().copied() else { return 0 };
         let first = listings.iter_mut().rfind(|listing| !listing.follows);
@@ -304,12 +309,12 @@ impl TrailerRecord {
         sectors
     }
 
-    /// Returns the [`Self::run_blocks`] for `sectors`.
+    /// Returns the value of [`Self::run_blocks`] for a run of `sectors`.
     fn blocks_of_run(sectors: u64) -> u8 {
         sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
     }
 
-    /// Returns the end of the record in its segment.
+    /// Returns where the record ends in its segment, in bytes.
     pub(crate) fn end_bytes(&self) -> u32 {
         self.start_bytes + self.len_bytes
     }
@@ -319,7 +324,7 @@ impl TrailerRecord {
         sectors(self.len_bytes.into())
     }
 
-    /// Returns how many sectors to read, from the sector in which the record begins, to get the record and all
+    /// Returns how many sectors to read, from the sector in which the record begins, to get the record and the
     /// following ones of its group.
     pub(crate) fn run_sectors(&self) -> u64 {
         let own = sectors_spanned(self.start_bytes.into(), self.len_bytes.into());
@@ -417,7 +422,7 @@ mod tests {
         }
     }
 
-    /// At stake: the share of a volume of short entries that is taken by listings.
+    /// At stake: the share of a volume that listings take if entries are short.
     #[test]
     fn a_short_listing_without_a_deadline_takes_eleven_bytes() {
         let geometry = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap().packed();

@@ -11,9 +11,9 @@ use super::{
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId};
 
 const MAGIC: [u8; 4] = *b"LDRu";
-/// The magic on a volume with probation.
+/// Magic of a unit on a volume with probation.
 const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
-/// Bytes of a header in front of records that share sectors.
+/// Bytes of a unit header on packed volumes.
 const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;
@@ -22,40 +22,41 @@ const USED_BYTES_OF_GENERATIONS: usize = 56;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) segment: SegmentId,
-    /// The use of the segment that this unit belongs to. Unique on the volume; later uses have greater numbers.
+    /// Sequence of the segment's use in which the unit was written. Unique on the volume; later uses have greater
+    /// numbers.
     pub(crate) sequence: u32,
     /// Number of the unit in its segment, from 0.
     pub(crate) number: u32,
-    /// Length with this header, in whole blocks.
+    /// Length of the unit in bytes with this header, in whole blocks.
     pub(crate) len_bytes: u32,
-    /// Length of header and records, without the padding.
+    /// Length of the header and the records in bytes, without the padding at the end.
     pub(crate) used_bytes: u32,
-    /// When this use of the segment began, no segment with a smaller sequence was in use. On volumes with generations
-    /// this refers to main segments.
+    /// Smallest sequence of all segments that were in use when this use began. On volumes with probation, of all main
+    /// segments.
     pub(crate) oldest_sequence: u32,
-    /// `None` on volumes without probation.
+    /// The part of the header about probation; `None` on volumes without it.
     pub(crate) generations: Option<UnitGenerations>,
 }
 
-/// The generation data of a unit.
+/// The part of a unit header about the generations of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitGenerations {
-    /// When this use of the segment began, no probation segment with a smaller sequence was in use.
+    /// Smallest sequence of all probation segments that were in use when this use of the segment began.
     pub(crate) oldest_probation: u32,
-    /// The anchor of a probation segment, 0 for a main one: see [`super::SegmentUse`].
+    /// The anchor of a probation segment ([`super::SegmentUse`]); 0 for a main segment.
     pub(crate) anchor: u32,
 }
 
-/// Returns the bytes of a header: one sector if records begin at sectors.
+/// Returns the bytes of a unit header: on packed volumes 64, otherwise one sector.
 pub(crate) fn unit_header_bytes(geometry: &SegmentGeometry) -> u64 {
     if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
 }
 
-/// The two forms of a header: magic, and bytes used.
+/// The two forms of a header, without and with generations: the magic, and how many bytes are used.
 const FORMS: [([u8; 4], usize); 2] = [(MAGIC, USED_BYTES), (MAGIC_OF_GENERATIONS, USED_BYTES_OF_GENERATIONS)];
 
 impl UnitHeader {
-    /// Writes the header to the start of a unit's bytes.
+    /// Writes the header to the start of `unit`.
     pub(crate) fn encode(&self, volume: VolumeId, geometry: &SegmentGeometry, unit: &mut [u8]) {
         let sector = &mut unit[..unit_header_bytes(geometry) as usize];
         sector.fill(0);
@@ -78,7 +79,7 @@ impl UnitHeader {
         sector[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes a header like [`Self::decode`], after correcting one flipped bit.
+    /// Decodes a header like [`Self::decode`], after repairing up to one flipped bit.
     pub(crate) fn decode_mended(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         Self::decode(volume, geometry, bytes).or_else(|| {
             FORMS.into_iter().find_map(|(magic, used_bytes)| {
@@ -88,15 +89,16 @@ impl UnitHeader {
         })
     }
 
-    /// Returns whether a header of this volume was written at the start of `bytes` and is damaged beyond repair. A body
-    /// cannot imitate a header, because only the store knows the volume's identity.
+    /// Returns whether `bytes` begin with a header of this volume that is damaged beyond repair. The content of an
+    /// entry cannot look like this, because clients do not know the volume's identity.
     pub(crate) fn is_damaged(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> bool {
         let has_magic = FORMS.iter().any(|(magic, _)| bytes.starts_with(magic));
         let is_ours = has_magic && bytes.get(8..24) == Some(&volume.0[..]);
         is_ours && Self::decode_mended(volume, geometry, bytes).is_none()
     }
 
-    /// Decodes the header at the start of `bytes`, if it is one of this volume with plausible lengths.
+    /// Decodes the header at the start of `bytes`. Returns `None` if it is not one of this volume, or its lengths are
+    /// impossible.
     pub(crate) fn decode(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         let (magic, used_bytes) = FORMS.into_iter().find(|(magic, _)| bytes.starts_with(magic))?;
         let used = bytes.get(..used_bytes)?;
@@ -127,7 +129,7 @@ impl UnitHeader {
         sound.then_some(header)
     }
 
-    /// Returns the use of the segment that this unit belongs to.
+    /// Returns the use of the segment in which the unit was written.
     pub(crate) fn segment_use(&self) -> SegmentUse {
         let anchor = self.generations.map_or(0, |generations| generations.anchor);
         SegmentUse { sequence: self.sequence, anchor }

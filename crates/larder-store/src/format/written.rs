@@ -10,30 +10,32 @@
 use super::bytes::{FieldReader, FieldsMut};
 use std::ops::Range;
 
-/// Most gaps that are stored. If there are more, the oldest are dropped, with everything before them.
+/// Most gaps in the superblock. If there are more, the oldest are dropped with all sequences before them.
 const GAP_COUNT_MAX: usize = 48;
-/// Length in the superblock.
+/// Bytes that the sequences take in the superblock.
 pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;
 
-/// The sequences of segments that were once durable.
+/// The sequences that are known to have been durable on the volume: a range, except for its gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenSequences {
-    /// The main segment with this sequence and all older segments do not count, because one of them was erased. 0 means
-    /// none.
+    /// Sequence of the newest main segment whose entries do not count. Neither do those of older segments, because one
+    /// of them was erased. 0 means that all entries count.
     pub(crate) void_through: u32,
     from: u32,
     before: u32,
-    /// Sequences in the range that were never found, in order and not adjacent.
+    /// Sequences in the range that may never have been written. In ascending order, with at least one sequence between
+    /// two gaps.
     gaps: Vec<Range<u32>>,
 }
 
 impl WrittenSequences {
-    /// Returns the greatest sequence that was written, or 0.
+    /// Returns the greatest sequence that is known to have been durable; 0 if there is none.
     pub(crate) fn last(&self) -> u32 {
         self.before.saturating_sub(1)
     }
 
-    /// Returns the greatest written sequence from `oldest` on that is not in `known`, which must be sorted.
+    /// Returns the greatest sequence from `oldest` on that was durable but is not in `known`, the sequences that a
+    /// start found. `known` must be sorted.
     pub(crate) fn newest_missing(&self, known: &[u32], oldest: u32) -> Option<u32> {
         debug_assert!(known.is_sorted());
         let from = self.from.max(oldest);
@@ -49,8 +51,8 @@ impl WrittenSequences {
         None
     }
 
-    /// Adds the sequences before `before`, except those in `absent`, which must be sorted. Sequences that are already
-    /// included stay included.
+    /// Extends the range to all sequences before `before`. Those in `absent`, which must be sorted, become gaps. Does
+    /// not change what the range already contains.
     pub(crate) fn extend(&mut self, before: u32, absent: impl IntoIterator<Item = Range<u32>>) {
         if before <= self.before {
             return;
@@ -70,7 +72,8 @@ impl WrittenSequences {
         }
     }
 
-    /// Adds the sequences before `first`, where a run begins, that are in `known`, which must be sorted.
+    /// Extends the range to all sequences before `first`, at which a run begins. Those that are not in `known`, which
+    /// must be sorted, become gaps.
     pub(crate) fn begin_run(&mut self, known: &[u32], first: u32) {
         let found = known.iter().copied().filter(|&sequence| sequence >= self.before && sequence < first);
         let mut next = self.before;
@@ -83,7 +86,7 @@ impl WrittenSequences {
         self.extend(first, absent);
     }
 
-    /// Drops the sequences before `oldest`, because none of them is in use.
+    /// Removes the sequences before `oldest` from the range, because no segment with them is in use.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         self.from = self.from.max(oldest.min(self.before));
         self.gaps.retain(|gap| gap.end > self.from);
@@ -98,7 +101,7 @@ impl WrittenSequences {
         }
     }
 
-    /// Decodes the ranges, or returns `None` if they are not in order.
+    /// Decodes the range and its gaps. Returns `None` if they are not in ascending order.
     pub(crate) fn take(fields: &mut FieldReader<'_>) -> Option<Self> {
         let void_through = fields.u32()?;
         let from = fields.u32()?;

@@ -16,7 +16,7 @@ use crate::{
     units::{BLOCK_BYTES, SetNumber},
 };
 
-/// Every structure.
+/// The structures of policies other than `log`.
 pub(super) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "bin", run: bin, samples: bin_samples },
     FuzzTarget { name: "session", run: session, samples: session_samples },
@@ -29,7 +29,7 @@ pub(super) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "stub", run: stub, samples: stub_samples },
 ];
 
-/// Offset at which a bin is assumed to have been read.
+/// Offset on the volume at which bins count as having been read.
 const BIN_AT: u64 = 3 << 20;
 
 fn bin(bytes: &[u8]) -> bool {
@@ -73,7 +73,7 @@ fn session_samples() -> Vec<Vec<u8>> {
     vec![block(4), [block(6), block(5)].concat()]
 }
 
-/// The set that a sheet is decoded for.
+/// The set to which sheets of a position file belong.
 const SET: SetNumber = SetNumber(77);
 
 fn sheet(bytes: &[u8]) -> bool {

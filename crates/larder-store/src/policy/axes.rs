@@ -4,11 +4,12 @@
 //! These are columns of the policy table, for documents, costs and tests. [`super::EngineRow`] decides what runs, and
 //! names the words for each policy.
 
-/// The memory that an index takes per entry.
+/// The data that an index keeps in memory for each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexAxis {
-    /// Two-choice buckets of 16 packed slots. Each slot has a tag, a position, a length class and hit bits.
+    /// A hash table with two buckets of 16 slots for each key. A slot has a tag, a position, a length class and hit
+    /// bits.
     Buckets,
     /// A hash table of all entries with their places and order of use: 272 bits per entry.
     Map,
@@ -16,36 +17,39 @@ pub enum IndexAxis {
     Nothing,
     /// A tag and a rank for each way of each set of the disk table.
     SetTags,
-    /// Like [`Self::SetTags`], but only for the recently used sets.
+    /// Like [`Self::SetTags`], but only for recently used sets.
     RecentSetTags,
-    /// Eight bytes for each entry in the front. A Bloom filter of 3 bits and 1 hit bit for each entry in a set.
+    /// Eight bytes for each entry in the front (the log before the sets). For each entry in a set, 3 bits of a Bloom
+    /// filter and a hit bit.
     FrontAndFilters,
-    /// An entry table (20 bytes per entry) and a cluster table (24 bytes per cluster).
+    /// A table with 20 bytes for each entry, and one with 24 bytes for each cluster.
     Objects,
-    /// For each way of each set of the index: a tag, a rank, a generation and the entry's position in the log.
+    /// A tag, a rank, a generation and the position in the log, for each way of each set of the index.
     SetPlaces,
-    /// Like [`Self::SetPlaces`], but with the positions of recently used entries only. The other positions are in a
-    /// file.
+    /// Like [`Self::SetPlaces`], but positions only of recently used entries. A file has the other positions.
     RecentSetPlaces,
 }
 
-/// The place of an entry's bytes.
+/// The place at which an entry's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
-    /// Segments, each written once from start to end, reused in a circle.
+    /// In segments, each written once from start to end. The segments are reused in a circle.
     Segments,
     /// One file per entry, all in one directory.
     OneDirectory,
     /// One file per entry, in 16 x 256 directories.
     RoundRobinDirectories,
-    /// One file per entry, one directory per site.
+    /// One file per entry, in one directory per site.
     SiteDirectories,
-    /// One file of slots per length class. An entry takes the first free slot; a long entry gets a file of its own.
+    /// In a file of slots for each length class. An entry takes the first free slot; a long entry gets a file of its
+    /// own.
     SizeClasses,
-    /// One file of 512-byte slots. An entry takes the next free slots behind a pointer that circles through the file.
+    /// In one file of 512-byte slots. A pointer circles through the file, and an entry takes the next free slots behind
+    /// it.
     Slots,
-    /// One file of 4 KiB blocks. A bitmap of several levels finds long free runs, which are written in order.
+    /// In one file of 4 KiB blocks. A bitmap of several levels finds long runs of free blocks, which are written in
+    /// order.
     MultilevelBitmap,
     /// A table of bins. A key belongs to one bin; bytes that do not fit in the bin go to a ring.
     Bins,
@@ -64,29 +68,29 @@ impl LayoutAxis {
     }
 }
 
-/// When bytes are written.
+/// When and in which pieces bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteAxis {
-    /// Gathered into units of up to 1 MiB.
+    /// In units of up to 1 MiB, each with many entries.
     Units,
     /// Like [`Self::Units`], with the entries of a group next to each other.
     UnitsByGroup,
-    /// Each entry separately; its commit waits for the device.
+    /// Each entry separately. Its commit waits until the device has it.
     Through,
-    /// Each entry separately, with many writes in flight; commits do not wait.
+    /// Each entry separately, with many writes in flight. Commits do not wait for the device.
     Asynchronous,
-    /// Contiguous entries are collected in a page before it is written.
+    /// In pages. Contiguous entries are collected until their page is full.
     Pages,
-    /// Like [`Self::Pages`], behind buffers that each collect the entries of one site.
+    /// Like [`Self::Pages`], after each site's entries were collected in a buffer.
     SitePages,
-    /// In packs to the front; later from the front to the sets, several entries at once.
+    /// First in packs of several entries to the front. Later, several entries at once move from the front to their set.
     PacksThenSets,
-    /// Collected into whole clusters, by site.
+    /// In whole clusters, each with entries of the same sites.
     Clusters,
 }
 
-/// The way in which bytes are read.
+/// The way in which bytes are read for a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
@@ -94,17 +98,17 @@ pub enum ReadAxis {
     Direct,
     /// Each entry separately, without delay, with many reads in flight.
     Asynchronous,
-    /// In batches that are sorted by position and read when they are full or after a timeout.
+    /// In batches sorted by position. A batch is read when it is full or its first read has waited long enough.
     SortedBatches,
-    /// The whole group with one read, when its first entry is requested.
+    /// The whole group of an entry with one read.
     Groups,
     /// The whole set, without delay.
     WholeSet,
-    /// The whole cluster. Its other entries go to the memory cache.
+    /// The whole cluster of the entry. The cluster's other entries go to the memory cache.
     Clusters,
 }
 
-/// The choice of entries to drop when there is no room.
+/// The choice of entries that are dropped when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {
@@ -112,21 +116,21 @@ pub enum EvictionAxis {
     Reinsertion,
     /// Evicts the least recently used entries until there is room for the new entry.
     Lru,
-    /// Evicts the least recently used entries ahead of need. The pace depends on how full the store is and on the
-    /// lengths of the free runs.
+    /// Evicts the least recently used entries before space is needed. The pace depends on how full the store is and on
+    /// how long the free runs are.
     PacedLru,
-    /// Overwrites the entry at the new entry's place.
+    /// Overwrites whatever entry is at the place of the new one.
     Overwrite,
     /// Evicts the entry of the set that was written first.
     FirstInSet,
     /// Evicts the least recently used entry of the set.
     LeastRecentInSet,
-    /// Evicts the entries of a set that are expected to be used last. Moves entries from the front into a set if they
-    /// rank high enough.
+    /// Evicts those entries of a set that are predicted to be used last. An entry moves from the front to its set if
+    /// its predicted use is early enough.
     RankInSet,
     /// Evicts the least recently used cluster with all its entries.
     ClusterLru,
-    /// Overwrites the oldest segment without reading it. If the index's set is full earlier, evicts its least recently
-    /// used entry.
+    /// Overwrites the oldest segment without reading it. A new entry whose index set is full replaces the set's least
+    /// recently used entry.
     OverwriteOrLeastRecent,
 }

@@ -18,19 +18,19 @@ use crate::{Tuning, engine};
 /// The conditions for which costs are computed.
 #[derive(Clone, Copy)]
 pub(crate) struct CostAssumptions<'a> {
-    /// Size of the store.
+    /// Size of the store in bytes.
     pub(crate) size_bytes: u64,
-    /// Mean size of an entry with its head.
+    /// Mean size of an entry with its head, in bytes.
     pub(crate) mean_entry_bytes: u64,
     /// Returns the share of entries that are longer than the given number of bytes.
     pub(crate) share_longer_than: &'a dyn Fn(f64) -> f64,
-    /// Share of the requests that find their entry.
+    /// Share of the requests that are hits.
     pub(crate) hit_ratio: f64,
-    /// Hits whose reads go to the disk together, in a sorted batch. 1 if reads do not wait, or if the disk's own queue
-    /// sorts them.
+    /// Number of hits whose reads go to the device together, in a sorted batch. 1 if reads do not wait for each other,
+    /// or if the disk's own queue sorts them.
     pub(crate) hits_together: f64,
-    /// Useful entries that one read brings in, for policies that read groups or clusters. 1 means only the requested
-    /// entry.
+    /// Number of entries that one read brings in and that are requested soon, in policies that read groups or clusters.
+    /// 1 means only the requested entry.
     pub(crate) group_size: f64,
     /// Constants of the policies.
     pub(crate) tuning: &'a Tuning,
@@ -49,34 +49,35 @@ impl std::fmt::Debug for CostAssumptions<'_> {
 }
 
 impl CostAssumptions<'_> {
-    /// Returns how many entries fit into the store if nothing but their bytes takes room.
+    /// Returns how many entries would fit in the store if records had no overhead.
     pub(crate) fn entries(&self) -> f64 {
         self.size_bytes as f64 / self.mean_entry_bytes as f64
     }
 
-    /// Returns the bytes of an entry's record.
+    /// Returns the mean bytes of a record: an entry and its overhead.
     pub(crate) fn record_bytes(&self) -> f64 {
         self.mean_entry_bytes as f64 + RECORD_OVERHEAD_BYTES
     }
 
-    /// Returns the useful entries that one read brings in if it finds the share `found` of a group.
+    /// Returns the number of useful entries that one read brings in, if the read contains the share `found` of the
+    /// group.
     pub(crate) fn useful_entries(&self, found: f64) -> f64 {
         let left = if self.tuning.sorted_reads { SORTED_GROUP_SHARE } else { 1.0 };
         1.0 + (self.group_size - 1.0) * found * left
     }
 
-    /// Returns the bits of the tag and the rank of an entry in HashCache's sets.
+    /// Returns the bits that HashCache's sets keep for an entry: its tag and its rank.
     pub(crate) fn set_bits(&self) -> f64 {
         f64::from(self.tuning.hashcache_tag_bits + self.tuning.hashcache_ways.ilog2())
     }
 
-    /// Returns the share of lookups in full sets of HashCache that find the tag of another key.
+    /// Returns the share of lookups that find the tag of another key, in full sets of HashCache.
     pub(crate) fn false_matches(&self) -> f64 {
         f64::from(self.tuning.hashcache_ways) / f64::powi(2.0, self.tuning.hashcache_tag_bits.cast_signed())
     }
 
-    /// Returns the hits with sets of this many entries, relative to those with 8. The smaller a set, the sooner an
-    /// entry is evicted by chance.
+    /// Returns the hits with the configured number of entries per set, as a share of the hits with 8 per set. Small
+    /// sets evict more entries that are still requested.
     pub(crate) fn sets_share(&self) -> f64 {
         let hits = |ways: f64| 1.0 - SMALL_SET_LOSS / ways;
         hits(f64::from(self.tuning.hashcache_ways)) / hits(8.0)
@@ -88,24 +89,24 @@ impl CostAssumptions<'_> {
 pub(crate) struct PolicyCosts {
     /// Number of entries that fit in the store.
     pub(crate) entries: f64,
-    /// Memory of the full index.
+    /// Memory of the full index, in bytes.
     pub(crate) index_bytes: f64,
-    /// The work of a lookup that finds its entry.
+    /// I/O of a lookup that finds its entry.
     pub(crate) hit: TransferWork,
-    /// The work of a lookup that finds no entry.
+    /// I/O of a lookup that finds no entry.
     pub(crate) miss: TransferWork,
-    /// The work of storing an entry in a full store.
+    /// I/O of storing an entry in a full store.
     pub(crate) insert: TransferWork,
-    /// Hits, as a share of the hits of an LRU with the same number of bytes.
+    /// Hits of this policy, as a share of the hits of an LRU cache with the same number of bytes.
     pub(crate) hits_of_lru: f64,
-    /// Processor time of a request in microseconds, without the time of its I/O and files: hashes, checksums, copies,
-    /// reading whole sets. Medians of three runs of `larder bench store --size 128MiB --time 3s`, minus 5 us for each
-    /// I/O operation, scaled so that `log` takes 6 us as on an idle machine.
+    /// Processor time of a request in microseconds: hashes, checksums, copies, searching whole sets. System calls for
+    /// I/O and files do not count. Medians of three runs of `larder bench store --size 128MiB --time 3s`, minus 5 us
+    /// for each I/O operation, scaled so that `log` takes 6 us as on an idle machine.
     pub(crate) cpu_us: f64,
 }
 
 impl Policy {
-    /// Returns the costs of this policy.
+    /// Returns the costs of this policy under the assumptions `assumed`.
     pub(crate) fn costs(&self, assumed: &CostAssumptions<'_>) -> PolicyCosts {
         match self.engine {
             EngineRow::Log(row) => engine::log::costs::costs(row, assumed),
@@ -117,15 +118,16 @@ impl Policy {
     }
 }
 
-/// Hits grow with this power of the number of entries: 1 - a for requests by Zipf's law with the exponent a, which is
-/// 0.64 to 0.83 in web traces (Breslau et al., INFOCOM 1999).
+/// Exponent e in the assumption that the hits of a cache grow with (number of entries)^e. With requests by Zipf's law
+/// it is 1 minus that law's exponent, which is 0.64 to 0.83 in web traces (Breslau et al., INFOCOM 1999).
 pub(crate) const HITS_EXPONENT: f64 = 0.2;
-/// Share of the entries of a group that a read still brings in time if reads wait for each other. Measured with
-/// `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
+/// Share of a group that one read still brings in before it is requested, if reads wait for a sorted batch. Measured
+/// with `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
-/// Hits that sets of one entry lose against an LRU. With 8 entries it is 3%, as much as a plan assumes for LRU in sets.
+/// Share of the hits that sets of one entry lose against an LRU cache. Sets of n entries lose an nth of it: 3% with 8
+/// entries, which is what a plan assumes for every policy with an LRU in sets.
 const SMALL_SET_LOSS: f64 = 0.24;
-/// Header of a record, and half a sector for rounding up.
+/// Overhead of a record in bytes: its header, and half a sector for rounding up.
 const RECORD_OVERHEAD_BYTES: f64 = 400.0;
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use super::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 /// let row = EngineRow::Log(LogRow::Packed(LogEviction::Worth));
 /// ```
 ///
-/// Two combinations that do not compile: segments with a map of all entries, and batches of sorted reads with a file
-/// per entry.
+/// Combinations that no engine can run do not compile. Two examples: segments with a map of all entries, and sorted
+/// batches of reads with a file per entry.
 ///
 /// ```compile_fail
 /// use larder_store::{EngineRow, LogEviction, MappedRow};
@@ -36,90 +36,89 @@ pub enum EngineRow {
     Table(TableRow),
     /// Clusters that are written, read and evicted as a whole.
     Clusters,
-    /// A small log before a table of sets.
+    /// A small log before a table of sets (policy `tiny`).
     Tiny,
 }
 
 /// The policies on the segmented log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRow {
-    /// An index with packed slots of all entries. When a segment is reclaimed, its useful entries are rewritten.
+    /// An index with a packed slot for every entry. Reclaim writes the useful entries of a segment again.
     Packed(LogEviction),
-    /// An index of HashCache's sets with positions in the log. The oldest segment is overwritten.
+    /// HashCache's index: sets with positions in the log. The oldest segment is overwritten without being read.
     Located(LocatedRow),
 }
 
-/// The choice of entries that are rewritten when a segment is reclaimed.
+/// The choice of the entries of a segment that reclaim writes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
-    /// Entries that were hit, once for each hit. Entries with the most hits for their length come first. New entries
-    /// are selected too.
+    /// Writes entries that were hit again, in the order of hits per byte. Each hit saves an entry once. This engine
+    /// also refuses new entries that are worth less than the stored ones.
     Worth,
-    /// Entries that were hit, once for each hit. All new entries are admitted.
+    /// Writes entries that were hit again. Each hit saves an entry once. All new entries are admitted.
     Clock,
 }
 
-/// HashCache's policies on a log.
+/// HashCache's policies on a log, by which positions are in memory and whether groups are stored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
-    /// All positions in memory.
+    /// The index has all positions in memory.
     Plain,
-    /// All positions in memory, and entries that were requested together are stored and read together.
+    /// The index has all positions in memory. Entries that were requested together are stored and read together.
     Grouped,
-    /// Like [`Self::Grouped`], but with the positions of recently used entries in memory. The other positions are in a
-    /// file.
+    /// Like [`Self::Grouped`], but only recently used entries have their positions in memory. A file has the others.
     Recent,
 }
 
-/// The policies with a map of all entries.
+/// The policies with a map of all entries in memory, by the layout of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedRow {
     /// One file per entry.
     Files(FileNaming),
     /// One file of slots per length class, and one file for each long entry.
     SizeClasses,
-    /// One file of slots.
+    /// One file of blocks with a bitmap of several levels. Entries are evicted before space is needed.
     Slots(SlotSchedule),
     /// One file of blocks with a bitmap of several levels. Evicts ahead of need.
     Bitmap,
 }
 
-/// The choice of directory for an entry's file.
+/// The rule that chooses the directory for an entry's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileNaming {
     /// One directory for all files.
     OneDirectory,
-    /// One of 16 x 256 directories, see `squid_directory_files`.
+    /// 16 x 256 directories, each with `squid_directory_files` consecutive files in turn.
     RoundRobin,
     /// One directory per site.
     BySite,
 }
 
-/// When the policies with one file of slots write and read.
+/// When the policies with one file of slots write entries and read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotSchedule {
-    /// Each entry is written separately; its commit waits for the device.
+    /// Each entry is written separately. Its commit waits until the device has it.
     Through,
-    /// Each entry is written separately, with many writes in flight.
+    /// Each entry is written separately, with many writes in flight. Commits do not wait.
     Asynchronous,
     /// Contiguous entries are collected in a page before it is written.
     Pages,
     /// Like [`Self::Pages`], and reads go in sorted batches.
     PagesAndSortedReads,
-    /// Like [`Self::PagesAndSortedReads`], and the entries of a site are collected before they are written.
+    /// Like [`Self::PagesAndSortedReads`], and the entries of each site are collected before they are written.
     SitePagesAndSortedReads,
 }
 
-/// The policies with a table on the volume.
+/// The policies with a hash table on the volume, by its shape and by what is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableRow {
-    /// A bin for each key.
+    /// One bin per key, and nothing in memory.
     Bins,
-    /// A set of bins for each key, without an index in memory.
+    /// A set of bins per key, and nothing in memory.
     Sets,
     /// Like [`Self::Sets`], with tags and ranks of all sets in memory.
     TaggedSets,
-    /// Like [`Self::TaggedSets`], but only for the recently used sets.
+    /// Like [`Self::TaggedSets`], but in memory only for recently used sets.
     RecentlyTaggedSets,
 }
 

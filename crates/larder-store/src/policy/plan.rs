@@ -17,40 +17,41 @@ use std::{fmt, time::Duration};
 pub use figures::{BesideReads, DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 pub use sizes::Sizes;
 
-/// The requirements of a plan.
+/// The conditions for which a plan is made: the size of the store, the memory, and the expected requests.
 #[derive(Clone, Debug)]
 pub struct PlanWishes {
-    /// Size of the store.
+    /// Size of the store in bytes.
     pub size_bytes: u64,
-    /// Memory for the index and the memory cache together.
+    /// Memory in bytes for the index and the memory cache together.
     pub memory_bytes: u64,
-    /// The lengths of entries.
+    /// The distribution of entry lengths.
     pub sizes: Sizes,
-    /// Share of the requests that find their entry in the store.
+    /// Share of the requests that are hits in the store.
     pub hit_ratio: f64,
     /// Share of the misses that are stored.
     pub storable_share: f64,
-    /// Useful entries that one read brings in, in policies that read groups; 1 if nothing is known about the clients.
+    /// Number of useful entries that one read brings in, in policies that read groups. 1 if the clients' behavior is
+    /// unknown.
     pub group_size: f64,
-    /// I/O operations in flight at a time.
+    /// Number of I/O operations in flight.
     pub depth: u32,
     /// Processors available to the store and the proxy.
     pub processor_count: f64,
-    /// Processor time of a request outside the store. Zero plans for the store alone.
+    /// Processor time of a request outside of the store. Zero gives a plan for the store alone.
     pub request_cpu: Duration,
     /// Constants of the policies.
     pub tuning: Tuning,
-    /// Names of constants whose values in `tuning` were set on purpose. The plan keeps them, also if they are the
+    /// Names of constants that the operator has set on purpose. The plan does not change them, even if they have their
     /// defaults.
     pub set_constants: Vec<&'static str>,
-    /// Whether the plan chooses the other constants that `tuning` leaves at their defaults: for a store that does not
-    /// exist yet. Default: no.
+    /// Whether the plan chooses the constants that `tuning` leaves at their defaults. This is for stores that are yet
+    /// to be created, because an existing store cannot change most of them. Default: no.
     pub chooses_constants: bool,
 }
 
 impl PlanWishes {
-    /// Returns the wishes of a web proxy with a store of `size_bytes` and `memory_bytes`: 60% hits, 80% of the misses
-    /// storable (PolyMix-4), entries of 16 KiB, 64 I/O operations in flight.
+    /// Returns the wishes for a web proxy with a store of `size_bytes` and `memory_bytes` of memory. Assumes 60% hits,
+    /// of the misses 80% storable (PolyMix-4), a mean entry size of 16 KiB, and 64 I/O operations in flight.
     pub fn new(size_bytes: u64, memory_bytes: u64) -> Self {
         Self {
             size_bytes,
@@ -69,13 +70,13 @@ impl PlanWishes {
     }
 }
 
-/// The resource that limits a policy.
+/// The resource that limits the request rate of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum PlanBound {
-    /// The disk.
+    /// The disk is the limit.
     Disk,
-    /// The processors.
+    /// The processors are the limit.
     Processors,
 }
 
@@ -96,51 +97,62 @@ pub struct PlannedRow {
     pub policy: &'static str,
     /// Number of entries that fit in the store.
     pub entries: f64,
-    /// Memory of the index.
+    /// Memory of the index in bytes, when it is full.
     pub index_bytes: f64,
     /// Bits of the index per entry.
     pub index_bits: f64,
-    /// Reads per hit.
+    /// Device reads per hit.
     pub reads_per_hit: f64,
-    /// Reads per miss.
+    /// Device reads per miss.
     pub reads_per_miss: f64,
-    /// Hits relative to an LRU with the same number of bytes.
+    /// Hits of the policy, as a share of the hits of an LRU cache with the same number of bytes.
     pub hits_of_lru: f64,
-    /// Bytes written per byte stored.
+    /// Bytes written to the device per byte of entries stored.
     pub write_factor: f64,
-    /// Requests per second that the limiting resource allows.
+    /// Highest rate of requests per second.
     pub requests_per_second: f64,
-    /// The resource that limits the requests.
+    /// The resource that limits [`Self::requests_per_second`].
     pub bound: PlanBound,
-    /// Whether the index leaves a quarter of the memory for the memory cache.
+    /// Whether the index leaves at least a quarter of the memory for the memory cache.
     pub fits: bool,
-    /// Whether the device's figures cover what this policy needs (a block device holds no files).
+    /// Whether there is a measurement of everything that the policy needs. Policies that keep files cannot be predicted
+    /// for a block device.
     pub known: bool,
-    /// The constants that the plan chose, in the form `name=value`.
+    /// The constants that the plan chose, each as `name=value`.
     pub constants: Vec<String>,
-    /// All constants for which this is predicted.
+    /// All constants that the prediction assumes.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub tuning: Tuning,
 }
 
 /// The predictions for all policies, and the recommendation.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, Plan, PlanWishes};
+///
+/// // One terabyte of disk and four gigabytes of memory.
+/// let wishes = PlanWishes::new(1 << 40, 4 << 30);
+/// let plan = Plan::new(&wishes, &DeviceFigures::typical_solid_state());
+/// let policy = plan.recommended.expect("a policy that fits in the memory");
+/// println!("take {policy}: {}", plan.reason);
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Plan {
     /// The predictions in the order of the policy table.
     pub rows: Vec<PlannedRow>,
-    /// The name of the recommended policy; `None` if none fits.
+    /// Name of the recommended policy; `None` if no policy fits in the memory.
     pub recommended: Option<&'static str>,
-    /// The reason for the recommendation.
+    /// Why this policy is recommended, or why none is.
     pub reason: String,
-    /// More to consider about the constants, one sentence each.
+    /// Further advice on the constants, one sentence each.
     pub advice: Vec<String>,
     /// The measured device, or a note that none was measured.
     pub device: String,
 }
 
 impl Plan {
-    /// Plans for a device with the given `figures`.
+    /// Predicts all policies for a device with the given `figures`, and recommends one.
     pub fn new(wishes: &PlanWishes, figures: &DeviceFigures) -> Self {
         let predict = |policy| match wishes.chooses_constants {
             true => constants::planned_best(policy, wishes, figures),
@@ -153,7 +165,7 @@ impl Plan {
     }
 }
 
-/// Predicts a policy with the constants `tuning` in place of those in `wishes`.
+/// Predicts one policy with the constants `tuning`, which replace those in `wishes`.
 fn planned(policy: &'static Policy, wishes: &PlanWishes, tuning: &Tuning, figures: &DeviceFigures) -> PlannedRow {
     let longer = |bytes: f64| wishes.sizes.share_longer_than(bytes);
     let mean = (wishes.sizes.mean_bytes() as u64).max(policy.mean_entry_bytes_min());
@@ -192,14 +204,15 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, tuning: &Tuning, figure
     }
 }
 
-/// Returns the average I/O of a request.
+/// Returns the I/O of an average request: hits, misses and insertions, each weighted by its share.
 fn request_work(costs: &PolicyCosts, wishes: &PlanWishes) -> TransferWork {
     let misses = 1.0 - wishes.hit_ratio;
     let hits = costs.hit.times(wishes.hit_ratio);
     hits.and(costs.miss.times(misses)).and(costs.insert.times(misses * wishes.storable_share))
 }
 
-/// Returns the seconds that the device is busy with `work` at the planned depth, if it `gains_by_sorting` or not.
+/// Returns how many seconds the device is busy with `work`. `gains_by_sorting` says whether random reads go to it in
+/// sorted batches, which a spinning disk serves faster.
 fn device_seconds(work: &TransferWork, figures: &DeviceFigures, wishes: &PlanWishes, gains_by_sorting: bool) -> f64 {
     let depth = wishes.depth;
     let beside = figures.beside_reads.filter(|_| work.random_reads > 0.0);
@@ -221,13 +234,13 @@ fn device_seconds(work: &TransferWork, figures: &DeviceFigures, wishes: &PlanWis
     random + sequential + files
 }
 
-/// Returns the seconds of `count` operations with `bytes` bytes in total. `seconds` is the time of one operation of a
-/// given length.
+/// Returns the seconds of `count` operations that have `bytes` bytes in total. `seconds` returns the time of one
+/// operation of a given length.
 fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
     if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
 }
 
-/// Returns the processor time of `work` in the store.
+/// Returns the processor time in seconds that the store needs for `work`.
 fn cpu_seconds(work: &TransferWork, costs: &PolicyCosts, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
@@ -269,21 +282,22 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     (Some(chosen.policy), reason)
 }
 
-/// Returns the hits per second. Policies are compared by it, because the same requests give different numbers of hits.
+/// Returns the hits per second that a policy serves. Policies are compared by this, because they find different shares
+/// of the same requests.
 fn hits_per_second(row: &PlannedRow) -> f64 {
     row.requests_per_second * row.hits_of_lru
 }
 
-/// Rate of reads in sorted batches of ten over that of others, on a spinning disk without a queue of which the store
-/// takes half: the hits of `log`, 134 and 96 per second (docs/internals/measurements.md, "Reads on a spinning disk").
-/// The seeks are half as long, and the rotation stays.
+/// Factor by which a spinning disk without a queue reads faster in sorted batches of ten, because seeks are half as
+/// long. Measured as the hits per second of `log`, 134 and 96, on a disk of which the store takes half
+/// (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GAIN: f64 = 1.38;
 /// Largest share of the memory for the index. The memory cache gets the remainder.
 const INDEX_SHARE_MAX: f64 = 0.75;
-/// A policy with at least this share of the fastest policy's speed counts as equally fast, because plans are no more
-/// exact.
+/// Policies with at least this share of the fastest policy's hits per second count as equally fast, because predictions
+/// are no more exact.
 const AS_FAST: f64 = 0.85;
-/// Policies whose hits differ by at most this share count as equally good.
+/// Policies whose shares of hits differ by at most this much count as equally good.
 const AS_GOOD: f64 = 0.03;
 /// Processor time of a proxied request without its I/O, averaged over hits and misses (docs/how-to/planning.md).
 const PROXY_CPU: Duration = Duration::from_micros(20);

@@ -10,14 +10,14 @@ use std::sync::Arc;
 pub struct NeighborEntry {
     /// The entry's key.
     pub key: Bytes,
-    /// The entry, read as a whole. Its body is verified when it is read from this reader.
+    /// Reader of the entry. The whole record was read; its body is verified when it is used.
     pub reader: Reader,
 }
 
-/// Receives the entries that came with one read, see [`crate::Store::set_neighbors`].
+/// Receives the entries that one read brought along, see [`crate::Store::set_neighbors`].
 pub type NeighborSink = Box<dyn Fn(NeighborEntry) + Send + Sync>;
 
-/// Returns the volumes' form of `begin`: their sinks take records, and know no readers.
+/// Wraps `begin` for the volumes, which pass records instead of readers.
 pub(crate) fn begin_records(begin: Arc<dyn Fn() -> NeighborSink + Send + Sync>) -> BeginNeighbors {
     Arc::new(move || {
         let sink = begin();

@@ -13,12 +13,12 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Most bytes read at once.
+/// Most bytes that one read requests.
 const STEP_BYTES: u64 = 256 << 10;
 
 type Step = Pin<Box<dyn Future<Output = Result<Option<Bytes>>> + Send>>;
 
-/// A verified body that can be read and seeked.
+/// The body of an entry as a stream. Each byte is verified before it is returned.
 pub struct BodyStream {
     reader: Reader,
     position: u64,

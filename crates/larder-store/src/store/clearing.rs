@@ -8,10 +8,11 @@ use crate::{Result, families::AnyEngine, volume::superblocks};
 use futures_util::future::join_all;
 
 impl Store {
-    /// Removes all entries that were begun before this call. The removal is durable when this returns.
+    /// Removes all entries whose writing began before this call. The removal is durable when this returns.
     ///
     /// # Errors
-    /// `Unavailable` if a superblock cannot be written. The consequences are those described at [`Store::remove`].
+    /// `Unavailable` if a superblock cannot be written. Lookups then miss all entries of that volume, and the write is
+    /// retried, as described at [`Store::remove`].
     pub async fn clear(&self) -> Result<()> {
         self.check_open()?;
         self.volumes.all().for_each(|engine| engine.volume().pins.clear());

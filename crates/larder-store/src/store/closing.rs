@@ -12,12 +12,12 @@ use futures_util::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// The single close of a store; set by the first caller.
+/// The one close of a store, which all callers of [`Store::close`] share. The first caller sets it.
 #[derive(Clone, Default)]
 pub(super) struct StoreClosing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
 
 impl StoreClosing {
-    /// Closes `volumes`, or waits for the caller that does; returns the outcome.
+    /// Closes `volumes`, or waits for the caller that is closing them. Returns the outcome.
     pub(super) async fn outcome(&self, volumes: &EngineVolumes) -> Result<()> {
         let close = self.0.get_or_init(|| close(volumes.clone()).boxed().shared());
         close.clone().await
@@ -41,8 +41,8 @@ async fn close(volumes: EngineVolumes) -> Result<()> {
     doubted.into_iter().chain(emptied).chain(finished).collect()
 }
 
-/// Takes an excluded volume back, if it works, and retries the removals that are pending. A volume whose engine failed
-/// stays as it is, and the next start does not believe it.
+/// Puts an excluded volume back in use if it works, and retries its pending removals. Leaves a volume whose engine
+/// failed as it is: the next start empties it.
 fn take_back(volumes: &EngineVolumes, index: usize) -> BoxFuture<'_, ()> {
     let end = async move {
         volumes.take_back_with_its_engine(index, true).await;

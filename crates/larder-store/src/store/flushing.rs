@@ -10,15 +10,15 @@ use futures_util::future::join_all;
 impl Store {
     /// Hands all committed entries to the device, without waiting for a sync.
     ///
-    /// When this returns, they survive a crash of the process. They survive a power loss from the next sync on. Use it
-    /// before an acknowledgement that promises to keep an entry.
+    /// When this returns, the entries survive a crash of the process. They survive a power loss only after the next
+    /// sync. Call this before you acknowledge an entry to somebody who relies on it.
     ///
     /// # Cost
-    /// One device write at least, which calls at the same time share. The write ends at a block boundary, so each call
-    /// wastes up to 4 KiB of the volume.
+    /// At least one device write, which concurrent calls share. The write ends at a block boundary, so each call wastes
+    /// up to 4 KiB of the volume.
     ///
     /// # Errors
-    /// `Unavailable` if something could not be written, perhaps an entry of another caller.
+    /// `Unavailable` if an entry could not be written, even one that another caller committed.
     pub async fn flush(&self) -> Result<()> {
         self.check_open()?;
         let waits_for_a_volume = self.waits_for_a_volume();
@@ -28,10 +28,10 @@ impl Store {
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
-    /// Writes all committed entries and makes them durable.
+    /// Writes all committed entries and makes them durable, so that they survive a power loss.
     ///
     /// # Errors
-    /// `Unavailable` if something could not be written.
+    /// `Unavailable` if an entry could not be written or a sync failed.
     pub async fn sync(&self) -> Result<()> {
         self.check_open()?;
         let waits_for_a_volume = self.waits_for_a_volume();
@@ -41,7 +41,8 @@ impl Store {
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
-    /// Returns whether an excluded volume still has entries to write. Nobody knows that of one whose engine failed.
+    /// Returns whether an excluded volume may still have entries to write. If its engine failed, nobody can tell, so
+    /// the answer is `true`.
     fn waits_for_a_volume(&self) -> bool {
         let may_wait = |engine: &AnyEngine| engine.volume().failure.is_set() || engine.gauges().dirty_bytes > 0;
         self.volumes.all().any(|engine| engine.volume().health.is_out() && may_wait(&engine))

@@ -23,15 +23,15 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathContent {
-    /// No file and no device, or an empty directory.
+    /// There is no file or device at the path, or an empty directory.
     Nothing,
     /// An empty block device of this size in bytes.
     Blank(u64),
-    /// A store.
+    /// A Larder store.
     Store(StoreInfo),
-    /// A block device that holds something else.
+    /// A block device with other content, such as a file system.
     OtherDevice {
-        /// A description, such as `an XFS file system`.
+        /// Description of the content, such as `an XFS file system`.
         what: &'static str,
         /// Size of the device in bytes.
         size_bytes: u64,
@@ -40,27 +40,28 @@ pub enum PathContent {
     OtherFile,
 }
 
-/// A store's description of itself.
+/// The description of a store, from its superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// The policy; `None` if this engine does not know it.
+    /// The store's policy; `None` if this version of the engine does not know it.
     pub policy: Option<&'static Policy>,
-    /// The size in bytes.
+    /// Size of the store in bytes.
     pub size_bytes: u64,
     /// Size of its segments in bytes; 0 in policies without segments.
     pub segment_size_bytes: u64,
-    /// Version of its format.
+    /// Version of the store's on-disk format.
     pub format: u32,
-    /// Whether new entries go on probation. Volumes of `log` with format 3 or later have this.
+    /// Whether the store keeps new entries in segments of their own (probation) until they are requested again. Volumes
+    /// of `log` with format 3 or later do.
     pub has_probation: bool,
     /// The store's random identity, in hexadecimal.
     pub identity: String,
-    /// Number of times its superblock was written.
+    /// Number of times that the superblock was written.
     pub generation: u64,
-    /// Entries that remain after `kill -9`, in words; empty if this engine does not know the policy.
+    /// Description of the entries that remain after `kill -9`; empty if this engine does not know the policy.
     pub kept_after_kill: &'static str,
-    /// Size of its file or device, in bytes.
+    /// Size of the store's file or device, in bytes. A store can be smaller than its device.
     pub volume_bytes: u64,
     /// Whether the store is on a block device.
     pub is_block_device: bool,
@@ -106,7 +107,7 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
     Ok(None)
 }
 
-/// Identifies the content like [`inspect`], and returns the device with it, cut to the length of the store.
+/// Identifies the content like [`inspect`]. If it is a store, also returns its device, limited to the store's length.
 pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((PathContent::Nothing, None)),
@@ -137,8 +138,8 @@ pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)
     Ok((content, Some(device)))
 }
 
-/// Identifies the content of a directory. It can be a store of a policy that keeps files; the store's other data is
-/// then in one file in the directory.
+/// Identifies the content of a directory, which can be the store of a policy that keeps entries in files. Such a store
+/// has one file in the directory for all its other data.
 fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     let volume = path.join(open::VOLUME_NAME);
     if volume.is_file() {
@@ -152,8 +153,8 @@ fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Devic
     Ok((if is_empty { PathContent::Nothing } else { PathContent::OtherFile }, None))
 }
 
-/// Creates an empty store at the options' path and destroys the present content. Show the user the result of
-/// [`inspect`] first.
+/// Creates an empty store at the options' path and destroys what is there. Show the user the result of [`inspect`]
+/// first.
 ///
 /// # Errors
 /// As [`crate::Store::open`].
@@ -191,7 +192,7 @@ impl StoreInfo {
     }
 }
 
-/// Returns a device for a few reads by a single caller.
+/// Returns a device on `file` with a single thread, for a few reads.
 fn plain_device(file: VolumeFile) -> Result<Arc<dyn Device>> {
     match ThreadsDevice::new(Arc::new(file), NonZeroUsize::MIN) {
         Ok(device) => Ok(Arc::new(device)),

@@ -8,10 +8,11 @@ use crate::sync::IgnorePoison;
 use crate::{Error, ErrorKind, Result, device::block_on};
 use std::{sync::Mutex, thread};
 
-/// The running thread. Stopping or dropping it writes what is dirty and joins the thread.
+/// The running maintenance thread of one volume. Stopping or dropping this makes the thread write all dirty data, and
+/// waits until the thread has ended.
 pub(super) struct MaintenanceThread {
     volumes: EngineVolumes,
-    /// The index of its volume.
+    /// Index of the volume among the store's volumes.
     index: usize,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -30,7 +31,7 @@ impl MaintenanceThread {
         Ok(Self { volumes: volumes.clone(), index, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the thread and waits until it has ended. Blocks.
+    /// Stops the thread and waits until it has ended. Blocks the caller.
     pub(super) fn stop(&self) {
         self.volumes.at(self.index).volume().wakeup.stop();
         let thread = self.thread.lock().ignore_poison().take();

@@ -23,7 +23,7 @@ use std::{fs, io, path::Path, sync::Arc};
 const SIZE_BYTES_MAX: u64 = 16 << 40;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
-/// In the directory of a store that keeps files: the file with all other data.
+/// Name of the file that holds everything but the entries, in the directory of a store that keeps entries in files.
 pub(super) const VOLUME_NAME: &str = "larder.volume";
 
 /// Opens or creates the volume of `options`: a file or a block device, or a directory if the policy keeps files. On an
@@ -68,7 +68,7 @@ pub(super) fn open_device_and_directory(
     Ok(volume)
 }
 
-/// Returns an error if a store of files was created for another size.
+/// Returns an error if a store that keeps entries in files was created for a size other than the requested one.
 fn check_bound(volume: &Volume) -> Result<()> {
     let asked = check(&volume.options)?;
     if asked.files_bytes() == volume.shape.files_bytes() || volume.size_bytes() == volume.options.size_bytes {
@@ -125,7 +125,7 @@ fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
-/// Creates an empty store at the options' path, whatever is there.
+/// Creates an empty store at the options' path, and destroys what is there.
 pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
     let shape = check(options)?;
     if options.policy.layout.keeps_files() {
@@ -165,7 +165,11 @@ fn create_file(options: &StoreOptions, shape: VolumeShape) -> Result<(Arc<dyn De
     Ok((device, superblock))
 }
 
-/// Cuts off the part of a block device that the store of `options` does not use.
+/// Limits `file` to the requested size if it is a block device, so that nothing beyond the store is used. The device
+/// itself is not changed.
+///
+/// # Errors
+/// `Invalid` if the device is smaller than requested.
 fn shorten_to_store(file: &mut VolumeFile, options: &StoreOptions) -> Result<()> {
     if !file.is_block_device() {
         return Ok(());
@@ -188,7 +192,7 @@ fn holds_other(path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, place)
 }
 
-/// Opens the store on `device`. Creates one if both superblocks are still zero.
+/// Opens the store on `device`. Creates one if both places for superblocks contain only zeros.
 pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let options = StoreOptions { size_bytes: device.len_bytes(), ..options.clone() };
     if options.policy.layout.keeps_files() {
@@ -213,7 +217,10 @@ fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: Volum
     Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
-/// Returns the policy of an existing store, if it is the requested one.
+/// Returns the policy of an existing store.
+///
+/// # Errors
+/// `Invalid` if it is not the policy that the options request.
 fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static Policy> {
     let asked = options.policy;
     let place = match Policy::of_code(superblock.shape.row) {
@@ -224,7 +231,10 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
     Err(Error::new(ErrorKind::Invalid, place))
 }
 
-/// Checks the options common to all policies, then returns the shape that the policy derives from them.
+/// Checks the options, and returns the layout that the policy derives from them.
+///
+/// # Errors
+/// `Invalid` names the first invalid option.
 pub(super) fn check(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
@@ -256,7 +266,7 @@ pub(super) fn existing(device: Arc<dyn Device>, options: &StoreOptions) -> Resul
     Ok(volume.with_directory(Arc::new(directory), options))
 }
 
-/// Returns the superblock at the start of `file`, if it is whole.
+/// Returns the superblock at the start of `file`, or `None` if it is unreadable or damaged.
 pub(super) fn first_superblock(file: &VolumeFile) -> Option<Superblock> {
     let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
     file.read_exact_at(&mut block, 0).ok()?;
@@ -273,11 +283,11 @@ pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
     places
 }
 
-/// Number of reads of a copy of the superblock that is damaged or unreadable.
+/// Number of attempts to read a copy of the superblock while it is damaged or unreadable.
 const COPY_READ_COUNT: u32 = 3;
 
-/// Reads the copy of the superblock at `offset_bytes`. Retries if it is damaged, because the other copy may be older
-/// and lack the last invalidation.
+/// Reads the copy of the superblock at `offset_bytes`. Retries if it is damaged or unreadable, because the other copy
+/// may be older: opening with that one would undo the last invalidation.
 fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result<Superblock, ReadRefusal> {
     let read = || {
         let block = block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize)).map_err(ReadRefusal::Io)?;
@@ -292,7 +302,7 @@ fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result
     outcome
 }
 
-/// Reads both copies, and returns the newer of the valid ones.
+/// Reads both copies of the superblock, and returns the newer of the valid ones.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
         return Err(ReadRefusal::Format(SuperblockRefusal::Foreign));
@@ -334,7 +344,7 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
     }
 }
 
-/// Writes the superblocks of a new volume.
+/// Writes both superblocks of a new volume.
 fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u64>) -> Result<Superblock> {
     let mut id = [0; 16];
     let mut hash_key = [0; 16];

@@ -26,7 +26,8 @@ use std::{
 };
 
 impl EngineVolumes {
-    /// Records each volume's failure on the others as soon as it happens. A single volume has no others to record it.
+    /// Makes each volume's exclusion be recorded on the other volumes as soon as it happens. Does nothing for a store
+    /// of a single volume.
     pub(super) fn record_outages_as_they_come(&self) {
         for index in (0..self.count()).filter(|_| !self.is_lone()) {
             // Weak: the volume owns this callback.
@@ -42,15 +43,15 @@ impl EngineVolumes {
         }
     }
 
-    /// Does the work that is due on the volume with this index. An excluded volume is only probed.
+    /// Does the work that is due on the volume with this index. If the volume is excluded, only probes it.
     pub(super) async fn maintain(&self, index: usize) {
         if !self.at(index).volume().health.is_out() || self.take_back(index, false).await {
             self.at(index).maintain().await;
         }
     }
 
-    /// Probes an excluded volume, if a probe is due or with `is_forced`, and takes it back if it works. Gives it a new
-    /// engine if its engine has failed. Returns whether the volume is in use.
+    /// Probes an excluded volume if a probe is due or `is_forced` is set, and puts it back in use if it works. If its
+    /// engine has failed, the volume gets a new one. Returns whether the volume is in use.
     pub(super) async fn take_back(&self, index: usize, is_forced: bool) -> bool {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -69,7 +70,7 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Takes a volume back like [`Self::take_back`], unless its engine has failed.
+    /// Puts a volume back in use like [`Self::take_back`], but leaves a volume whose engine has failed excluded.
     pub(super) async fn take_back_with_its_engine(&self, index: usize, is_forced: bool) -> bool {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -86,8 +87,8 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Opens a volume again whose engine has failed, if it can be written. Returns the new engine, which has loaded
-    /// what is on the device.
+    /// Opens a volume whose engine has failed again, if the device accepts writes. Returns the new engine, which has
+    /// loaded the entries on the device.
     async fn open_again(&self, index: usize) -> Result<AnyEngine> {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -105,7 +106,7 @@ impl EngineVolumes {
         Ok(opened)
     }
 
-    /// Writes what a volume missed that works again, and puts it in use.
+    /// Puts a volume that works again back in use, after writing the removals and invalidations that it missed.
     async fn settle(&self, engine: &AnyEngine) -> Result<()> {
         let volume = engine.volume();
         let _pass = self.membership().pass().await;
@@ -154,7 +155,8 @@ impl EngineVolumes {
         volume.fence(|| ())
     }
 
-    /// Records before a close that volumes are excluded, so that the changes they missed are not lost.
+    /// Records, before the store closes, which volumes are excluded. The next start then empties them, so that entries
+    /// removed in the meantime do not come back.
     pub(super) async fn record_outages(&self) {
         for engine in self.all().filter(|engine| !engine.volume().health.is_safe()) {
             self.record_outage(engine.volume()).await;
@@ -169,7 +171,8 @@ impl EngineVolumes {
         }
     }
 
-    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the membership pass.
+    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the pass of the
+    /// [`MembershipGate`](crate::volume::membership::MembershipGate).
     async fn record(&self, lost: &Volume) {
         let is_doubtful = lost.superblock().is_doubtful;
         if is_doubtful {
@@ -189,7 +192,7 @@ impl EngineVolumes {
     }
 }
 
-/// Logs whether a volume has returned. Returns whether it has.
+/// Logs whether an excluded volume is in use again, and returns it.
 fn report_return(volume: &Volume, outcome: &Result<()>) -> bool {
     let path = volume.options.path.display();
     match outcome {

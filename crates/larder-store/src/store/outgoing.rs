@@ -7,13 +7,14 @@ use std::sync::Arc;
 impl Store {
     /// Sets the receiver of entries that are about to be evicted, which may keep them elsewhere.
     ///
-    /// Only the policies `log` and `log-clock` have one. Only the first call of this function has an effect. Returns
-    /// whether all volumes pass entries on.
+    /// Only the policies `log` and `log-clock` pass evicted entries on. Only the first call of this function has an
+    /// effect. Returns whether all volumes pass entries on.
     ///
-    /// The store calls `wants` for each entry that a segment loses, `begin` before it reads a batch of them, the sink
-    /// for each entry read, and `finish` after that. Entries that were replaced, removed, invalidated or expired are
-    /// not passed on. These functions run on the store's own thread: they delay writers if they take long. A `finish`
-    /// that never ends stops the store, so it may wait for nothing but reads of the store.
+    /// For each entry that a segment loses, the store calls `wants`. It reads the wanted entries in batches: it calls
+    /// `begin` before a batch, the sink for each entry read, and `finish` after the last one. Entries that were
+    /// replaced, removed, invalidated or expired are not passed on. These functions run on the store's own thread: they
+    /// delay writers if they take long. A `finish` that never ends stops all writing, so the only store operations it
+    /// may wait for are reads.
     ///
     /// # Cost
     /// One device read for each entry that the receiver wants.
@@ -29,8 +30,8 @@ impl Store {
 
     /// Returns a number that changes when the store is created again, emptied or invalidated, or has other volumes.
     ///
-    /// A program that keeps copies of entries elsewhere can save this number with them. If it is another one later, the
-    /// copies may contain entries that are no longer valid.
+    /// A program that keeps copies of entries elsewhere can save this number with them. If the number has changed
+    /// since, the store may have removed or replaced any of these entries, so the copies must not be used.
     pub fn generation(&self) -> u64 {
         self.volumes.all().fold(0, |sum, engine| {
             let volume = engine.volume();
@@ -42,8 +43,8 @@ impl Store {
         })
     }
 
-    /// Returns a key for copies of entries that are kept elsewhere, such as to sign them. It is another one for each
-    /// `purpose`.
+    /// Returns a secret key for data about this store that is kept elsewhere, for example to sign copies of entries.
+    /// Each `purpose` gets a different key.
     ///
     /// Only somebody who can read the store's volumes can compute it. It changes when the store is created again, or
     /// has other volumes.

@@ -16,18 +16,18 @@ use crate::{
 };
 use std::cell::Cell;
 
-/// An item of a scan.
+/// One report of [`Store::scan`] to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanSummary<'a> {
     /// A record under this key. A key is listed once for each of its records, including older ones that were replaced
     /// or removed.
     Key(&'a [u8]),
-    /// Progress: the bytes scanned and the total.
+    /// The progress of the scan.
     Passed {
-        /// Bytes scanned so far.
+        /// Bytes scanned since the scan began.
         bytes: u64,
-        /// Bytes of the whole store.
+        /// Total bytes that the scan reads.
         of: u64,
     },
 }
@@ -35,13 +35,14 @@ pub enum ScanSummary<'a> {
 impl_debug!(Store {});
 
 impl Store {
-    /// Returns whether all its policies can list their keys while the store is open.
+    /// Returns whether all policies of this store can list their keys while the store is open.
     pub fn can_scan(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_scan())
     }
 
-    /// Calls `meet` with the keys of all entries. Reads the whole store, except excluded volumes. Stops when `meet`
-    /// returns `false` or the store is closed. Blocks, so do not call it from a thread that serves requests.
+    /// Calls `meet` with the keys of all entries, and with the progress. Reads the whole store, except excluded
+    /// volumes. Stops when `meet` returns `false` or the store is closed. Blocks, so do not call it from a thread that
+    /// serves requests.
     ///
     /// # Errors
     /// `Invalid` if a policy cannot list its keys ([`Store::can_scan`]), `Unavailable` if dirty data cannot be flushed
@@ -78,7 +79,8 @@ impl Store {
     }
 }
 
-/// Returns the summary of an item that a scan lists, and counts the progress.
+/// Converts an item of a volume's scan into a report for the caller, and adds the bytes scanned to `passed_bytes`.
+/// Returns `None` for items that are not reported.
 fn summary_of<'a>(item: WalkItem<'a>, passed_bytes: &mut u64, of: u64) -> Option<ScanSummary<'a>> {
     match item {
         WalkItem::Record { key, .. } => Some(ScanSummary::Key(key)),

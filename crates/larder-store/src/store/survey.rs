@@ -24,32 +24,33 @@ pub struct StoreDamage {
     pub what: &'static str,
 }
 
-/// The results of [`check`].
+/// The results of [`check`]: counts of valid records, and the damaged places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckFindings {
     /// Valid entries, including those that were replaced but not yet overwritten.
     pub entries: u64,
-    /// Total bytes of the entries.
+    /// Total bytes of the valid entries.
     pub entry_bytes: u64,
-    /// Entries that have expired. `entries` includes them.
+    /// Valid entries that have expired; also counted in `entries`.
     pub expired: u64,
-    /// Entries that were invalidated. `entries` includes them.
+    /// Valid entries that were invalidated; also counted in `entries`.
     pub invalidated: u64,
-    /// Records of removals.
+    /// Number of records that note the removal of a key.
     pub removals: u64,
-    /// Listed entries that are not there, because a kill cut them off. They are misses.
+    /// Entries that a segment's list of contents names, but that were not written because the process was killed.
+    /// Lookups miss them.
     pub lost: u64,
-    /// Segments in use.
+    /// Segments that contain data.
     pub segments: u64,
-    /// Number of damaged places.
+    /// Number of damaged places. `damages` lists the first of them.
     pub damage_count: u64,
     /// The first damaged places, up to [`CheckFindings::DAMAGES_MAX`].
     pub damages: Vec<StoreDamage>,
 }
 
 impl CheckFindings {
-    /// Number of damaged places that are listed individually.
+    /// Most damaged places that `damages` lists.
     pub const DAMAGES_MAX: usize = 1000;
 
     fn meet(&mut self, met: &WalkItem<'_>, volume: &Volume) {
@@ -74,7 +75,7 @@ impl CheckFindings {
     }
 }
 
-/// Returns the description and statistics of the store at `path`, as opening it would find them.
+/// Returns the description of the store at `path`, and its statistics after a start that changes nothing on the volume.
 ///
 /// # Errors
 /// As [`crate::inspect`], and `Invalid` if there is no store.
@@ -93,10 +94,23 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     Ok((info, store.stats()))
 }
 
-/// Verifies every record of the store at `path`. Calls `progress` with the bytes examined and the total.
+/// Verifies every record of the store at `path`. Calls `progress` with the bytes examined so far and the total bytes.
 ///
 /// # Errors
 /// As [`crate::inspect`], and `Invalid` if there is no store.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// Store::open(StoreOptions::new(&path, 16 << 20))?.close().await?;
+/// let findings = larder_store::check(&path, &mut |done, total| println!("{done} of {total} bytes"))?;
+/// assert_eq!(findings.damage_count, 0);
+/// # Ok::<(), larder_store::Error>(())
+/// # }).expect("a store in a directory of its own");
+/// ```
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFindings> {
     let (info, device) = look(path)?;
     let mut findings = CheckFindings::default();

@@ -9,10 +9,10 @@ use super::{open, survey};
 use crate::{Result, StoreOptions};
 use std::path::Path;
 
-/// The outcome that an upgrade of a store would have.
+/// The effect that an upgrade of a store would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradePlan {
-    /// The store's format.
+    /// The store's present format.
     pub from: u32,
     /// The format after the upgrade: the newest of its policy. Equal to `from` if there is nothing to do.
     pub to: u32,
@@ -37,8 +37,8 @@ pub fn upgrade(path: &Path) -> Result<()> {
     if plan.loses_entries { super::format(&newest) } else { Ok(()) }
 }
 
-/// Returns the plan, and the options that create a store of the same policy and size today. The store is no longer
-/// locked when this returns.
+/// Returns what an upgrade would do, and the options with which this version creates a store of the same policy and
+/// size. The store is no longer locked when this returns.
 fn plan(path: &Path) -> Result<(UpgradePlan, StoreOptions)> {
     let (info, _device) = survey::look(path)?;
     let options = survey::options(path, &info)?;

@@ -22,21 +22,22 @@ pub(crate) struct EngineVolumes(Arc<StoreVolumes>);
 /// The part of [`EngineVolumes`] that all clones share.
 pub(super) struct StoreVolumes {
     slots: Box<[VolumeSlot]>,
-    /// Held by the task that changes which volumes are in use.
+    /// Lets one task at a time change which volumes are in use.
     membership: MembershipGate,
 }
 
-/// A volume of the store, and its present engine.
+/// A volume of the store, and the engine that currently serves it.
 struct VolumeSlot {
     path: PathBuf,
     hasher: KeyHasher,
     size_bytes: u64,
-    /// Replaced when the engine has failed.
+    /// The present engine. It is replaced if it fails.
     engine: RwLock<AnyEngine>,
 }
 
 impl EngineVolumes {
-    /// Creates the set of a store's volumes, which were already reconciled.
+    /// Creates the set of a store's volumes. [`membership::reconcile`](crate::volume::membership::reconcile) must have
+    /// compared them before.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
         let slots = engines.into_iter().map(VolumeSlot::new).collect();
@@ -75,7 +76,7 @@ impl EngineVolumes {
         &self.0.slots[index].path
     }
 
-    /// Replaces the engine of the volume with this index, which has failed.
+    /// Replaces the engine of the volume with this index, because the old engine has failed.
     pub(super) fn replace(&self, index: usize, engine: AnyEngine) {
         let mut present = self.0.slots[index].engine.write().ignore_poison();
         assert!(present.volume().failure.is_set(), "only a failed engine is replaced");
@@ -87,12 +88,12 @@ impl EngineVolumes {
         self.0.slots.iter().map(VolumeSlot::engine)
     }
 
-    /// Returns the volumes in use.
+    /// Returns the engines of the volumes in use.
     pub(super) fn sound(&self) -> impl Iterator<Item = AnyEngine> {
         self.all().filter(|engine| !engine.volume().health.is_out())
     }
 
-    /// Returns the volume that `key` belongs to, whether in use or excluded.
+    /// Returns the engine of the volume that `key` belongs to, whether that volume is in use or excluded.
     pub(crate) fn of(&self, key: &[u8]) -> AnyEngine {
         if let [only] = &*self.0.slots {
             return only.engine();
@@ -101,13 +102,13 @@ impl EngineVolumes {
         scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("a store has a volume").1.engine()
     }
 
-    /// Returns the volume that `key` belongs to, if it is in use.
+    /// Returns the engine of the volume that `key` belongs to, or `None` if that volume is excluded.
     pub(super) fn sound_of(&self, key: &[u8]) -> Option<AnyEngine> {
         let engine = self.of(key);
         (!engine.volume().health.is_out()).then_some(engine)
     }
 
-    /// Removes entries of `key` from volumes that it belonged to earlier.
+    /// Removes older entries of `key` from other volumes, to which the key belonged before the set of volumes changed.
     pub(crate) async fn remove_strays(&self, key: &[u8]) -> Result<()> {
         if self.is_lone() {
             return Ok(());
@@ -136,8 +137,8 @@ impl EngineVolumes {
         engine.remove(key).await
     }
 
-    /// Defers the removal of an entry that cannot be replaced because its volume is excluded. Otherwise the old entry
-    /// would come back.
+    /// Defers the removal of `key`'s old entry while its volume is excluded. A caller that cannot store a new entry
+    /// calls this, because otherwise lookups would find the old entry once the volume is back.
     pub(super) fn defer_replaced(&self, key: &[u8]) {
         let engine = self.of(key);
         if memory_may_have(&engine, key) {
@@ -160,7 +161,8 @@ impl VolumeSlot {
     }
 
     /// Returns the score of the volume for `key`; the volume with the highest score holds the key. The score uses the
-    /// half of the hash that does not place the entry on its volume, so that the two choices are independent.
+    /// upper half of the hash and the volume's index the lower half, so that the keys of a volume spread evenly over
+    /// its index.
     fn score(&self, key: &[u8]) -> f64 {
         const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
         let bits = (self.hasher.hash(key).0 >> 64) as u64 >> 11;
@@ -169,20 +171,20 @@ impl VolumeSlot {
     }
 }
 
-/// Returns whether `engine` may have an entry of `key`. If the index has one, the entry is read: a removal would also
-/// drop another key's entry that has the same bits in the index.
+/// Returns whether `engine` may have an entry of `key`. If the index matches, the entry is read to make sure: other
+/// keys can have the same bits in the index, and removing `key` would also drop their entries.
 async fn may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let is_loaded = engine.volume().counters.loaded.load(Ordering::Acquire);
     memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, ReadExtent::Front).await, Ok(None)))
 }
 
-/// Returns whether `engine` may have an entry of `key`, without I/O: `true` if the index cannot tell.
+/// Returns whether `engine` may have an entry of `key`, without I/O. Returns `true` if the index cannot tell.
 fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let volume = engine.volume();
     !volume.counters.loaded.load(Ordering::Acquire) || engine.may_contain(volume.hash(key).0)
 }
 
-/// Returns the error for an operation on an excluded volume.
+/// Returns the error for an operation whose volume is excluded.
 pub(super) fn is_out() -> Error {
     Error::new(ErrorKind::Unavailable, "the volume of this entry has failed and is not used until it works again")
 }

@@ -48,21 +48,21 @@ pub(crate) struct VolumeBase {
     pub(crate) counters: Counters,
     pub(crate) wakeup: MaintenanceWakeup,
     pub(crate) health: VolumeHealth,
-    /// `None` if there is no limit.
+    /// The limit on bytes written per day; `None` if there is none.
     pub(crate) wear: Option<WearLimit>,
     pub(crate) protected_keys: ProtectedKeys,
     pub(crate) pins: PinnedKeys,
     /// Removals and invalidations that are not yet durable.
     pub(crate) pending_removals: PendingRemovals,
-    /// Keys whose last change may not be durable.
+    /// Keys that were stored or removed and whose last change may not be durable yet.
     pub(crate) changed_keys: ChangedKeys,
     pub(crate) begin_neighbors: OnceLock<BeginNeighbors>,
     /// The receiver of evicted entries, if there is one.
     pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
     pub(crate) waiting: LoadWaiters,
-    /// The id of the volume's maintenance thread, if it has one.
+    /// The thread of the volume's maintenance, if the store has threads of its own.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
-    /// The superblock, and its changes.
+    /// The superblock in memory, and its changes that wait to be written.
     pub(crate) superblocks: Arc<SuperblockKeeper>,
     closed: AtomicBool,
 }
@@ -106,21 +106,22 @@ impl VolumeBase {
         }
     }
 
-    /// Returns the device for an engine that fails with `failure`.
+    /// Returns a device for an engine. It refuses writes once `failure` is set.
     pub(super) fn watched_device(&self, failure: FailureMark) -> Arc<dyn Device> {
         let inner = Arc::clone(&self.device);
         let watch = Arc::clone(&self.device_watch);
         Arc::new(WatchedDevice { inner, watch, failure })
     }
 
-    /// Returns the files for an engine that fails with `failure`, if the policy keeps some.
+    /// Returns a directory for an engine, if the policy keeps entries in files. It refuses changes once `failure` is
+    /// set.
     pub(super) fn watched_directory(&self, failure: FailureMark) -> Option<Arc<dyn Directory>> {
         let watch = Arc::clone(&self.files_watch);
         let inner = self.directory.clone()?;
         Some(Arc::new(WatchedDirectory { inner, watch, failure }))
     }
 
-    /// Returns the watches of the files and of the device, in the order in which both are synced.
+    /// Returns the watches of the directory and of the device. A sync covers them in this order.
     pub(super) fn watches(&self) -> [&SyncWatch; 2] {
         [&self.files_watch, &self.device_watch]
     }
@@ -132,12 +133,12 @@ impl VolumeBase {
         }
     }
 
-    /// Returns the limit of its size in bytes, including its files.
+    /// Returns the most bytes that the volume may take, including its files.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }
 
-    /// Closes the volume: from now on nothing is stored, removed or looked up.
+    /// Closes the volume. From now on, stores, removals and lookups fail.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -153,22 +154,22 @@ impl VolumeBase {
         Ok(())
     }
 
-    /// Returns the present superblock.
+    /// Returns the superblock that is in effect.
     pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
         self.superblocks.present()
     }
 
-    /// Returns the current epoch, in which entries are written.
+    /// Returns the epoch that entries written now belong to.
     pub(crate) fn epoch(&self) -> u32 {
         self.superblock().epochs.current
     }
 
-    /// Returns whether no invalidation covers an entry written in `epoch`.
+    /// Returns whether an entry of `epoch` may be served: no invalidation, even a pending one, covers it.
     pub(crate) fn admits(&self, epoch: u32) -> bool {
         self.superblock().epochs.admits(epoch) && !self.pending_removals.hides_all()
     }
 
-    /// Returns the part of a key's hash that the index uses, and the full hash.
+    /// Returns the low half of a key's hash, which the index uses, and the full hash.
     pub(crate) fn hash(&self, key: &[u8]) -> (KeyHash, FullHash) {
         let hash = self.hasher.hash(key);
         (hash.key_hash(), hash)

@@ -16,15 +16,15 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of individually pending keys, including the overhead of keeping each.
+/// Most bytes of keys in the list, including the overhead of each key. Beyond that, the whole volume counts as changed.
 pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
 pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
-/// Age of a change at which a flush is prepared, although nobody asked for one.
+/// Age of the oldest unflushed change at which a flush is planned, although no caller requests one.
 const PREPARE_AGE: Duration = Duration::from_secs(5);
-/// Time from then to the flush. It is longer than any policy keeps an entry in memory by itself, so the flush writes
-/// nothing before its time.
+/// Time between planning a flush and running it. It is longer than any policy keeps an entry in memory, so that by then
+/// everything is written anyway and the flush writes nothing early.
 const FLUSH_PAUSE: Duration = Duration::from_secs(13);
-/// Bytes of keys at which it is.
+/// Bytes of unflushed keys at which a flush runs at once, although no caller requests one.
 const FLUSH_BYTES: usize = KEY_BYTES_MAX / 4;
 const LEN_BYTES: usize = size_of::<u16>();
 const _: () = assert!(record::KEY_BYTES_MAX <= u16::MAX as usize, "a length takes two bytes");
@@ -33,47 +33,50 @@ const _: () = assert!(record::KEY_BYTES_MAX <= u16::MAX as usize, "a length take
 #[derive(Default)]
 pub(crate) struct ChangedKeys(Mutex<ChangeLog>);
 
-/// The changes in order. A position is a number of bytes since the volume was opened.
+/// The list of changes in order. A position in it is the number of bytes added before, since the volume was opened.
 #[derive(Default)]
 struct ChangeLog {
-    /// Each key after its length.
+    /// The keys, each behind its length in two bytes.
     bytes: VecDeque<u8>,
     key_count: usize,
     /// Position of the first byte of `bytes`.
     start: u64,
-    /// Changes before this position may be missing from the list, and are not durable.
+    /// If the list was full, the position up to which changes are missing from it. Lost changes before this position
+    /// cannot be named.
     unknown_until: u64,
-    /// A flush began, or has ended, that covers the changes before this position.
+    /// Position up to which the last flush that began covers the changes. `flushed` is that of the last flush that
+    /// succeeded.
     flush_begun: u64,
     flushed: u64,
-    /// A sync covers the changes before this position.
+    /// Position up to which the last sync covers the changes.
     durable: u64,
-    /// Time of the first change that no flush covers.
+    /// Time of the first change that no flush covers; `None` if there is none.
     unflushed_since: Option<Duration>,
     prepared: Option<ChangesBefore>,
 }
 
-/// The changes before a position, all of which were made by a time.
+/// All changes before a position. They were made at or before the time `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChangesBefore {
     until: u64,
     pub(crate) at: Duration,
 }
 
-/// The changes that may be lost.
+/// The changes that the device or the engine may have lost.
 pub(crate) enum LostChanges {
     Keys(Vec<Box<[u8]>>),
-    /// More than the list holds.
+    /// There were more than the list can hold, so any key may be among them.
     Unknown,
 }
 
 impl ChangedKeys {
-    /// Adds a change of `key` that is about to be made. Returns its position, for [`Self::confirm`].
+    /// Adds `key`, which is about to be changed. Returns the position of the change, for [`Self::confirm`].
     pub(super) fn note(&self, key: &[u8], now: Duration) -> u64 {
         self.lock().add(key, now)
     }
 
-    /// Adds the change at `position` again, now that it is made, if a flush began in between: it may not cover it.
+    /// Adds `key` again after its change was made, if a flush has begun since [`Self::note`]. That flush may have
+    /// missed the change.
     pub(super) fn confirm(&self, position: u64, key: &[u8], now: Duration) {
         let mut log = self.lock();
         if log.flush_begun >= position {
@@ -81,12 +84,13 @@ impl ChangedKeys {
         }
     }
 
-    /// Notes that a flush begins. Returns what it covers.
+    /// Notes that a flush begins. Returns the changes that it will cover.
     pub(crate) fn begin_flush(&self, now: Duration) -> ChangesBefore {
         self.lock().begin_flush(now)
     }
 
-    /// Notes that a flush succeeded that covers these changes. The next one is prepared at once if there are others.
+    /// Notes that the flush that covers the changes `of` succeeded. If there are later changes, plans the next flush at
+    /// once.
     pub(crate) fn end_flush(&self, of: ChangesBefore, now: Duration) {
         let mut log = self.lock();
         log.flushed = log.flushed.max(of.until);
@@ -95,7 +99,8 @@ impl ChangedKeys {
         log.prepared = has_others.then(|| log.begin_flush(now));
     }
 
-    /// Returns the changes that have waited for a flush for so long, or are so many, that one is worth its write.
+    /// Returns the changes to flush now, if they have waited long enough or are many enough to be worth a write.
+    /// Returns `None` if no flush is due.
     pub(crate) fn due_flush(&self, now: Duration) -> Option<ChangesBefore> {
         let mut log = self.lock();
         let since = log.unflushed_since?;
@@ -110,12 +115,12 @@ impl ChangedKeys {
         log.prepared.filter(|prepared| now >= prepared.at + FLUSH_PAUSE)
     }
 
-    /// Returns the position that a sync covers that begins now.
+    /// Returns the position up to which a sync that begins now will make the changes durable.
     pub(crate) fn flushed(&self) -> u64 {
         self.lock().flushed
     }
 
-    /// Notes that a sync succeeded that began when [`Self::flushed`] returned `until`.
+    /// Notes that a sync succeeded. `until` is what [`Self::flushed`] returned when the sync began.
     pub(crate) fn note_durable(&self, until: u64) {
         let mut log = self.lock();
         log.durable = log.durable.max(until);
@@ -124,7 +129,7 @@ impl ChangedKeys {
         }
     }
 
-    /// Takes all changes that may be lost.
+    /// Empties the list. Returns its keys, whose last changes may be lost.
     pub(crate) fn take(&self) -> LostChanges {
         let mut log = self.lock();
         let is_known = log.unknown_until <= log.durable;
@@ -181,7 +186,7 @@ impl ChangeLog {
         assert_eq!(self.bytes.is_empty(), self.key_count == 0, "every key is counted");
     }
 
-    /// Returns the length of the first key and of its length.
+    /// Returns the bytes that the first key in the list takes, with its length field.
     fn first_end(&self) -> usize {
         LEN_BYTES + usize::from(u16::from_le_bytes([self.bytes[0], self.bytes[1]]))
     }
@@ -242,7 +247,7 @@ mod tests {
         assert_eq!(lost(&changed), Some(vec![b"second".to_vec()]));
     }
 
-    /// At stake: a change that nobody remembers, because there were too many.
+    /// At stake: a change that is forgotten because the list was full.
     #[test]
     fn too_many_changes_are_unknown_until_a_sync_covers_them() {
         let changed = ChangedKeys::default();

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Passes every counter with its description to the macro `$with`. This is the only list of counters: a line makes the
-/// counter, its field in `Stats`, and its metric.
+/// Passes all counters with their descriptions to the macro `$with`. One line in this list makes a counter, its field
+/// in `Stats` and its metric.
 macro_rules! for_each_counter {
     ($with:ident) => {
         $with! {
@@ -66,7 +66,7 @@ pub(crate) use for_each_counter;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Counters of one store since it was opened.
+        /// The counters of one volume since it was opened.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub(crate) $name: AtomicU64,)*
@@ -77,7 +77,7 @@ macro_rules! counters {
 
 for_each_counter!(counters);
 
-/// Adds to a counter.
+/// Adds `count` to a counter.
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }

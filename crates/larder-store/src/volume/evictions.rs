@@ -9,30 +9,30 @@ use std::{fmt, pin::Pin};
 pub struct EvictedEntry {
     /// The entry's key.
     pub key: Bytes,
-    /// The entry's head.
+    /// The entry's head, as it was committed.
     pub head: Bytes,
-    /// The entry's body, verified by its checksums.
+    /// The entry's body. Its checksums were verified.
     pub body: Bytes,
     /// The hints with which the entry was stored.
     pub hints: Hints,
 }
 
-/// Takes the entries of one batch, see [`crate::Store::set_evictions`].
+/// Takes the evicted entries of one batch, see [`crate::Store::set_evictions`].
 pub type EvictionSink = Box<dyn FnMut(EvictedEntry) + Send>;
 
-/// The last step of a batch, see [`crate::Store::set_evictions`].
+/// The future that ends a batch of evicted entries, see [`crate::Store::set_evictions`].
 pub type EvictionFinish = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Receives entries that are about to be evicted, see [`crate::Store::set_evictions`].
+/// Functions of the store's user that receive entries before they are evicted, see [`crate::Store::set_evictions`].
 pub struct EvictionReceiver {
-    /// Returns whether to receive an entry with this number of hits and this length in bytes. Called for each entry
-    /// before it is read.
+    /// Returns whether the receiver wants an entry. The arguments are its number of hits and its length in bytes.
+    /// Called for each entry before it is read.
     pub wants: Box<dyn Fn(u8, u64) -> bool + Send + Sync>,
-    /// Creates a sink for a batch. Called before the entries of the batch are read, so that the sink can refuse those
-    /// that were replaced or removed since.
+    /// Creates a sink for a batch. Called before the batch is read, so that the sink can refuse entries that were
+    /// replaced or removed since then.
     pub begin: Box<dyn Fn() -> EvictionSink + Send + Sync>,
-    /// Ends a batch. The store waits for it before it overwrites the batch's entries, so that the receiver can still
-    /// read entries that belong to them.
+    /// Ends a batch. The store waits for this future before it overwrites the entries of the batch. Until then the
+    /// receiver can still read other entries that belong to them, such as the chunks of a body.
     pub finish: Box<dyn Fn() -> EvictionFinish + Send + Sync>,
 }
 

@@ -17,18 +17,28 @@ use std::{
 };
 
 thread_local! {
-    /// Number of fences around the code that runs on this thread.
+    /// Number of fences (`Volume::fence`) that the current code of this thread runs inside of.
     static FENCE_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Returns whether a panic on this thread would now end in a store, which then excludes one of its volumes.
+/// Returns whether the store would catch a panic of this thread now. It then excludes the volume whose engine panicked.
 ///
-/// A program that lets no other panic pass can ask this in its panic hook, and abort if the answer is `false`.
+/// A program that aborts on all other panics can call this in its panic hook:
+///
+/// ```
+/// std::panic::set_hook(Box::new(|panic| {
+///     eprintln!("{panic}");
+///     if !larder_store::contains_panics() {
+///         std::process::abort();
+///     }
+/// }));
+/// # let _ = std::panic::take_hook();
+/// ```
 pub fn contains_panics() -> bool {
     FENCE_COUNT.get() > 0
 }
 
-/// The mark of a volume whose engine failed. Its clones share it.
+/// Marks that the engine of a volume has failed. All clones are the same mark.
 #[derive(Clone, Default)]
 pub(crate) struct FailureMark(Arc<AtomicBool>);
 
@@ -42,18 +52,18 @@ impl FailureMark {
     }
 }
 
-/// The failure of one volume, if its engine fails.
+/// Whether and why the engine of a volume has failed, and the calls to wake when it does.
 #[derive(Default)]
 pub(crate) struct VolumeFailure {
     mark: FailureMark,
     is_announced: AtomicBool,
-    /// Whether the cause is a sync that failed, not an assertion.
+    /// Whether a failed sync was the cause. Otherwise, a failed assertion was.
     is_of_sync: AtomicBool,
     waiting: Mutex<Slab<Waker>>,
 }
 
 impl VolumeFailure {
-    /// Returns the mark, for the locks around the engine's state.
+    /// Returns the mark. The locks around the engine's state set it when a task panics while holding them.
     pub(crate) fn mark(&self) -> FailureMark {
         self.mark.clone()
     }
@@ -62,30 +72,31 @@ impl VolumeFailure {
         self.mark.is_set()
     }
 
-    /// Returns whether an assertion failed.
+    /// Returns whether the engine failed by an assertion, and not by a sync.
     pub(crate) fn is_assertion(&self) -> bool {
         self.is_set() && !self.is_of_sync.load(Ordering::Acquire)
     }
 
-    /// Sets the mark like [`Self::set`], because a sync failed.
+    /// Sets the mark because a sync failed. Returns what [`Self::set`] returns.
     pub(super) fn set_for_sync(&self) -> bool {
         let is_first = self.set();
         self.is_of_sync.fetch_or(is_first, Ordering::SeqCst);
         is_first
     }
 
-    /// Sets the mark. Returns whether this is the first failure that its caller must announce.
+    /// Sets the mark. Returns whether this call is the first to do so, and its caller must therefore announce the
+    /// failure.
     pub(super) fn set(&self) -> bool {
         self.mark.set();
         !self.is_announced.swap(true, Ordering::SeqCst)
     }
 
-    /// Returns a call that may wait.
+    /// Creates the registration of a call that may wait. A failure wakes it.
     pub(super) fn waiting_call(&self) -> WaitingCall<'_> {
         WaitingCall { failure: self, index: None }
     }
 
-    /// Wakes every call that waits.
+    /// Wakes all registered calls, so that they return the failure.
     pub(super) fn wake_all(&self) {
         let wakers: Vec<Waker> = self.waiting().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -96,14 +107,14 @@ impl VolumeFailure {
     }
 }
 
-/// The place of a waiting call among those that a failure wakes. Leaves it when dropped.
+/// The registration of a call that waits inside the engine. A failure wakes it. Dropping this ends the registration.
 pub(super) struct WaitingCall<'a> {
     failure: &'a VolumeFailure,
     index: Option<usize>,
 }
 
 impl WaitingCall<'_> {
-    /// Sets the waker that a failure wakes.
+    /// Sets the waker that a failure wakes. Replaces an earlier waker of the same call.
     pub(super) fn note(&mut self, waker: &Waker) {
         let mut waiting = self.failure.waiting();
         match self.index {
@@ -121,23 +132,23 @@ impl Drop for WaitingCall<'_> {
     }
 }
 
-/// The panic of a caller's code, which no fence around it may contain.
+/// A panic in code of the store's caller, which the store runs but must not catch.
 pub(crate) struct CallersPanic(Box<dyn Any + Send>);
 
 impl CallersPanic {
-    /// Continues the panic, outside of the fence.
+    /// Resumes the panic. To be called outside of the fence.
     pub(crate) fn resume(self) -> ! {
         resume_unwind(self.0)
     }
 }
 
-/// Runs code of the store's caller inside a fence. Its panic is not one of the engine, so it must leave the fence as a
-/// value and be resumed outside.
+/// Runs code of the store's caller while inside a fence. If the code panics, the engine is not at fault. The panic is
+/// therefore returned as a value, and the caller of this function resumes it outside of the fence.
 ///
 /// # Errors
 /// The panic of `code`.
 pub(crate) fn unfenced<T>(code: impl FnOnce() -> T) -> std::result::Result<T, CallersPanic> {
-    /// Enters the fences again when dropped.
+    /// Restores the number of fences when dropped.
     struct Outside(u32);
     impl Drop for Outside {
         fn drop(&mut self) {
@@ -149,9 +160,9 @@ pub(crate) fn unfenced<T>(code: impl FnOnce() -> T) -> std::result::Result<T, Ca
     catch_unwind(AssertUnwindSafe(code)).map_err(CallersPanic)
 }
 
-/// Runs `step` and catches its panic.
+/// Runs `step` inside a fence: catches its panic and returns it as an error.
 pub(super) fn caught<T>(step: impl FnOnce() -> T) -> std::result::Result<T, Box<dyn Any + Send>> {
-    /// Leaves the fence when dropped.
+    /// Counts one fence less when dropped.
     struct Inside;
     impl Drop for Inside {
         fn drop(&mut self) {

@@ -25,10 +25,10 @@ use crate::{
 };
 use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::atomic::Ordering, task::Poll, thread};
 
-/// A change of a key that is being made. The key stays on the list of changes also if the caller stops waiting.
+/// A change of a key that is being made. The key stays on the list of changed keys even if the caller stops waiting.
 ///
-/// A new removal has a `RemovalGuard` around this, which hides its key. Commits and new heads must not hide theirs, and
-/// the key of a retried removal is hidden already.
+/// This does not hide the key from lookups. A new removal also has a `RemovalGuard` for that. Commits and new heads
+/// must not hide their key, and a retried removal has hidden it before.
 pub(crate) struct NotedChange<'a> {
     volume: &'a Volume,
     key: &'a [u8],
@@ -36,7 +36,7 @@ pub(crate) struct NotedChange<'a> {
 }
 
 impl<'a> NotedChange<'a> {
-    /// Adds the key to the list, before the change.
+    /// Adds `key` to the list of changed keys. To be called before the change is made.
     pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
         Self { volume, key, position: volume.changed_keys.note(key, volume.clock.now()) }
     }
@@ -53,13 +53,13 @@ impl Drop for NotedChange<'_> {
 }
 
 impl Volume {
-    /// Runs a step of the volume's engine. If it panics, the volume fails. While a panic in a fence unwinds, no further
-    /// step is run.
+    /// Runs a step of the volume's engine. If it panics, the volume fails. Runs nothing while another panic unwinds
+    /// through a fence.
     ///
-    /// Debug builds let a panic through that no test has planned, so that it fails the test.
+    /// In debug builds, a panic that no test has planned is not caught, so that it fails the test.
     ///
     /// # Errors
-    /// `Unavailable` if the volume has failed, also during the step.
+    /// `Unavailable` if the volume has failed before or during the step.
     pub(crate) fn fence<T>(&self, step: impl FnOnce() -> T) -> Result<T> {
         if self.failure.is_set() || (contains_panics() && thread::panicking()) {
             return Err(has_failed());
@@ -77,12 +77,12 @@ impl Volume {
         }
     }
 
-    /// Runs a call of the volume's engine. If it panics, the volume fails.
+    /// Runs a call of the volume's engine, polling it inside a fence. If it panics, the volume fails.
     ///
-    /// The call is pinned where it is made: passed by value, its state would be in this one twice.
+    /// The caller must pin the call, because passing it by value would store its state twice in this future.
     ///
     /// # Errors
-    /// `Unavailable` if the volume has failed, also while the call waits, and otherwise the error of the call.
+    /// `Unavailable` if the volume has failed, even while the call waits. Otherwise the error of the call.
     pub(crate) async fn fenced<T>(&self, mut call: Pin<&mut impl Future<Output = Result<T>>>) -> Result<T> {
         let mut waiting = self.failure.waiting_call();
         poll_fn(|context| match self.fence(|| call.as_mut().poll(context)) {
@@ -97,7 +97,7 @@ impl Volume {
         .await
     }
 
-    /// Returns an error if nothing may be written to the volume any more.
+    /// Returns an error if the volume has failed, because nothing may be written to it then.
     pub(crate) fn check_writable(&self) -> io::Result<()> {
         if self.failure.is_set() {
             return Err(io::Error::other("the volume has failed, so it is not written"));
@@ -105,7 +105,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Fails the volume because its engine panicked. Returns the error for the caller.
+    /// Fails the volume because its engine panicked with `panic`. Returns the error for the caller.
     fn fail_assertion(&self, panic: &(dyn Any + Send)) -> Error {
         if self.failure.set() {
             add(&self.counters.failed_assertions, 1);
@@ -120,8 +120,8 @@ impl Volume {
         has_failed()
     }
 
-    /// Fails the volume because a sync failed. The device may have lost everything written since the last good one,
-    /// which no later sync can tell.
+    /// Fails the volume because a sync failed. The device may have lost any write since the last good sync, and a later
+    /// sync that succeeds would not show it.
     pub(super) fn fail_sync(&self, error: &io::Error) {
         if self.failure.set_for_sync() {
             add(&self.counters.failed_syncs, 1);
@@ -134,7 +134,8 @@ impl Volume {
         }
     }
 
-    /// Ends the use of the engine, whose mark is set, and remembers what may be lost.
+    /// Excludes the volume after its engine failed. Keys whose last change may be lost are removed when the volume is
+    /// opened again.
     fn end_engine(&self) {
         add(&self.counters.outages, 1);
         match self.changed_keys.take() {
@@ -151,10 +152,11 @@ impl Volume {
         self.doubt();
     }
 
-    /// Waits until the superblock notes that the next start must not believe the volume, if it has failed.
+    /// Waits until the superblock of a failed volume says that the volume has failed. The next start then empties it.
+    /// Does nothing if the volume has not failed.
     ///
     /// # Errors
-    /// `Unavailable` if that cannot be written.
+    /// `Unavailable` if the superblock cannot be written.
     pub(crate) async fn ensure_doubted(&self) -> Result<()> {
         if !self.failure.is_set() || self.health.is_safe() {
             return Ok(());
@@ -166,8 +168,8 @@ impl Volume {
         })
     }
 
-    /// Notes in the superblock that the next start must not believe the volume. Once that is durable, removals need not
-    /// be written.
+    /// Begins to write to the superblock that the volume must be emptied at the next start. Once this is durable,
+    /// pending removals are safe from a kill.
     fn doubt(&self) {
         let recorded = self.health.recorded_flag();
         let done = Completion::callback(move |outcome: io::Result<()>| match outcome {

@@ -18,41 +18,43 @@ use std::{
     time::Duration,
 };
 
-/// Failed operations in a row after which a volume is excluded.
+/// Number of operations that must fail one after the other before the volume is excluded.
 pub(crate) const FAILURES_IN_A_ROW_MAX: u32 = 16;
-/// Time during which every operation of a single volume must fail before it is excluded.
+/// Time during which every operation must fail before the only volume of a store is excluded.
 const LONE_PATIENCE: Duration = Duration::from_secs(10);
-/// Time without a failure after which the next one counts as the first: nothing is known about the time in between.
+/// Longest time between two failures of a series. After a longer time without operations, a failure begins a new
+/// series, because the device may have worked in between.
 const FAILURE_GAP_MAX: Duration = Duration::from_secs(2);
-/// Pause between probes. It doubles if the volume fails again soon after it was taken back.
+/// First pause between probes of an excluded volume. Doubled if the volume fails again soon after it was put back in
+/// use.
 const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// A volume that fails again within this time counts as not repaired.
+/// If a volume fails again within this time after it was put back in use, it was not repaired.
 const RELAPSE: Duration = Duration::from_secs(60);
 
-/// The health of one volume.
+/// Whether a volume works, and what is needed to decide it.
 #[derive(Default)]
 pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
-    /// When the last failures began and ended.
+    /// When the latest series of failures began, and when it last continued.
     failing: Mutex<Option<FailingTime>>,
     has_neighbors: AtomicBool,
     is_out: AtomicBool,
-    /// Whether the exclusion of this volume is recorded, so that the next start empties it.
+    /// Whether the exclusion of this volume is durably recorded. If so, the next start empties the volume.
     is_recorded: Arc<AtomicBool>,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
     probes: Mutex<ProbeSchedule>,
     is_probing: TurnFlag,
 }
 
-/// The time of failures without a long gap between them.
+/// A series of failures without a long gap: the times of the first and the latest.
 #[derive(Clone, Copy)]
 struct FailingTime {
     since: Duration,
     until: Duration,
 }
 
-/// The schedule of the probes of an excluded volume.
+/// When an excluded volume is probed.
 #[derive(Default)]
 struct ProbeSchedule {
     due_at: Duration,
@@ -61,14 +63,15 @@ struct ProbeSchedule {
 }
 
 impl VolumeHealth {
-    /// Sets `call`, which is called when this volume is excluded and must not block. Also notes that other volumes
-    /// share the keys. Only the first call of this function has an effect.
+    /// Sets the function `call`, which is called when this volume is excluded and must not block. Also notes that the
+    /// store has other volumes. Only the first call of this function has an effect.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
         self.has_neighbors.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));
     }
 
-    /// Notes the outcome of an operation. If it excludes the volume, returns the number of failures in a row.
+    /// Notes the outcome of an operation. If the volume is excluded because of it, returns the number of failures in a
+    /// row.
     pub(crate) fn note<T>(&self, outcome: &io::Result<T>, now: impl Fn() -> Duration) -> Option<u32> {
         match outcome {
             Ok(_) => {
@@ -89,7 +92,7 @@ impl VolumeHealth {
         }
     }
 
-    /// Counts a failure. Returns the number of failures in a row, and since when they last without a long gap.
+    /// Counts a failure. Returns the number of failures in a row, and for how long they have lasted.
     fn note_failure(&self, now: Duration) -> (u32, Duration) {
         let mut failing = self.failing.lock().ignore_poison();
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -99,8 +102,8 @@ impl VolumeHealth {
         (failures, since)
     }
 
-    /// Excludes the volume. With `is_urgent`, it is probed at once, unless it fails again soon after it was taken back.
-    /// Returns `false` if it already is excluded.
+    /// Excludes the volume. Returns `false` if it is already excluded. With `is_urgent`, the first probe is due at
+    /// once, unless the volume has failed soon after it was put back in use.
     fn exclude(&self, now: Duration, is_urgent: bool) -> bool {
         let mut probes = self.probes();
         if self.is_out() {
@@ -118,18 +121,18 @@ impl VolumeHealth {
         true
     }
 
-    /// Excludes the volume until it is opened again, because its engine failed.
+    /// Excludes the volume because its engine failed. It is back once it is opened again with a new engine.
     pub(crate) fn exclude_for_reopening(&self, now: Duration) {
         self.exclude(now, true);
     }
 
-    /// Returns whether the volume failed soon after it had been taken back.
+    /// Returns whether the volume failed again soon after it was put back in use.
     pub(crate) fn has_relapsed(&self) -> bool {
         self.probes().pause > PROBE_PAUSE_MIN
     }
 
-    /// Returns the right to probe an excluded volume, if a probe is due or if `is_forced` is set, and no other task has
-    /// it.
+    /// Returns the right to probe the volume. Returns `None` if the volume is in use, no probe is due (unless
+    /// `is_forced` is set), or another task is probing.
     pub(crate) fn begin_probe(&self, now: Duration, is_forced: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
@@ -140,12 +143,12 @@ impl VolumeHealth {
         is_due.then_some(turn)
     }
 
-    /// Returns the time from `now` until an excluded volume is probed.
+    /// Returns the time from `now` until the next probe of an excluded volume; `None` if the volume is in use.
     pub(crate) fn probe_due(&self, now: Duration) -> Option<Duration> {
         self.is_out().then(|| self.probes().due_at.saturating_sub(now))
     }
 
-    /// Puts the volume back in use. Only the task that probed it may call this.
+    /// Puts the volume back in use. Only the task with the right to probe it may call this.
     pub(crate) fn set_in_use(&self, now: Duration) {
         let mut probes = self.probes();
         assert!(self.is_out(), "what is taken back was excluded");
@@ -154,13 +157,13 @@ impl VolumeHealth {
         self.is_out.store(false, Ordering::SeqCst);
     }
 
-    /// Notes whether it is durably recorded that this volume is excluded.
+    /// Notes whether the exclusion of this volume is durably recorded.
     pub(crate) fn set_recorded(&self, is_recorded: bool) {
         self.is_recorded.store(is_recorded, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Returns the flag of [`Self::set_recorded`], for the completion that sets it.
+    /// Returns the flag that [`Self::set_recorded`] sets. The completion of a write sets it.
     pub(crate) fn recorded_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_recorded)
     }
@@ -169,15 +172,16 @@ impl VolumeHealth {
         self.is_out.load(Ordering::Acquire)
     }
 
-    /// Returns whether the volume is excluded, and the next start will empty it before use.
+    /// Returns whether the volume is excluded and this is recorded, so that the next start empties it.
     pub(crate) fn is_out_and_safe(&self) -> bool {
         self.is_out() && self.is_safe()
     }
 
-    /// Returns whether a later start cannot use outdated entries of the volume: it is in use, or will be emptied first.
+    /// Returns whether a later start cannot find outdated entries on the volume: it is in use, or the next start
+    /// empties it.
     ///
-    /// If a task defers a removal and then calls this, the removal will be written before the record of the exclusion
-    /// is dropped.
+    /// A task that has deferred a removal can rely on `true`: the record of the exclusion is dropped only after the
+    /// removal is written.
     pub(crate) fn is_safe(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.is_out() || self.is_recorded.load(Ordering::SeqCst)
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 
-    /// At stake: all entries, if the only disk has errors for a moment.
+    /// At stake: all entries of a store, which are lost if its only disk is excluded for a momentary error.
     #[test]
     fn a_volume_that_is_alone_is_excluded_only_when_nothing_works_for_ten_seconds() {
         let health = VolumeHealth::default();
@@ -241,7 +245,8 @@ mod tests {
         assert_eq!(fail(&health, 1000, Duration::from_secs(30)), 1);
     }
 
-    /// At stake: all entries, if one read fails today and some fail tomorrow, with nothing in between.
+    /// At stake: all entries of a store. Its only disk must not be excluded because one read failed today and some fail
+    /// tomorrow.
     #[test]
     fn volume_that_is_alone_stays_in_use_when_errors_follow_an_earlier_one() {
         let health = VolumeHealth::default();

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first page not yet written, and the first page not yet durable.
+/// The progress of a journal: the first page that is not written yet, and the first that is not durable yet.
 #[derive(Default)]
 pub(crate) struct JournalMarks {
     written: AtomicU64,
@@ -13,22 +13,22 @@ pub(crate) struct JournalMarks {
 }
 
 impl JournalMarks {
-    /// Notes that the device has all pages before `until`.
+    /// Notes that all pages before `until` are written.
     pub(crate) fn note_written(&self, until: u64) {
         self.written.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Returns the mark up to which a sync that begins now makes the journal durable.
+    /// Returns the first page that is not written yet. A sync that begins now covers all pages before it.
     pub(crate) fn written_until(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Notes that a sync succeeded that began when [`Self::written_until`] returned `until`.
+    /// Notes that a sync succeeded. `until` is what [`Self::written_until`] returned when the sync began.
     pub(crate) fn note_durable(&self, until: u64) {
         self.durable.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Returns the number of the first page that is not durable.
+    /// Returns the first page that is not durable yet.
     pub(crate) fn durable_until(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }

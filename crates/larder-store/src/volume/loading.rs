@@ -10,23 +10,23 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// The tasks that wait for a volume.
+/// The tasks that wait until entries of an earlier run are loaded.
 #[derive(Default)]
 pub(crate) struct LoadWaiters(Mutex<TaskWaiters>);
 
 impl LoadWaiters {
-    /// Waits until `is_loaded` returns true. Asks again after [`Self::set_loaded`] and [`Self::note_part`].
+    /// Waits until `is_loaded` returns `true`. Calls it again after each [`Self::set_loaded`] and [`Self::note_part`].
     pub(super) async fn wait(&self, is_loaded: impl Fn() -> bool) {
         wait_for(|| self.lock(), |_: &mut TaskWaiters| is_loaded().then_some(())).await;
     }
 
-    /// Wakes the waiting tasks, because a part of the entries is loaded.
+    /// Wakes the waiting tasks to check again, because another part of the entries is loaded.
     pub(super) fn note_part(&self) {
         let woken = self.lock().take();
         woken.wake();
     }
 
-    /// Sets `is_loaded`, and wakes the tasks that wait for it.
+    /// Sets the flag `is_loaded`, and wakes the waiting tasks.
     pub(super) fn set_loaded(&self, is_loaded: &AtomicBool) {
         let woken = {
             let mut waiting = self.lock();

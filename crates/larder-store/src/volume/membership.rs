@@ -32,7 +32,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// Admits one change of the membership at a time, including its I/O.
+/// Lets one task at a time change the membership of the store, including the I/O for it.
 #[derive(Default)]
 pub(crate) struct MembershipGate(Mutex<GateState>);
 
@@ -42,11 +42,11 @@ struct GateState {
     waiting: TaskWaiters,
 }
 
-/// The right to make a change.
+/// The right to change the membership. Dropping it lets the next task in.
 pub(crate) struct MembershipPass<'a>(&'a MembershipGate);
 
 impl MembershipGate {
-    /// Waits until no other change is in progress, and returns the right to make one.
+    /// Waits until no other task is changing the membership, and returns the right to change it.
     pub(crate) async fn pass(&self) -> MembershipPass<'_> {
         let take = |state: &mut GateState| {
             let is_free = !mem::replace(&mut state.is_taken, true);
@@ -76,7 +76,8 @@ impl Drop for MembershipPass<'_> {
     }
 }
 
-/// Compares the memberships in the superblocks, empties volumes that were absent, and records the present run.
+/// Compares the memberships in the superblocks of a store's volumes. Empties volumes that were absent from the last
+/// run, and records the present run on all.
 ///
 /// # Errors
 /// `Invalid` if two volumes are copies of one. `Unavailable` if a superblock cannot be written.
@@ -123,7 +124,7 @@ fn check_copies(volumes: &[&Volume]) -> Result<()> {
     Ok(())
 }
 
-/// Changes the superblocks of all `volumes` at the same time. Blocks.
+/// Changes the superblocks of all `volumes`, each at the same time. Blocks until all are written.
 fn change_all(volumes: &[&Volume], alter: impl Fn(&mut Superblock) + Clone + Send + 'static) -> Result<()> {
     let changes: Vec<_> = volumes.iter().map(|volume| superblocks::change(volume, alter.clone())).collect();
     for (volume, written) in volumes.iter().zip(block_on(join_all(changes))) {
@@ -132,8 +133,8 @@ fn change_all(volumes: &[&Volume], alter: impl Fn(&mut Superblock) + Clone + Sen
     Ok(())
 }
 
-/// Records on the volumes in use that `lost` is excluded, so that the next start empties it. Returns whether that is
-/// durable on at least one.
+/// Records on the volumes in use that `lost` is excluded. The next start then empties `lost`. Returns whether the
+/// record is durable on at least one volume.
 pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     let in_use = || in_use_but(volumes, lost);
     let Ok(present) = next(newest(volumes), set_of(in_use().map(|volume| volume.id))) else { return false };
@@ -147,8 +148,8 @@ pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     is_recorded
 }
 
-/// Records on the volumes in use, and then on `back`, that `back` is in use again. A start in between empties only
-/// `back`. Also gives `back` the label of the others.
+/// Records that the excluded volume `back` is in use again, first on the other volumes and then on `back`. If the
+/// process is killed in between, the next start empties only `back`. Also gives `back` the label of the other volumes.
 ///
 /// # Errors
 /// `Unavailable` if a superblock cannot be written.
@@ -179,7 +180,8 @@ fn cannot_write(volume: &Volume, source: io::Error) -> Error {
     Error::io(ErrorKind::Unavailable, place, source)
 }
 
-/// Creates a membership after `newest`. The random number distinguishes two successors of one membership.
+/// Creates the membership that follows `newest`. It has a random number, because two copies of a volume may go on
+/// separately from the same membership.
 fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     let nonce = getrandom::u64().map_err(|error| {
         Error::io(
@@ -191,7 +193,7 @@ fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     Ok(VolumeMembership { generation: newest.generation + 1, nonce, set })
 }
 
-/// Returns a hash of a set of volumes. It does not depend on their order.
+/// Returns a hash of a set of volumes, the same for every order of `ids`.
 fn set_of(ids: impl Iterator<Item = VolumeId>) -> u64 {
     let mut ids: Vec<[u8; 16]> = ids.map(|id| id.0).collect();
     ids.sort_unstable();

@@ -25,9 +25,9 @@ use std::{
     time::Duration,
 };
 
-/// Removals that are retried together.
+/// Most removals that one retry takes at once.
 const BATCH_COUNT: usize = 256;
-/// Pause between retries. It doubles with each failure.
+/// Pause before the first retry. Doubled after each failed retry.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
@@ -36,43 +36,44 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 pub(crate) struct PendingRemovals {
     /// Number of pending removals.
     count: AtomicU64,
-    /// Number of pending removals and removals in progress.
+    /// Number of pending removals and of removals in progress. While it is 0, no lookup takes the lock.
     hidden_count: AtomicU64,
     deferred: Mutex<DeferredRemovals>,
 }
 
 #[derive(Default)]
 struct DeferredRemovals {
-    /// Keys to be removed, each with the number of the failed attempt. Sorted, so that a seed repeats the order.
+    /// The keys to be removed, each with a number that grows with every attempt. Sorted, so that a simulation repeats
+    /// the order.
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
-    /// Whether to invalidate everything.
+    /// Whether the whole volume is to be invalidated.
     all: bool,
     next_number: u64,
-    /// Keys whose removal is in progress.
+    /// Keys whose removal a caller is waiting for.
     under_way: Vec<UnderWay>,
-    /// When the next retry is due, and the pause before it.
+    /// When the next retry is due. `pause` is the time between the last retry and this one.
     due_at: Duration,
     pause: Duration,
     is_retrying: bool,
 }
 
-/// A key whose removal is in progress.
+/// A key whose removal a caller is waiting for.
 struct UnderWay {
     key: Box<[u8]>,
-    /// Whether an entry was stored since, which the removal need not remove.
+    /// Whether a new entry of the key was stored after the removal began. The removal need not cover it.
     is_overtaken: bool,
 }
 
-/// The removals of one retry.
+/// The pending removals that one retry takes.
 pub(crate) struct DueRemovals {
-    /// Whether to invalidate everything.
+    /// Whether to invalidate the whole volume.
     pub(crate) all: bool,
     pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
 
 impl PendingRemovals {
-    /// Returns whether nothing is pending.
+    /// Returns whether no removal is pending.
     pub(crate) fn is_clear(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -86,7 +87,7 @@ impl PendingRemovals {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns whether an entry of `key` must not be shown.
+    /// Returns whether lookups must not find an entry of `key`, because its removal is pending or in progress.
     pub(crate) fn hides(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let deferred = self.lock();
@@ -94,7 +95,8 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns whether an entry of `key` that is stored now would never become visible.
+    /// Returns whether a removal of `key` is pending, or is in progress and would also remove an entry that is stored
+    /// now.
     pub(crate) fn ends(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let deferred = self.lock();
@@ -103,7 +105,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Notes that an entry of `key` is about to be stored.
+    /// Notes that an entry of `key` is about to be stored. Removals of `key` that are in progress need not cover it.
     pub(crate) fn note_commit(&self, key: &[u8]) {
         if self.hides_some() {
             let mut deferred = self.lock();
@@ -115,12 +117,13 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns whether no entry must be shown.
+    /// Returns whether lookups must not find any entry, because an invalidation of the whole volume is pending.
     pub(crate) fn hides_all(&self) -> bool {
         self.hides_some() && self.lock().all
     }
 
-    /// Adds the removal of `key` to the pending ones. Returns how many removals became one of everything.
+    /// Makes the removal of `key` pending. If there are too many, replaces all of them by an invalidation of the whole
+    /// volume and returns their number, otherwise 0.
     fn defer_key(&self, key: &[u8]) -> u64 {
         self.change(|deferred| {
             deferred.next_number += 1;
@@ -138,17 +141,18 @@ impl PendingRemovals {
         })
     }
 
-    /// Makes the invalidation of everything pending, in place of all removals.
+    /// Replaces all pending removals by a pending invalidation of the whole volume.
     fn defer_all(&self) {
         self.change(DeferredRemovals::defer_all);
     }
 
-    /// Returns the time from `now` until the next retry is due.
+    /// Returns the time from `now` until the next retry is due; `None` if nothing is pending.
     fn due_in(&self, now: Duration) -> Option<Duration> {
         (!self.is_clear()).then(|| self.lock().due_at.saturating_sub(now))
     }
 
-    /// Returns the removals to retry now, if a retry is due or forced with `is_forced`, and none is in progress.
+    /// Returns the removals to retry now. Returns `None` if another retry is in progress, or if no retry is due and
+    /// `is_forced` is not set.
     pub(crate) fn begin(&self, now: Duration, is_forced: bool) -> Option<DueRemovals> {
         if self.is_clear() {
             return None;
@@ -162,7 +166,7 @@ impl PendingRemovals {
         Some(DueRemovals { all: deferred.all, keys })
     }
 
-    /// Ends the retry that [`Self::begin`] began. With `is_done`, it succeeded.
+    /// Ends the retry that [`Self::begin`] began. `is_done` says whether it succeeded.
     pub(crate) fn end(&self, now: Duration, is_done: bool) {
         self.change(|deferred| {
             deferred.is_retrying = false;
@@ -181,8 +185,8 @@ impl PendingRemovals {
         });
     }
 
-    /// Drops the pending removals after an invalidation of everything: it removes everything stored before it, and
-    /// nothing is stored while it is pending.
+    /// Drops all pending removals, because an invalidation of the whole volume is durable. It covers everything stored
+    /// before it, and nothing was stored while it was pending.
     pub(crate) fn finish_all(&self) {
         self.change(|deferred| {
             *deferred = DeferredRemovals {
@@ -209,7 +213,8 @@ impl PendingRemovals {
 }
 
 impl DeferredRemovals {
-    /// Replaces all pending removals by an invalidation of everything. Returns their number.
+    /// Replaces all pending removals by a pending invalidation of the whole volume. Returns the number of removals
+    /// replaced.
     fn defer_all(&mut self) -> u64 {
         let keys = std::mem::take(&mut self.keys);
         self.key_bytes = 0;
@@ -218,8 +223,8 @@ impl DeferredRemovals {
     }
 }
 
-/// A removal in progress. Its key is hidden at once. When this is dropped, the removal becomes pending unless it is
-/// known to be durable.
+/// A removal that a caller is waiting for. Hides its key from lookups. If it is dropped before it is known to be
+/// durable, the removal becomes pending.
 pub(crate) struct RemovalGuard<'a> {
     volume: &'a Volume,
     key: &'a [u8],
@@ -234,7 +239,7 @@ impl<'a> RemovalGuard<'a> {
         Self { volume, key, is_settled: false }
     }
 
-    /// Notes the outcome of the removal.
+    /// Notes the outcome of the removal. It becomes pending if it failed.
     pub(crate) fn end(mut self, outcome: &Result<()>) {
         let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::Closed | ErrorKind::Invalid);
         self.is_settled = outcome.as_ref().err().is_none_or(is_refused);
@@ -255,30 +260,31 @@ impl Drop for RemovalGuard<'_> {
 }
 
 impl Volume {
-    /// Hides `key` until its removal is written.
+    /// Makes the removal of `key` pending, and hides the key from lookups until the removal is written.
     pub(crate) fn defer_removal(&self, key: &[u8]) {
         let widened_count = self.pending_removals.defer_key(key);
         self.counters.removal_overflows.fetch_add(widened_count, Ordering::Relaxed);
         self.wake_for_pending();
     }
 
-    /// Hides all entries until their invalidation is written.
+    /// Makes an invalidation of the whole volume pending, and hides all entries from lookups until it is written.
     pub(crate) fn defer_all(&self) {
         self.pending_removals.defer_all();
         self.wake_for_pending();
     }
 
-    /// Wakes the thread that retries. For an excluded volume, the next probe retries.
+    /// Wakes the maintenance thread, which retries pending removals. If the volume is excluded, the next probe retries
+    /// them.
     fn wake_for_pending(&self) {
         if !self.health.is_out() {
             self.wakeup.wake();
         }
     }
 
-    /// Checks that nothing is pending, so that entries may be stored.
+    /// Checks that no removal is pending, so that entries may be stored.
     ///
     /// # Errors
-    /// `Unavailable` while a removal or an invalidation of everything is pending.
+    /// `Unavailable` while a removal or an invalidation of the volume is pending.
     pub(crate) fn check_pending(&self) -> Result<()> {
         if self.pending_removals.is_clear() {
             return Ok(());
@@ -286,7 +292,7 @@ impl Volume {
         Err(Error::new(ErrorKind::Unavailable, "the store accepts nothing until pending removals can be written"))
     }
 
-    /// Returns the time until the next retry of pending removals.
+    /// Returns the time until pending removals are retried; `None` if there are none.
     pub(crate) fn pending_due(&self) -> Option<Duration> {
         self.pending_removals.due_in(self.clock.now())
     }

@@ -17,9 +17,10 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// Most keys pinned at once on one volume: 24 MiB of memory.
+/// Most keys that can be pinned on one volume at a time. They take 24 MiB of memory.
 const PINS_MAX: usize = 1 << 20;
-/// Largest overhead of a record, its unit and its line in the trailer. Excludes key, head and body.
+/// Most bytes that a record takes on the volume in addition to key, head and body. Includes its unit's header and its
+/// line in the trailer.
 const OVERHEAD_BYTES: u64 = 4 << 10;
 
 /// The pinned keys of a volume.
@@ -33,14 +34,14 @@ pub(crate) struct PinnedKeys {
 
 #[derive(Default)]
 struct PinCharges {
-    /// The sectors that each key's entry takes.
+    /// The pinned keys, each with the sectors that its entry may take.
     by_key: HashMap<KeyHash, u32>,
     sectors: u64,
 }
 
 impl PinnedKeys {
-    /// Creates the list for a volume of this size in segments of `segment_bytes`. Pinned entries may take `share` of
-    /// the volume.
+    /// Creates an empty list for a volume of `size_bytes` in segments of `segment_bytes`. Pinned entries may take
+    /// `share` of the volume.
     pub(crate) fn new(size_bytes: u64, segment_bytes: u64, share: f64) -> Self {
         assert!((0.0..=1.0).contains(&share), "the share was checked");
         let sectors_max = ((size_bytes / SECTOR_BYTES) as f64 * share) as u64;
@@ -48,8 +49,8 @@ impl PinnedKeys {
         Self { charges: Mutex::default(), count: AtomicU64::new(0), sectors_max, segment_sectors }
     }
 
-    /// Pins a key. `len_bytes` is the length of its entry with key and head. Returns `false`, without pinning, if there
-    /// is no room.
+    /// Pins a key. `len_bytes` is the length of its entry with key and head. Returns `false`, without pinning, if the
+    /// limit on pinned bytes or keys is reached.
     pub(crate) fn insert(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let charge = self.charge(len_bytes);
         let mut charges = self.lock();
@@ -78,7 +79,7 @@ impl PinnedKeys {
         true
     }
 
-    /// Unpins every key.
+    /// Unpins all keys.
     pub(crate) fn clear(&self) {
         let mut charges = self.lock();
         *charges = PinCharges::default();
@@ -103,18 +104,18 @@ impl PinnedKeys {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns the bytes of the volume that pinned entries take.
+    /// Returns how many bytes of the volume pinned entries take.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().sectors * SECTOR_BYTES
     }
 
-    /// Returns the bytes of the volume that pinned entries may take.
+    /// Returns how many bytes of the volume pinned entries may take.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.sectors_max * SECTOR_BYTES
     }
 
-    /// Returns the sectors that an entry takes: its own length, or its part of a segment if few entries of that length
-    /// fit in one.
+    /// Returns the sectors that count for a pinned entry of `len_bytes`: its own, or its share of a segment if the
+    /// remainder of a segment that is full of such entries cannot be used.
     fn charge(&self, len_bytes: u64) -> u32 {
         let own = sectors(len_bytes).max(1);
         let fitting = self.segment_sectors.saturating_sub(sectors(OVERHEAD_BYTES)) / (own + 1);

@@ -16,34 +16,35 @@ use std::{
     sync::Arc,
 };
 
-/// Most keys protected at once on a volume: the chunks of 32 GiB of bodies, or 1 MiB of memory.
+/// Most keys protected on a volume at a time. Enough for the chunks of 32 GiB of bodies; they take 1 MiB of memory.
 const PROTECTED_MAX: u64 = 1 << 15;
-/// Protected entries may take this fraction (1/n) of a volume, counted as entries of the maximum length.
+/// Protected entries may take one nth of a volume, with n this number. Each counts as an entry of the maximum length.
 const VOLUME_DIVISOR: u64 = 4;
 
-/// The protected keys of a volume.
+/// The protected keys of a volume, each with its number of guards.
 pub(crate) struct ProtectedKeys {
     counts: Mutex<HashMap<KeyHash, u32>>,
     keys_max: usize,
 }
 
-/// Protects an entry from being reclaimed until this is dropped, as far as its policy and the room allow.
+/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Policies that cannot
+/// protect ignore this. So do others while too many entries are protected.
 #[must_use = "the entry is protected as long as this exists"]
 pub struct ReclaimGuard {
-    /// `None` if too many keys are protected.
+    /// The volume and the key; `None` if too many keys were protected already.
     place: Option<(Arc<Volume>, KeyHash)>,
 }
 
 impl_debug!(ReclaimGuard {});
 
 impl ProtectedKeys {
-    /// Creates the list for a volume of this size.
+    /// Creates an empty list for a volume of `size_bytes`.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(PROTECTED_MAX) as usize;
         Self { counts: Mutex::new(HashMap::new()), keys_max }
     }
 
-    /// Returns whether an entry of this hash is protected.
+    /// Returns whether the entry with this hash is protected.
     pub(crate) fn contains(&self, key_hash: KeyHash) -> bool {
         self.lock().contains_key(&key_hash)
     }
@@ -53,7 +54,7 @@ impl ProtectedKeys {
         self.lock().is_empty()
     }
 
-    /// Adds a guard to a key. Returns `false` if too many keys are protected.
+    /// Adds a guard to a key. Returns `false` if too many other keys are protected.
     fn take(&self, key_hash: KeyHash) -> bool {
         let mut counts = self.lock();
         let is_full = counts.len() >= self.keys_max;

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// The reads of a volume's lookups that wait for a batch.
+/// The reads of a volume's lookups, which wait until their batch is submitted.
 pub(super) struct LookupReads {
     batches: Mutex<ReadBatches<BatchedRead>>,
     time_out: Duration,
@@ -31,7 +31,7 @@ pub(super) struct LookupReads {
     has_thread: bool,
 }
 
-/// A read that waits in a batch.
+/// A read that waits for its batch to be submitted.
 struct BatchedRead {
     offset_bytes: u64,
     buffer: AlignedBuffer,
@@ -39,7 +39,8 @@ struct BatchedRead {
 }
 
 impl LookupReads {
-    /// Creates an empty queue. `has_thread` is set if a maintenance thread submits batches when they are due.
+    /// Creates an empty queue. `has_thread` says whether the store has a maintenance thread, which submits batches that
+    /// are due.
     pub(super) fn new(device: &Arc<dyn Device>, tuning: &Tuning, clock: &Clock, has_thread: bool) -> Self {
         Self {
             batches: Mutex::new(ReadBatches::new(tuning.read_batch_count)),
@@ -50,7 +51,8 @@ impl LookupReads {
         }
     }
 
-    /// Reads whole units of the device in a batch. Calls `wake` if the read begins or joins a batch that is not full.
+    /// Reads aligned bytes as part of a batch. Calls `wake`, to wake the maintenance thread, unless the read completes
+    /// the batch.
     pub(super) async fn read(
         &self,
         offset_bytes: u64,
@@ -68,20 +70,20 @@ impl LookupReads {
         if self.has_thread { pending.await } else { self.insist(pending).await }
     }
 
-    /// Submits the batch if its first read has waited long enough.
+    /// Submits the batch if its first read has waited for the timeout.
     pub(super) fn submit_due(&self) {
         let is_due = self.due().is_some_and(|pause| pause.is_zero());
         let due = if is_due { self.lock().take() } else { Vec::new() };
         self.submit(due);
     }
 
-    /// Returns the time until the waiting batch must be submitted.
+    /// Returns the time until the batch must be submitted; `None` if no read waits.
     pub(super) fn due(&self) -> Option<Duration> {
         let opened_at = self.lock().opened_at()?;
         Some((opened_at + self.time_out).saturating_sub(self.clock.now()))
     }
 
-    /// Submits the waiting reads. From now on, reads do not wait, because the thread that submits batches ends.
+    /// Submits the batch. From now on, reads do not wait, because the maintenance thread is about to end.
     pub(super) fn end(&self) {
         let left = self.lock().end();
         self.submit(left);
@@ -94,7 +96,8 @@ impl LookupReads {
         }
     }
 
-    /// Waits for a read in virtual time. Wakes itself after the first poll; the second poll submits the batch.
+    /// Waits for a read in a store without a maintenance thread. If the read is not done when this is polled again,
+    /// submits the batch, because nobody else would.
     async fn insist(&self, pending: PendingTransfer<AlignedBuffer>) -> io::Result<AlignedBuffer> {
         let mut pending = pin!(pending);
         let mut asked = 0;
@@ -118,7 +121,7 @@ impl LookupReads {
     }
 }
 
-/// The waiting reads, represented by tokens of the caller.
+/// The batch that is being collected. `T` stands for a read.
 struct ReadBatches<T> {
     read_count_max: usize,
     waiting: Vec<(u64, T)>,
@@ -126,13 +129,14 @@ struct ReadBatches<T> {
 }
 
 impl<T> ReadBatches<T> {
-    /// Creates batches of `read_count_max` reads.
+    /// Creates an empty batch that is full with `read_count_max` reads.
     fn new(read_count_max: usize) -> Self {
         assert!(read_count_max > 0);
         Self { read_count_max, waiting: Vec::new(), opened_at: Duration::ZERO }
     }
 
-    /// Adds a read at `offset_bytes` to the batch. If the batch is full then, returns it, sorted.
+    /// Adds a read at `offset_bytes`. If the batch is full now, returns its reads sorted by offset and begins a new
+    /// one.
     fn add(&mut self, offset_bytes: u64, read: T, now: Duration) -> Vec<T> {
         if self.waiting.is_empty() {
             self.opened_at = now;
@@ -142,7 +146,7 @@ impl<T> ReadBatches<T> {
         if self.waiting.len() < self.read_count_max { Vec::new() } else { self.take() }
     }
 
-    /// Takes the batch, sorted, even if it is not full.
+    /// Returns the reads of the batch sorted by offset, even if it is not full, and begins a new one.
     fn take(&mut self) -> Vec<T> {
         self.waiting.sort_by_key(|(offset_bytes, _)| *offset_bytes);
         let reads = self.waiting.drain(..).map(|(_, read)| read).collect();
@@ -150,14 +154,14 @@ impl<T> ReadBatches<T> {
         reads
     }
 
-    /// Takes the batch. From now on, each read is a batch of its own.
+    /// Returns the reads of the batch. From now on, each read is a batch of its own.
     fn end(&mut self) -> Vec<T> {
         let left = self.take();
         self.read_count_max = 1;
         left
     }
 
-    /// Returns when the batch was begun.
+    /// Returns when the first read of the batch was added; `None` if the batch is empty.
     fn opened_at(&self) -> Option<Duration> {
         (!self.waiting.is_empty()).then_some(self.opened_at)
     }

@@ -12,13 +12,13 @@ use crate::{
     volume::waiters::{TaskWaiters, wait_for},
 };
 
-/// The flushes of one volume.
+/// The flushes of one volume, which concurrent callers share.
 #[derive(Default)]
 pub(crate) struct SharedFlush(Mutex<FlushState>);
 
 #[derive(Default)]
 struct FlushState {
-    /// Number of the last flush that began. A flush whose task was dropped counts, but nobody relies on it.
+    /// Number of the last flush that began. Includes flushes whose task was dropped; no caller waits for these.
     begun: u64,
     /// Number of the last flush that ended.
     ended: u64,
@@ -28,23 +28,23 @@ struct FlushState {
     waiting: TaskWaiters,
 }
 
-/// The result of a wait for a flush.
+/// The next step of a waiting caller.
 enum FlushTurn {
-    /// The caller must run the flush of this number.
+    /// Run the flush with this number.
     Run(u64),
     Ended {
         has_failed: bool,
     },
 }
 
-/// A flush that is running. Ends when dropped, so that another task can take over.
+/// A flush that is running. Dropping it ends the flush, so that another task can run one.
 struct RunningFlush<'a>(&'a SharedFlush);
 
 impl SharedFlush {
-    /// Runs `flush`, or waits for a flush of another task that began after this call.
+    /// Runs `flush`, or waits for a flush that another task began after this call.
     ///
     /// # Errors
-    /// The error of the own flush, or `Unavailable` if that of the other task failed.
+    /// The error of `flush`, or `Unavailable` if the flush of the other task failed.
     pub(crate) async fn join(&self, flush: impl Future<Output = Result<()>>) -> Result<()> {
         let wanted = self.lock().begun + 1;
         match wait_for(|| self.lock(), |state: &mut FlushState| state.turn(wanted)).await {
@@ -68,7 +68,8 @@ impl SharedFlush {
 }
 
 impl FlushState {
-    /// Returns what a caller that needs flush `wanted` or a later one does now; `None` to wait.
+    /// Returns what a caller that needs the flush with the number `wanted`, or a later one, must do now. `None` means
+    /// to wait.
     fn turn(&mut self, wanted: u64) -> Option<FlushTurn> {
         if self.ended >= wanted {
             return Some(FlushTurn::Ended { has_failed: self.failed >= wanted });
@@ -118,7 +119,7 @@ mod tests {
         task::Poll,
     };
 
-    /// Returns a flush that ends at its second poll, and counts itself.
+    /// Returns a flush that counts its call in `count` and ends with `outcome` at its second poll.
     fn counted(count: &AtomicU32, outcome: Result<()>) -> impl Future<Output = Result<()>> {
         let mut is_begun = false;
         std::future::poll_fn(move |context| {

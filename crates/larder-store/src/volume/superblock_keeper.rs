@@ -26,12 +26,12 @@ use std::{
 /// The superblock of a volume, and the changes that wait to be written.
 pub(crate) struct SuperblockKeeper {
     device: Arc<dyn Device>,
-    /// Learns of syncs that fail. The superblocks' own writes are not watched: a change takes effect only if it is
-    /// durable.
+    /// Is told when a sync of a superblock fails, because other writes may then be lost. Does not watch the
+    /// superblocks' own writes: a change takes effect only when it is durable.
     watch: Arc<SyncWatch>,
     present: RwLock<Superblock>,
     changes: Mutex<ChangeQueue>,
-    /// Whether the last change failed. One copy may have it, and would count at the next start.
+    /// Whether the last change failed. One copy may contain it, and the next start would use that copy.
     is_unsure: AtomicBool,
 }
 
@@ -47,11 +47,11 @@ struct SuperblockChange {
     done: Completion<()>,
 }
 
-/// The write of a changed superblock, one copy after the other.
+/// A changed superblock that is being written, one copy after the other.
 struct SuperblockWrite {
     superblock: Superblock,
     block: Arc<AlignedBuffer>,
-    /// The copies that are still to be written.
+    /// Offsets of the copies that are not written yet.
     copies: array::IntoIter<u64, 2>,
     done: Completion<()>,
 }
@@ -67,23 +67,24 @@ impl SuperblockKeeper {
         })
     }
 
-    /// Returns the present superblock.
+    /// Returns the superblock that is in effect.
     pub(crate) fn present(&self) -> RwLockReadGuard<'_, Superblock> {
         self.present.read().ignore_poison()
     }
 
-    /// Returns whether the next start may find a change that failed instead of the present superblock.
+    /// Returns whether the next start may find a change that has failed, instead of the superblock in effect.
     pub(crate) fn is_unsure(&self) -> bool {
         self.is_unsure.load(Ordering::SeqCst)
     }
 
-    /// Changes the superblock after all earlier changes, and completes `done` when that is durable and in effect.
+    /// Changes the superblock by `alter`, after all earlier changes. Completes `done` when the change is durable and in
+    /// effect.
     pub(super) fn change(self: &Arc<Self>, alter: impl FnOnce(&mut Superblock) + Send + 'static, done: Completion<()>) {
         self.lock().waiting.push_back(SuperblockChange { alter: Box::new(alter), done });
         self.begin_next();
     }
 
-    /// Begins the next change, unless one is being written.
+    /// Begins the next waiting change, unless one is being written.
     fn begin_next(self: &Arc<Self>) {
         let next = {
             let mut changes = self.lock();
@@ -100,7 +101,7 @@ impl SuperblockKeeper {
         Arc::clone(self).write_next_copy(SuperblockWrite { superblock, block, copies, done });
     }
 
-    /// Writes and syncs the next copy, or ends the change after the last one.
+    /// Writes and syncs the next copy of the superblock. After the last copy, ends the change.
     fn write_next_copy(self: Arc<Self>, mut write: SuperblockWrite) {
         let Some(offset_bytes) = write.copies.next() else { return self.end(write, Ok(())) };
         let device = Arc::clone(&self.device);
@@ -122,7 +123,7 @@ impl SuperblockKeeper {
         device.submit(Transfer::Sync { completion: watch.sync(synced) });
     }
 
-    /// Ends a change, which takes effect if it is durable, and begins the next one.
+    /// Ends the present change with `outcome`: if it is durable, it takes effect. Begins the next change.
     fn end(self: Arc<Self>, write: SuperblockWrite, outcome: io::Result<()>) {
         self.is_unsure.store(outcome.is_err(), Ordering::SeqCst);
         if outcome.is_ok() {
@@ -141,7 +142,7 @@ impl SuperblockKeeper {
     }
 }
 
-/// Writes one copy after the other, so that one of them is always whole.
+/// Writes and syncs both copies of `superblock`, one after the other, so that one of them is always whole.
 pub(crate) async fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
     let block = block_of(superblock);
     for offset_bytes in superblock_offsets(superblock.shape.size_bytes) {

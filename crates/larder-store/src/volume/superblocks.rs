@@ -11,11 +11,11 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// Invalidates everything, first durably, then in memory, so that no entry written before it can carry the new epoch.
-/// If the write fails, the invalidation becomes pending, even if the caller stopped waiting.
+/// Invalidates the whole volume. The new epoch takes effect only when it is durable, so that no entry written before
+/// can belong to it. If the write fails, the invalidation becomes pending, even if the caller has stopped waiting.
 ///
 /// # Errors
-/// `Unavailable` if it is not durable.
+/// `Unavailable` if the superblock cannot be written.
 pub(crate) async fn invalidate_all(volume: &Arc<Volume>) -> Result<()> {
     let (completion, pending) = Completion::pair();
     let owner = Arc::clone(volume);
@@ -26,10 +26,10 @@ pub(crate) async fn invalidate_all(volume: &Arc<Volume>) -> Result<()> {
     pending.await.map_err(cannot_write)
 }
 
-/// Stores the label, a number of the store's user.
+/// Stores `label`, a number of the store's user.
 ///
 /// # Errors
-/// `Unavailable` if it is not durable.
+/// `Unavailable` if the superblock cannot be written.
 pub(crate) async fn set_label(volume: &Volume, label: u64) -> Result<()> {
     change(volume, move |superblock| superblock.label = label).await.map_err(cannot_write)
 }
@@ -43,8 +43,8 @@ pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superbloc
     block_on(change(volume, alter))
 }
 
-/// Changes the superblock, first on the device and then in memory. The change begins at once, or after earlier ones,
-/// and ends even if the future is dropped.
+/// Changes the superblock by `alter`, first on the device and then in memory. The change waits for earlier ones. It is
+/// completed even if the future is dropped.
 pub(crate) fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock) + Send + 'static) -> PendingTransfer<()> {
     let (completion, pending) = Completion::pair();
     change_with(volume, alter, completion);
@@ -56,12 +56,14 @@ pub(crate) fn change_with(volume: &Volume, alter: impl FnOnce(&mut Superblock) +
     volume.superblocks.change(alter, done);
 }
 
-/// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a
-/// superblock that was durable, it may have lost more, so the volume is emptied. With `is_doubtful`, a start must not
-/// believe it until [`believe`]; with `is_emptied`, it is emptied in any case.
+/// Checks whether an excluded volume works again, by reading both superblocks and writing them. If the device lost a
+/// durable superblock, it may have lost more, so the volume is emptied.
+///
+/// `is_doubtful` requests that the next start empties the volume unless [`believe`] is called before. `is_emptied`
+/// requests that it is emptied now.
 ///
 /// # Errors
-/// An operation failed, or the device now holds another volume.
+/// A read or write failed, or the device now holds another volume.
 pub(crate) async fn probe(volume: &Volume, is_doubtful: bool, is_emptied: bool) -> io::Result<()> {
     if let Some(directory) = &volume.directory {
         directory.sync().await?;
@@ -86,18 +88,19 @@ pub(crate) async fn probe(volume: &Volume, is_doubtful: bool, is_emptied: bool) 
     .await
 }
 
-/// Notes that a start must not believe the volume.
+/// Records in the superblock that the next start must empty the volume.
 ///
 /// # Errors
-/// That is not durable.
+/// The record is not durable.
 pub(crate) fn doubt(volume: &Volume) -> PendingTransfer<()> {
     change(volume, |superblock| superblock.is_doubtful = true)
 }
 
-/// Notes that a start may believe the volume again, unless its engine has failed in the meantime.
+/// Records in the superblock that the next start need not empty the volume, unless the engine has failed in the
+/// meantime.
 ///
 /// # Errors
-/// `Unavailable` if it is not durable.
+/// `Unavailable` if the superblock cannot be written.
 pub(crate) async fn believe(volume: &Volume) -> Result<()> {
     // A failure sets the mark before it queues its doubt. So either this change finds the mark, or it is followed by
     // that doubt, but it never ends one.
@@ -105,10 +108,10 @@ pub(crate) async fn believe(volume: &Volume) -> Result<()> {
     change(volume, move |superblock| superblock.is_doubtful &= failure.is_set()).await.map_err(cannot_write)
 }
 
-/// Empties a volume that must not be believed, before a start uses it.
+/// Empties the volume before it is used, if its superblock says so.
 ///
 /// # Errors
-/// `Unavailable` if it is not durable.
+/// `Unavailable` if the superblock cannot be written.
 pub(crate) fn empty_if_doubtful(volume: &Volume) -> Result<()> {
     if !volume.superblock().is_doubtful {
         return Ok(());
@@ -160,7 +163,7 @@ mod tests {
         assert!(third.now_or_never().expect("it is done").is_ok());
     }
 
-    /// At stake: removals that were acknowledged because the next start empties the volume.
+    /// At stake: removals that were acknowledged because the next start would empty the volume.
     #[test]
     fn doubt_of_an_engine_that_has_failed_is_not_ended() {
         let (_device, store) = store_on_faulty_device();

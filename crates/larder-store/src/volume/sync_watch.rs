@@ -20,40 +20,42 @@ use std::{
     thread,
 };
 
-/// The writes to one device or directory.
+/// Counts the writes and syncs of one device or directory, and notices when a failed sync may have lost writes.
 #[derive(Default)]
 pub(crate) struct SyncWatch(Mutex<WatchState>);
 
-/// Learns of a sync that failed, before the caller of the sync does.
+/// A function that is called with the error of a sync that may have lost writes. It is called before the caller of the
+/// sync learns of the error.
 type LossCallback = Arc<dyn Fn(&io::Error) + Send + Sync>;
 
 #[derive(Default)]
 struct WatchState {
-    /// Writes that began, and those of them that ended, in any way.
+    /// Number of writes that began. `ended` is the number of those that ended, whether they succeeded or failed.
     begun: u64,
     ended: u64,
-    /// Syncs whose callers have not learned of their end yet.
+    /// Number of syncs whose callers have not been told the outcome yet.
     sync_count: u64,
-    /// Number of writes that the last good sync covers.
+    /// Number of writes that the last successful sync covers.
     durable: u64,
-    /// Callback for a sync that fails and may have lost writes.
+    /// The function to call when a failed sync may have lost writes.
     on_loss: Option<LossCallback>,
     waiting: TaskWaiters,
 }
 
 impl SyncWatch {
-    /// Calls `on_loss` if a sync fails that may have lost writes.
+    /// Sets the function that is called when a failed sync may have lost writes.
     pub(crate) fn set_on_loss(&self, on_loss: impl Fn(&io::Error) + Send + Sync + 'static) {
         self.lock().on_loss = Some(Arc::new(on_loss));
     }
 
-    /// Waits until all writes and syncs have ended.
+    /// Waits until no write or sync is in flight.
     pub(crate) async fn drained(&self) {
         let is_idle = |state: &mut WatchState| (state.begun == state.ended && state.sync_count == 0).then_some(());
         wait_for(|| self.lock(), is_idle).await;
     }
 
-    /// Returns `completion` as that of a write that begins now.
+    /// Counts a write that begins now. Returns a completion for it, which also counts its end and then completes
+    /// `completion`.
     fn write(self: &Arc<Self>, completion: Completion<()>) -> Completion<()> {
         self.lock().begun += 1;
         let watch = Arc::clone(self);
@@ -69,7 +71,8 @@ impl SyncWatch {
         })
     }
 
-    /// Returns `completion` as that of a sync that begins now.
+    /// Counts a sync that begins now. Returns a completion for it, which also notes its outcome and then completes
+    /// `completion`.
     pub(crate) fn sync(self: &Arc<Self>, completion: Completion<()>) -> Completion<()> {
         let covered = {
             let mut state = self.lock();
@@ -90,8 +93,8 @@ impl SyncWatch {
         })
     }
 
-    /// Notes the outcome of a sync that began after `covered` writes had ended. Returns the callback to call if writes
-    /// may be lost.
+    /// Notes the outcome of a sync before which `covered` writes had ended. If writes may be lost, returns the function
+    /// to call.
     fn note_sync(&self, covered: u64, is_ok: bool) -> Option<LossCallback> {
         let mut state = self.lock();
         if is_ok {
@@ -108,7 +111,7 @@ impl SyncWatch {
     }
 }
 
-/// A sync whose caller has not learned of its end yet.
+/// A sync whose caller has not been told the outcome yet. Counted until it is dropped.
 struct RunningSync(Arc<SyncWatch>);
 
 impl Drop for RunningSync {
@@ -129,7 +132,7 @@ impl AsMut<TaskWaiters> for WatchState {
     }
 }
 
-/// The device of a volume's engine. It refuses writes once the engine has failed.
+/// The device that an engine uses. It counts writes and syncs, and refuses writes once the engine has failed.
 pub(super) struct WatchedDevice {
     pub(super) inner: Arc<dyn Device>,
     pub(super) watch: Arc<SyncWatch>,
@@ -154,7 +157,7 @@ impl Device for WatchedDevice {
     crate::device::delegate_device!(inner);
 }
 
-/// The files of a volume's engine. It refuses changes once the engine has failed.
+/// The directory that an engine uses. It counts changes and syncs, and refuses changes once the engine has failed.
 pub(super) struct WatchedDirectory {
     pub(super) inner: Arc<dyn Directory>,
     pub(super) watch: Arc<SyncWatch>,

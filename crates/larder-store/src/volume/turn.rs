@@ -2,11 +2,12 @@
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A right that one task at a time holds. Released when dropped, also if the task is dropped.
+/// The right to do work that only one task may do at a time. Dropping it releases the right, even if the task is
+/// dropped before it is done.
 pub(crate) struct TaskTurn<'a>(&'a AtomicBool);
 
 impl<'a> TaskTurn<'a> {
-    /// Takes the right by setting `taken`, if no other task has it.
+    /// Takes the right by setting the flag `taken`. Returns `None` if another task has it.
     pub(crate) fn take(taken: &'a AtomicBool) -> Option<Self> {
         (!taken.swap(true, Ordering::AcqRel)).then(|| Self(taken))
     }

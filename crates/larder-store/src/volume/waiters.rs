@@ -10,16 +10,17 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// The waiting tasks.
+/// Tasks that wait for a change of a value.
 #[derive(Default)]
 pub(crate) struct TaskWaiters(Vec<Waker>);
 
-/// Tasks to be woken once the lock is released.
+/// Tasks that were waiting. Wake them after the lock on the value is released.
 #[derive(Default)]
 #[must_use = "a waiting task must be woken"]
 pub(crate) struct WokenTasks(Vec<Waker>);
 
-/// Waits until `decide` finds something in the state that `lock` locks, and returns it. Checks again after each change.
+/// Waits until `decide` returns a value for the state behind `lock`, and returns that value. Calls `decide` again after
+/// each change of the state.
 pub(crate) async fn wait_for<S, G, T>(lock: impl Fn() -> G, mut decide: impl FnMut(&mut S) -> Option<T>) -> T
 where
     S: AsMut<TaskWaiters>,
@@ -39,14 +40,14 @@ where
 }
 
 impl TaskWaiters {
-    /// Adds a waiting task.
+    /// Adds the task of `waker`, unless it is already waiting.
     pub(crate) fn add(&mut self, waker: &Waker) {
         if !self.0.iter().any(|known| known.will_wake(waker)) {
             self.0.push(waker.clone());
         }
     }
 
-    /// Takes all waiting tasks.
+    /// Removes and returns all waiting tasks.
     pub(crate) fn take(&mut self) -> WokenTasks {
         WokenTasks(std::mem::take(&mut self.0))
     }
@@ -64,7 +65,7 @@ impl AsMut<Self> for TaskWaiters {
 }
 
 impl WokenTasks {
-    /// Adds tasks that are woken too.
+    /// Adds further tasks to be woken.
     pub(crate) fn add(&mut self, others: Self) {
         self.0.extend(others.0);
     }

@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-/// The state for calling the maintenance thread, and its pending syncs.
+/// Wakes the maintenance thread, and remembers whether written bytes need a sync.
 #[derive(Default)]
 pub(crate) struct MaintenanceWakeup {
     state: Mutex<WakeupState>,
     condition: Condvar,
-    /// Whether the maintenance thread sleeps until it is called.
+    /// Whether the maintenance thread sleeps with nothing due, until it is woken.
     idle: AtomicBool,
 }
 
@@ -39,20 +39,20 @@ impl WakeupState {
 }
 
 impl MaintenanceWakeup {
-    /// Calls the maintenance thread.
+    /// Wakes the maintenance thread.
     pub(crate) fn wake(&self) {
         self.lock().called = true;
         self.condition.notify_one();
     }
 
-    /// Calls the maintenance thread if it is asleep until called. Costs one relaxed load if it is not.
+    /// Wakes the maintenance thread if it sleeps with nothing due. Costs one relaxed load if it does not.
     pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
             self.wake();
         }
     }
 
-    /// Notes that bytes were written.
+    /// Notes that bytes were written, so that a sync is needed.
     pub(crate) fn written(&self) {
         self.lock().unsynced = true;
     }
@@ -66,13 +66,13 @@ impl MaintenanceWakeup {
         self.lock().stop
     }
 
-    /// Returns whether a sync is due now.
+    /// Returns whether bytes need a sync and `interval` has passed since the last one.
     pub(crate) fn sync_is_due(&self, now: Duration, interval: Duration) -> bool {
         self.lock().sync_is_due(now, interval)
     }
 
-    /// Returns whether a sync is due now. If so, it counts as started: the caller must submit it before it waits for
-    /// anything, because it may be dropped while it waits.
+    /// Returns whether a sync is due now. If so, it counts as begun: the caller must submit it without waiting for
+    /// anything first, because its future may be dropped while it waits.
     pub(crate) fn begin_sync(&self, now: Duration, interval: Duration) -> bool {
         let mut state = self.lock();
         let is_due = state.sync_is_due(now, interval);
@@ -88,7 +88,8 @@ impl MaintenanceWakeup {
         state.unsynced |= !ok;
     }
 
-    /// Sleeps until called, or for the time that `next_due` returns; only briefly while bytes wait for a sync.
+    /// Puts the maintenance thread to sleep until it is woken, or until the time that `next_due` returns has passed.
+    /// Sleeps only briefly while written bytes need a sync.
     pub(crate) fn wait(&self, next_due: impl Fn() -> Option<Duration>) {
         // The order matters: a task that makes work due after this check finds `idle` set, and calls.
         self.idle.store(true, Ordering::Release);
@@ -112,5 +113,5 @@ impl MaintenanceWakeup {
     }
 }
 
-/// Interval at which the maintenance thread wakes while something is dirty.
+/// Interval at which the maintenance thread wakes while there is dirty data.
 pub(crate) const TICK: Duration = Duration::from_millis(50);

@@ -9,10 +9,10 @@ use crate::sync::Mutex;
 use std::time::Duration;
 
 const DAY_S: f64 = 86_400.0;
-/// Capacity of the bucket, in seconds of its rate.
+/// Capacity of the bucket: what it gains in this many seconds.
 const BUCKET_S: f64 = 3_600.0;
 
-/// The limit of one volume.
+/// The limit on the bytes that are written to one volume per day.
 pub(crate) struct WearLimit {
     bytes_per_s: f64,
     bucket: Mutex<WearBucket>,
@@ -21,19 +21,21 @@ pub(crate) struct WearLimit {
 struct WearBucket {
     level_bytes: f64,
     filled_at: Duration,
-    /// Bytes that had been written when the level was last updated.
+    /// Total bytes written when the level was last updated.
     counted_bytes: u64,
 }
 
 impl WearLimit {
-    /// Creates the limit of a volume that may be written `writes_per_day` times per day. 0 means no limit.
+    /// Creates the limit for a volume of `size_bytes`: per day, `writes_per_day` times its size may be written. Returns
+    /// `None` for 0, which means no limit.
     pub(crate) fn new(size_bytes: u64, writes_per_day: f64, now: Duration) -> Option<Self> {
         let bytes_per_s = size_bytes as f64 * writes_per_day / DAY_S;
         let bucket = WearBucket { level_bytes: bytes_per_s * BUCKET_S, filled_at: now, counted_bytes: 0 };
         (bytes_per_s > 0.0).then(|| Self { bytes_per_s, bucket: Mutex::new(bucket) })
     }
 
-    /// Returns how many bytes may be written now. `written_bytes` is the total since the volume was opened.
+    /// Returns how many bytes may be written now. `written_bytes` is the number of bytes written since the volume was
+    /// opened.
     pub(crate) fn left_bytes(&self, now: Duration, written_bytes: u64) -> u64 {
         let mut bucket = self.bucket.lock().ignore_poison();
         let gained = now.saturating_sub(bucket.filled_at).as_secs_f64() * self.bytes_per_s;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a removal counts as ended only once it was acknowledged, and after a kill only if it had to survive that.
 
-/// The things that a removal covers.
+/// The values that a removal covers: those of a key, of all keys with a tag, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Key(u64),
@@ -17,19 +17,19 @@ pub(super) struct Purge {
     acknowledged: Option<u64>,
 }
 
-/// The common history of a cache.
+/// The part of a cache's history that both models, of values and of responses, need.
 pub(super) struct Chronicle {
     pub(super) now: u64,
     pub(super) now_ms: u64,
     pub(super) life: u64,
     pub(super) purges: Vec<Purge>,
-    /// Everything stored before this tick survives a kill and a power loss.
+    /// Tick before which everything that was stored survives a kill and a power loss.
     pub(super) durable: u64,
-    /// Set if the store never fails, so that nothing may be lost.
+    /// Whether the device of this schedule never fails, so that the cache must not lose anything.
     pub(super) is_harmless: bool,
-    /// Set if the device has lied or failed, so that older data may come back at the next start.
+    /// Whether the device has lost or falsified data, so that older versions may be found after the next start.
     pub(super) has_lied: bool,
-    /// The first broken law.
+    /// The first broken law and its cause, until it is reported.
     broken: Option<String>,
 }
 
@@ -44,12 +44,15 @@ impl Chronicle {
         self.now
     }
 
-    /// Notes the first broken law.
+    /// Keeps `what` as the broken law, unless an earlier one waits to be reported.
     pub(super) fn break_law(&mut self, what: String) {
         self.broken.get_or_insert(what);
     }
 
-    /// Notes what the stage knows, and returns a broken law as an error.
+    /// Takes over the present facts of the stage.
+    ///
+    /// # Errors
+    /// The broken law, if one was noted since the last call.
     pub(super) fn look_around(&mut self, facts: StageFacts) -> Result<(), String> {
         self.now_ms = facts.now_ms;
         self.has_lied |= facts.has_lied;
@@ -67,12 +70,13 @@ impl Chronicle {
         self.purges[purge].acknowledged = Some(now);
     }
 
-    /// Notes that everything stored before `called` is durable.
+    /// Notes that a sync succeeded that was called at tick `called`: everything stored before is durable.
     pub(super) fn note_sync(&mut self, called: u64) {
         self.durable = self.durable.max(called);
     }
 
-    /// Ends a life. After a power loss, removals of keys are known only if they were synced.
+    /// Begins a new life of the cache, after a kill or a power loss. Removals that the next life need not know of count
+    /// as not acknowledged.
     pub(super) fn restart(&mut self, is_power_cut: bool) {
         self.tick();
         self.life += 1;
@@ -88,7 +92,7 @@ impl Chronicle {
     }
 }
 
-/// Facts of the stage that laws need.
+/// Facts that only the stage knows and the models need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StageFacts {
     pub(super) now_ms: u64,
@@ -96,12 +100,12 @@ pub(super) struct StageFacts {
 }
 
 impl Purge {
-    /// Returns whether it had ended before a tick.
+    /// Returns whether the removal was acknowledged before `tick`.
     pub(super) fn is_before(&self, tick: u64) -> bool {
         self.acknowledged.is_some_and(|acknowledged| acknowledged < tick)
     }
 
-    /// Returns whether it covers a key's value with these tags, a bit for each.
+    /// Returns whether the removal covers a value of `key` that has the tags `tags`: bit n stands for tag n.
     pub(super) fn concerns(&self, key: u64, tags: u64) -> bool {
         match self.subject {
             Subject::Key(subject) => key == subject,
@@ -110,7 +114,8 @@ impl Purge {
         }
     }
 
-    /// Returns whether it may concern a key, whose later callers then begin another fetch while one is running.
+    /// Returns whether the removal may cover `key`, whatever tags its value has. After such a removal, new calls for
+    /// the key start a fetch of their own, even while an older one is running.
     pub(super) fn detaches(&self, key: u64) -> bool {
         !matches!(self.subject, Subject::Key(other) if other != key)
     }

@@ -3,46 +3,46 @@
 use larder_store::SplitMix64;
 use std::{fmt, ops::AddAssign};
 
-/// The public API on trial.
+/// The public API under test. Each of them is called a face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
-    /// Values: `larder_cache::Cache`.
+    /// Caches of values: `larder_cache::Cache`.
     Values,
-    /// Responses: an HTTP cache, `larder_tower`.
+    /// Caches of HTTP responses: `larder_tower`.
     Responses,
 }
 
-/// A schedule of actors in front of a cache.
+/// A random test of a cache: a number of concurrent calls, all chosen by a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct LawPlan {
-    /// The face on trial.
+    /// The API under test.
     pub face: Face,
-    /// The seed that determines everything.
+    /// The seed, from which the whole schedule follows.
     pub seed: u64,
-    /// Called for every event, if set.
+    /// Function that gets a line of text for every event, if set.
     pub tell: Option<fn(&str)>,
 }
 
-/// Counts of what happened.
+/// Counts of what happened in one or more schedules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LawTally {
-    /// Acts of all actors.
+    /// Number of acts, which are calls of the cache, changes of the origin, waits and kills.
     pub acts: u64,
-    /// Acts that ended with bytes.
+    /// Number of acts that returned bytes.
     pub answers: u64,
-    /// Answers from what was stored.
+    /// Number of acts that returned bytes from the cache.
     pub hits: u64,
-    /// Calls of an origin or a fetch.
+    /// Number of times that the cache called the origin or ran a fetch.
     pub fetches: u64,
-    /// Lookups that had to find something.
+    /// Number of lookups that had to find a value.
     pub required: u64,
-    /// Removals that were acknowledged.
+    /// Number of removals that the cache acknowledged.
     pub purges: u64,
-    /// Kills.
+    /// Number of times that the cache was killed.
     pub kills: u64,
 }
 
-/// Returns whether an event with a chance of one in `count` happens.
+/// Returns true with a probability of one in `count`.
 pub(super) fn one_in(random: &mut SplitMix64, count: u64) -> bool {
     random.below(count) == 0
 }

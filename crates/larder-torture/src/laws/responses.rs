@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// An act of a client, the origin, or the one who purges.
+/// An act in a schedule: of a client, of the origin, of an administrator who purges, or of the process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ResponseAct {
     Get { key: u64, client: Client, shape: Shape, answer: Answer },
@@ -37,7 +37,8 @@ pub(super) enum ResponseAct {
     Kill { is_power_cut: bool },
 }
 
-/// The sender of a request, and the way in which the response is read.
+/// The client that sends a request: its identity, the language that it wants, and the way in which it reads the
+/// response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     asker: u64,
@@ -48,15 +49,15 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug)]
 enum ClientReads {
     Whole,
-    /// The client is gone after this number of polls.
+    /// The client cancels its call after this number of polls.
     Gone(u64),
-    /// The client takes this number of frames, and drops the rest.
+    /// The client reads this number of frames, and then drops the response.
     Leaves(u64),
-    /// The client takes this number of frames, and then nothing until all others are done.
+    /// The client reads this number of frames, and then stops until all other actors are done.
     Stands(u64),
 }
 
-/// The demands of a GET.
+/// The kind of a GET or HEAD request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Plain,
@@ -64,7 +65,8 @@ pub(super) enum Shape {
         from: u64,
         to: u64,
     },
-    /// With the tag of the present content, or of another one.
+    /// The request has If-None-Match. The entity tag is that of the present content if `is_current`, otherwise another
+    /// one.
     Conditional {
         is_current: bool,
     },
@@ -74,7 +76,7 @@ pub(super) enum Shape {
     Authorized,
 }
 
-/// The behavior of the origin if it is asked because of a request.
+/// The answer of the origin if the cache asks it because of this request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     delay_ms: u64,
@@ -87,31 +89,31 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerEnd {
     Whole,
-    /// The body ends by an error.
+    /// Sending the body ends with an error.
     Breaks,
-    /// The body ends early and quietly, if a length was announced.
+    /// The body ends early without an error, so it is shorter than its announced length.
     Short,
-    /// More than the announced length comes.
+    /// The body is longer than its announced length.
     Long,
-    /// There is no response.
+    /// The origin sends no response, only an error.
     Refuses,
-    /// The response is a 503.
+    /// The response has status 503.
     Fails,
 }
 
-/// The answer to a validation.
+/// The answer of the origin to a validation, which is a request with If-None-Match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confirms {
     Honestly,
-    /// A 304 for this asker only.
+    /// With status 304, marked as private to this client.
     Privately,
-    /// A 304 with another tag.
+    /// With status 304 and an entity tag that differs from the one in the request.
     Otherwise,
-    /// The whole response.
+    /// With the whole response, never with 304.
     Never,
 }
 
-/// A resource of the origin, from one change to the next.
+/// A resource of the origin. An act replaces it by another one to change it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     len: u64,
@@ -137,7 +139,7 @@ enum TagKind {
 
 const KEY_COUNT: u64 = 4;
 
-/// Draws the acts of a seed.
+/// Returns the acts of the schedule of `seed`.
 pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
     let mut random = SplitMix64::new(seed);
     let setting = Setting::draw(seed);
@@ -230,10 +232,10 @@ fn resource(random: &mut SplitMix64, setting: &Setting) -> Resource {
     }
 }
 
-/// Runs acts, and judges what happens.
+/// Runs the acts of the schedule, and checks all results against the laws.
 ///
 /// # Errors
-/// The law that was broken.
+/// A text that says which law was broken and how.
 pub(super) fn run(plan: LawPlan, acts: &[ResponseAct]) -> Result<LawTally, String> {
     let mut show = ResponseShow::new(plan)?;
     for act in acts {
@@ -242,7 +244,7 @@ pub(super) fn run(plan: LawPlan, acts: &[ResponseAct]) -> Result<LawTally, Strin
     show.end()
 }
 
-/// An HTTP cache on stage.
+/// An HTTP cache under test, with its model.
 struct ResponseShow {
     theatre: Theatre,
     model: Arc<Mutex<ResponseModel>>,
@@ -310,7 +312,7 @@ impl ResponseShow {
         self.theatre.stage.begin(Cast { name: format!("{act:?}"), future, manner, has_thread, stands });
     }
 
-    /// Comes to rest, and requests every key once more.
+    /// Waits until all calls are done, and requests every key once more.
     fn end(mut self) -> Result<LawTally, String> {
         self.theatre.come_to_rest()?;
         let client = Client { asker: 0, language: 0, reads: ClientReads::Whole };
@@ -331,7 +333,7 @@ impl ResponseShow {
 }
 
 impl ResponseAct {
-    /// Returns what a purge covers.
+    /// Returns what this act purges, or `None` if it is no purge.
     fn subject(self) -> Option<Subject> {
         match self {
             Self::Remove { key } => Some(Subject::Key(key)),

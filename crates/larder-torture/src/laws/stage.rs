@@ -20,17 +20,17 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// The course of an actor until its end. An error is a broken law.
+/// Future of an actor, which does one act. Its error is a text that says which law was broken.
 pub(super) type ActorFuture = Pin<Box<dyn Future<Output = Result<(), String>>>>;
 
-/// The behavior of an actor that waits.
+/// The behavior of an actor while its call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// Waits to the end.
+    /// The actor waits until its call is done.
     Stays,
-    /// Goes after this number of polls.
+    /// The actor cancels its call after this number of polls.
     Leaves(u64),
-    /// Takes nothing after this number of polls, until all others are done.
+    /// The actor is not polled any more after this number of polls, until all other actors are done.
     Stands(u64),
 }
 
@@ -40,13 +40,14 @@ struct Actor {
     flag: Arc<Flag>,
     manner: Manner,
     polls: u64,
-    /// Set if a thread of the cache answers its first poll.
+    /// Whether a thread of the cache does the first part of the call, so that the result of the first poll depends on
+    /// the thread's speed.
     has_thread: bool,
-    /// Set by an actor that takes nothing more until all others are done.
+    /// Set by the actor itself when it stops reading until all other actors are done.
     stands: Option<Arc<AtomicBool>>,
 }
 
-/// An actor and how it is to be run.
+/// An actor to be started on the stage, and how it behaves.
 pub(super) struct Cast {
     pub(super) name: String,
     pub(super) future: ActorFuture,
@@ -55,10 +56,10 @@ pub(super) struct Cast {
     pub(super) stands: Option<Arc<AtomicBool>>,
 }
 
-/// The payload of a panic that the schedule wants. Its caller ends by it.
+/// Payload of a panic that the schedule prescribes. It ends only the actor, and breaks no law.
 pub(super) struct ScriptedPanic;
 
-/// The actors, and all that moves.
+/// The actors, the cache's tasks and the device, which one thread advances step by step.
 pub(super) struct Stage {
     random: SplitMix64,
     pub(super) device: Arc<FaultyDevice>,
@@ -66,7 +67,7 @@ pub(super) struct Stage {
     pub(super) timers: Arc<Timers>,
     actors: Vec<Actor>,
     runtime: Option<Runtime>,
-    /// Set while a store is open.
+    /// The store of the cache, while the cache is open.
     store: Option<Store>,
     maintained_at: Duration,
     does_maintain: bool,
@@ -92,13 +93,13 @@ impl Stage {
         }
     }
 
-    /// Begins a life of the cache on `device`, whose store is `store`.
+    /// Begins a life of the cache, after it was opened on `store`.
     pub(super) fn begin_life(&mut self, store: Store) {
         self.store = Some(store);
         self.maintained_at = self.clock.since_epoch();
     }
 
-    /// Returns the runtime of this life.
+    /// Returns the tokio runtime of the cache's present life, and creates it if there is none.
     pub(super) fn runtime(&mut self) -> &Runtime {
         self.runtime.get_or_insert_with(|| {
             // One task between two looks, so that the stage decides after each.
@@ -108,7 +109,7 @@ impl Stage {
         })
     }
 
-    /// Ends all actors and tasks as a kill does.
+    /// Drops all actors and tasks at once, as the kill of a process does.
     pub(super) fn end_life(&mut self) {
         self.actors.clear();
         self.does_maintain = false;
@@ -127,7 +128,11 @@ impl Stage {
         self.actors.len()
     }
 
-    /// Advances one actor, one task of the cache, or the device.
+    /// Advances by one step: an actor, a task of the cache, or the device, chosen at random. If none of them can
+    /// continue, advances the time.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn go_on(&mut self) -> Result<(), String> {
         let ready: Vec<usize> = (0..self.actors.len()).filter(|&at| self.actors[at].can_go_on()).collect();
         match self.random.below(4) {
@@ -148,7 +153,10 @@ impl Stage {
         self.let_time_pass()
     }
 
-    /// Runs until all actors are done but those that stand.
+    /// Runs until all actors are done, except those that have stopped reading ([`Manner::Stands`]).
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn run_all(&mut self) -> Result<(), String> {
         while self.actors.iter().any(|actor| !actor.stands()) {
             self.go_on()?;
@@ -156,7 +164,11 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets the standing actors go on, and runs until nothing moves.
+    /// Lets the actors that have stopped reading continue, and runs until neither actors, tasks nor the device have
+    /// work left.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn come_to_rest(&mut self) -> Result<(), String> {
         self.run_all()?;
         for actor in &mut self.actors {
@@ -181,7 +193,7 @@ impl Stage {
         }
     }
 
-    /// Returns the number of tasks of the cache that have not ended.
+    /// Returns the number of tasks of the cache that are still running.
     pub(super) fn task_count(&mut self) -> usize {
         self.runtime().metrics().num_alive_tasks()
     }
@@ -227,7 +239,7 @@ impl Stage {
         self.runtime().block_on(tokio::task::yield_now());
     }
 
-    /// Lets the tasks of the cache run. Returns whether that moved something.
+    /// Runs the cache's tasks. Returns whether one of them ended, or woke an actor or the device.
     fn let_tasks_run(&mut self) -> bool {
         let rounds = (2 + self.task_count()) * TASK_ROUNDS;
         for _ in 0..rounds {
@@ -241,7 +253,11 @@ impl Stage {
         false
     }
 
-    /// Advances the time to the next timer. Without one, does the work of the missing maintenance thread.
+    /// Advances the time to the next timer. Without a timer, advances it until the store's maintenance has run often
+    /// enough to wake any actor.
+    ///
+    /// # Errors
+    /// Law 2 or law 8 is broken if still no actor can continue.
     fn let_time_pass(&mut self) -> Result<(), String> {
         if let Some(by) = self.timers.next() {
             self.idle_count = 0;
@@ -272,7 +288,8 @@ impl Stage {
         Err(format!("law 8: nobody goes on: [{}]", waiting(false)))
     }
 
-    /// Lets time pass for the store, the runtime and the timers.
+    /// Advances the time of the store, the runtime and the timers by `by`, and starts the store's maintenance if it is
+    /// due.
     pub(super) fn advance(&mut self, by: Duration) {
         self.clock.advance(by);
         self.runtime().block_on(tokio::time::advance(by));
@@ -311,26 +328,26 @@ impl Actor {
     }
 }
 
-/// Waits in virtual time.
+/// Timers in virtual time: they end when the stage advances the clock.
 pub(super) struct Timers {
     clock: Clock,
     waiting: Mutex<Vec<(Duration, Waker)>>,
 }
 
 impl Timers {
-    /// Waits for some time, or only for another turn if it is zero.
+    /// Returns a future that waits for `time`. If `time` is zero, it waits until the stage wakes the timers once.
     pub(super) fn sleep(self: &Arc<Self>, time: Duration) -> Sleep {
         Sleep { timers: Arc::clone(self), until: self.clock.since_epoch() + time, has_waited: false }
     }
 
-    /// Returns the time until the next timer is due.
+    /// Returns the time until the next timer ends, or `None` if no timer is running.
     fn next(&self) -> Option<Duration> {
         let waiting = self.waiting.lock().ignore_poison();
         let now = self.clock.since_epoch();
         waiting.iter().map(|(until, _)| until.saturating_sub(now)).min()
     }
 
-    /// Wakes all whose time has come.
+    /// Wakes the futures of all timers that have ended.
     fn wake(&self) {
         let now = self.clock.since_epoch();
         let due: Vec<_> = self.waiting.lock().ignore_poison().extract_if(.., |(until, _)| *until <= now).collect();
@@ -338,7 +355,7 @@ impl Timers {
     }
 }
 
-/// A wait in virtual time.
+/// Future that waits for a time of the virtual clock.
 pub(super) struct Sleep {
     timers: Arc<Timers>,
     until: Duration,
@@ -358,19 +375,22 @@ impl Future for Sleep {
     }
 }
 
-/// Time that threads get before an actor counts as stuck: a watchdog, not a measurement.
+/// Time of one round in which the stage waits for a thread. It only limits how long a stuck test takes, and no result
+/// depends on it.
 const THREAD_ROUND: Duration = Duration::from_millis(5);
 const THREAD_ROUNDS: u32 = 4000;
-/// Rounds in which a thread is expected to answer, so that the order of events follows from the seed.
+/// Most rounds that the stage waits for a thread to answer. Threads are expected to be faster, so that the order of
+/// events follows from the seed.
 const ANSWER_ROUNDS: u32 = 40;
 const MAINTENANCE: &str = "maintenance";
-/// Interval of the store's maintenance thread, which this stage stands in for.
+/// Interval at which the stage runs the store's maintenance, in place of the store's own thread.
 const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
-/// Longest time that passes at once, so that the maintenance keeps up.
+/// Longest time that the clock is advanced at once, so that the maintenance runs often enough.
 const STEP: Duration = Duration::from_millis(500);
-/// Number of such steps after which nobody can wait for the time any more.
+/// Number of times that the clock is advanced by [`STEP`] without a timer. No timeout of the cache is longer than they
+/// are together.
 const IDLE_COUNT_MAX: u32 = 40;
-/// Most steps of time for tasks of the cache that have not ended: a minute.
+/// Most times that the clock is advanced by [`STEP`] until all tasks of the cache must have ended: a minute in all.
 const REST_STEPS_MAX: u32 = 120;
-/// Looks at the tasks before they count as waiting, for each of them.
+/// Number of rounds per task in which the runtime runs tasks, until they count as waiting.
 const TASK_ROUNDS: usize = 3;

@@ -16,11 +16,11 @@ use std::{
     time::Duration,
 };
 
-/// The stage's setting, which follows from the seed.
+/// The sizes and faults of a schedule, chosen by its seed.
 pub(super) struct Setting {
     faults: Faults,
     disk_bytes: u64,
-    /// Length of the longest body.
+    /// Length of the longest body in bytes.
     pub(super) body_bytes_max: u64,
     is_long: bool,
 }
@@ -44,27 +44,28 @@ impl Setting {
         Self { faults, disk_bytes, body_bytes_max, is_long }
     }
 
-    /// Returns a chronicle without events.
+    /// Returns the chronicle for a new schedule, without events.
     pub(super) fn chronicle(&self) -> Chronicle {
         let is_harmless = ["none", "slow"].contains(&self.faults.name);
         Chronicle::new(STARTED_UNIX.as_millis() as u64, is_harmless)
     }
 
-    /// Returns the bytes that can be stored before something has to be evicted. A part of the volume is kept free.
+    /// Returns the number of bytes that can be stored without evictions: a third of the volume, because a part of it is
+    /// always kept free.
     pub(super) fn room_bytes(&self) -> u64 {
         self.disk_bytes / 3
     }
 }
 
-/// The two ways in which a face follows what happens.
+/// Two functions through which a face's model learns what happens.
 pub(super) struct Judge {
-    /// Notes an event of the cache.
+    /// Notes an event of the cache in the model.
     pub(super) note: Arc<dyn Fn(CacheEvent<'_>) + Send + Sync>,
-    /// Notes what the stage knows, and returns a broken law as an error.
+    /// Tells the model the facts of the stage. Returns an error if a law was broken.
     pub(super) look: Box<dyn Fn(StageFacts) -> Result<(), String>>,
 }
 
-/// A cache on stage.
+/// A cache under test, with the stage that runs it.
 pub(super) struct Theatre {
     pub(super) stage: Stage,
     pub(super) clock: Clock,
@@ -77,14 +78,17 @@ pub(super) struct Theatre {
     cache: Option<Cache>,
 }
 
-/// Memory of the cache, and of it what values may take.
+/// Limit of the cache's memory in bytes.
 const MEMORY_BYTES: u64 = 4 << 20;
-/// Bytes that may wait for the device.
+/// Limit of the bytes that may wait in memory to be written to the device.
 pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 const STARTED_UNIX: Duration = Duration::from_secs(1_700_000_000);
 
 impl Theatre {
-    /// Opens a new cache.
+    /// Creates the device and opens the first cache on it.
+    ///
+    /// # Errors
+    /// A text that says why the cache cannot be opened.
     pub(super) fn open(
         plan: LawPlan,
         setting: Setting,
@@ -101,12 +105,15 @@ impl Theatre {
         Ok(theatre)
     }
 
-    /// Returns the cache of this life.
+    /// Returns the cache, which is open between acts.
     pub(super) fn cache(&self) -> &Cache {
         self.cache.as_ref().expect("it is open between acts")
     }
 
-    /// Opens the cache without faults. They begin after that.
+    /// Opens the cache on the device. The device has faults only after that.
+    ///
+    /// # Errors
+    /// Law 10 is broken if the cache cannot be opened.
     pub(super) fn reopen(&mut self) -> Result<(), String> {
         self.stage.device.set_plan(FaultPlan::default());
         let tell = self.plan.tell;
@@ -144,7 +151,10 @@ impl Theatre {
         Ok(())
     }
 
-    /// Lets others go on for a while before an act begins.
+    /// Runs a random number of steps, so that earlier acts are in progress when the next one, `act`, begins.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn prepare(&mut self, act: &str) -> Result<(), String> {
         for _ in 0..self.random.below(12) {
             self.go_on()?;
@@ -169,7 +179,10 @@ impl Theatre {
         self.look_around()
     }
 
-    /// Judges what holds at any time.
+    /// Tells the model the time and whether the device has lied.
+    ///
+    /// # Errors
+    /// The broken law, if the model noted one.
     fn look_around(&mut self) -> Result<(), String> {
         let stats = self.stage.device.stats();
         let has_lied = stats.lies() > 0 || stats.sync_losses > 0 || stats.bad_reads() > 0;
@@ -177,7 +190,10 @@ impl Theatre {
         (self.judge.look)(StageFacts { now_ms, has_lied })
     }
 
-    /// Ends a life of the cache. The face has to drop its clones before.
+    /// Kills the cache, with a power loss if `is_power_cut`. The face has to drop its clones of the cache before.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn kill(&mut self, is_power_cut: bool) -> Result<(), String> {
         self.tally.lock().ignore_poison().kills += 1;
         self.look_around()?;
@@ -189,7 +205,7 @@ impl Theatre {
         Ok(())
     }
 
-    /// Judges law 11 of a cache that is no longer in use.
+    /// Checks law 11 after the cache was dropped: nothing uses its device any more.
     fn expect_no_user(&self) -> Result<(), String> {
         // A transfer keeps its volume until it ends.
         while self.stage.device.turn() {}
@@ -199,7 +215,10 @@ impl Theatre {
         }
     }
 
-    /// Runs until nothing moves, and judges laws 7 and 11.
+    /// Runs until all work is done. Then checks law 7, that the memory limit holds, and law 11, that no task is left.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn come_to_rest(&mut self) -> Result<(), String> {
         self.stage.come_to_rest()?;
         self.look_around()?;
@@ -214,7 +233,11 @@ impl Theatre {
         Ok(())
     }
 
-    /// Ends the last life. The face has to drop its clones before.
+    /// Drops the cache at the end of the schedule, and returns the counts. The face has to drop its clones of the cache
+    /// before.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn end(mut self) -> Result<LawTally, String> {
         self.look_around()?;
         self.stage.end_life();

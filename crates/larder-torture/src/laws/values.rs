@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// An act of a client, a writer, or the one who removes.
+/// An act in a schedule: a call of the cache, a wait, or a kill.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     GetOrFetch { key: u64, source: Source, manner: Manner },
@@ -41,7 +41,7 @@ pub(super) enum Act {
     Kill { is_power_cut: bool },
 }
 
-/// The bytes that a fetch or a writer brings.
+/// The value that a fetch or a writer brings, and how long that takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     len: u64,
@@ -58,19 +58,19 @@ enum SourceEnd {
     Panics,
 }
 
-/// The way in which a found value is read.
+/// The way in which a value that was found is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reads {
     Whole,
-    /// Parts, chosen by this number.
+    /// Three ranges, chosen at random with this seed.
     Ranges(u64),
-    /// From the start to the end, with a pause after each piece.
+    /// From start to end, with a pause of `ms` after each piece.
     Paced {
         ms: u64,
     },
 }
 
-/// Draws the acts of a seed.
+/// Returns the acts of the schedule of `seed`.
 pub(super) fn acts(seed: u64) -> Vec<Act> {
     let mut random = SplitMix64::new(seed);
     let setting = Setting::draw(seed);
@@ -128,10 +128,10 @@ fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> Act {
     }
 }
 
-/// Runs acts, and judges what happens.
+/// Runs the acts of the schedule, and checks all results against the laws.
 ///
 /// # Errors
-/// The law that was broken.
+/// A text that says which law was broken and how.
 pub(super) fn run(plan: LawPlan, acts: &[Act]) -> Result<LawTally, String> {
     let mut show = Show::new(plan)?;
     for act in acts {
@@ -140,7 +140,7 @@ pub(super) fn run(plan: LawPlan, acts: &[Act]) -> Result<LawTally, String> {
     show.end()
 }
 
-/// A cache of values on stage.
+/// A cache of values under test, with its model.
 struct Show {
     theatre: Theatre,
     model: Arc<Mutex<Model>>,
@@ -190,7 +190,7 @@ impl Show {
         }
     }
 
-    /// Comes to rest, and looks up every key.
+    /// Waits until all calls are done, and looks up every key.
     fn end(mut self) -> Result<LawTally, String> {
         self.theatre.come_to_rest()?;
         for key in 0..4 {

@@ -9,60 +9,63 @@ use super::{Crash, Operation, SEGMENT_BYTES, SITE_COUNT, Trial};
 use larder_store::{EngineRow, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, StoreOptions};
 use std::collections::{HashSet, VecDeque};
 
-/// The excuses for losses, and the losses so far.
+/// The events that excuse the loss of entries, and the entries that were lost.
 #[derive(Debug, Default)]
 pub(super) struct LossExcuses {
-    /// Operations begun by this time need not be found.
+    /// Time up to which losses are excused: entries that were begun by then need not be found.
     excused_until: u64,
-    /// Bytes that may have been written so far, and their number at past moments.
+    /// Upper estimate of the bytes written so far. `worn` has its values at past times.
     worn_bytes: u64,
     worn: VecDeque<(u64, u64)>,
-    /// The longest body so far.
+    /// Length of the longest body so far, in bytes.
     longest_bytes: u64,
-    /// Faults that are already accounted for, and the failed writes among them.
+    /// Number of the device's faults at the last check. `known_failed_writes` is the number of failed writes among
+    /// them.
     known_faults: u64,
     known_failed_writes: u64,
-    /// Whether a fault had struck an operation in flight at the last check.
+    /// Whether a fault had struck an operation that was still in progress at the last check.
     is_struck: bool,
-    /// Whether an invalidation failed that may be on one of the volume's superblocks. The next start may then apply it.
+    /// Whether a call to clear the store failed, but may have written one of the volume's two superblocks. The next
+    /// start of the store may then clear it.
     may_be_invalidated: bool,
-    /// Number of evicted entries at the last check.
+    /// Number of entries that the store had evicted at the last check.
     known_evicted: u64,
-    /// Whether a removal was pending at the last check.
+    /// Whether a removal waited to be written at the last check.
     has_pending_removals: bool,
-    /// When the last write failed.
+    /// Time at which the last write failed.
     failed_at: u64,
-    /// Keys that had to be found and were not, in a policy that may lose a few.
+    /// Keys that were not found although they had to be. Some policies may lose a few.
     lost: HashSet<u64>,
 }
 
 impl LossExcuses {
-    /// Excuses the loss of everything begun by `now`.
+    /// Excuses the loss of all entries that were begun by `now`.
     pub(super) fn excuse(&mut self, now: u64) {
         self.excused_until = self.excused_until.max(now);
     }
 
-    /// Returns the time after which an operation must have begun so that it must be found. While an invalidation is
-    /// pending, nothing must be found: its retry covers everything begun by then.
+    /// Returns the time after which an operation must have begun for its entry to be required. If clearing the store
+    /// failed, no entry is required, because the next start may clear everything stored until then.
     fn since(&self) -> u64 {
         if self.may_be_invalidated { u64::MAX } else { self.excused_until }
     }
 
-    /// Notes a failed invalidation: entries stored before the next start may be gone after it.
+    /// Notes that a call to clear the store failed at `now`. Entries that are stored before the next start may be gone
+    /// after it.
     pub(super) fn note_failed_invalidation(&mut self, now: u64) {
         self.excuse(now);
         self.may_be_invalidated = true;
     }
 
-    /// Notes a restart of the store.
+    /// Notes that the store started again at `now`.
     pub(super) fn restart(&mut self, now: u64) {
         if std::mem::take(&mut self.may_be_invalidated) {
             self.excuse(now);
         }
     }
 
-    /// Notes that up to `bytes` are written from `now` on. Entries that were begun more than `room_bytes` ago may be
-    /// overwritten.
+    /// Notes that up to `bytes` are written at `now`. Entries that were begun before the last `room_bytes` were written
+    /// may be overwritten.
     fn wear(&mut self, bytes: u64, now: u64, room_bytes: u64) {
         self.worn_bytes += bytes;
         self.worn.push_back((now, self.worn_bytes));
@@ -76,8 +79,8 @@ impl LossExcuses {
 }
 
 impl Trial {
-    /// Accounts for faults since the last call: they may cost entries stored before, and acknowledged operations may
-    /// not become durable.
+    /// Excuses losses for the faults since the last call. They may have destroyed entries, and acknowledged operations
+    /// may not become durable.
     pub(super) fn note_faults(&mut self) {
         let faults = self.faults();
         let failed_writes = self.failed_writes();
@@ -109,8 +112,7 @@ impl Trial {
         }
     }
 
-    /// Accounts for removals that wait to be written. If they cannot be written in another way, the volume is emptied,
-    /// which costs everything begun by then.
+    /// Excuses losses while the store has removals to write. If it cannot write them, it clears the volume instead.
     pub(super) fn note_pending_removals(&mut self) {
         let has_pending = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
         if has_pending || self.excuses.has_pending_removals {
@@ -119,8 +121,8 @@ impl Trial {
         self.excuses.has_pending_removals = has_pending;
     }
 
-    /// Accounts for evictions by a policy that assigns room to lengths permanently. Once all of it is assigned, a new
-    /// entry replaces one of the same length, no matter how little was written.
+    /// Excuses losses after evictions by policies with size classes. Once all room is assigned to classes, a new entry
+    /// replaces one of its class even if little was written.
     pub(super) fn note_evictions(&mut self) {
         if self.options.policy.layout != LayoutAxis::SizeClasses {
             return;
@@ -132,17 +134,17 @@ impl Trial {
         }
     }
 
-    /// Excludes faults that were just counted as staged.
+    /// Makes the next check ignore the faults so far, because they are counted as staged.
     pub(super) fn forget_staged(&mut self) {
         (self.excuses.known_faults, self.excuses.known_failed_writes) = (self.faults(), self.failed_writes());
     }
 
-    /// Returns whether an operation begun at `begun` can have become durable, unless the device has failed since.
+    /// Returns whether an operation that began at `begun` can have become durable: no write has failed since.
     pub(super) fn is_trusted(&self, begun: u64) -> bool {
         begun > self.excuses.failed_at
     }
 
-    /// Accounts for the bytes that an operation may write.
+    /// Adds the bytes that an operation may write to the estimate that excuses evictions.
     pub(super) fn wear_by(&mut self, operation: &Operation) {
         let layout = self.options.policy.layout;
         let is_clustered = layout == LayoutAxis::Clusters;
@@ -170,7 +172,7 @@ impl Trial {
         self.excuses.wear(bytes, self.now, room_bytes);
     }
 
-    /// Returns whether a lookup of `key` from `begun` to now must find something.
+    /// Returns whether a lookup of `key` that began at `begun` and ends now must find an entry.
     pub(super) fn must_hit(&self, key: u64, begun: u64) -> bool {
         let since = self.excuses.since();
         // `esp` evicts as time passes.
@@ -180,17 +182,17 @@ impl Trial {
         is_countable && !self.is_dead() && must_hit()
     }
 
-    /// Returns how many entries may be missing because their positions found no room on the way to the file: as many as
-    /// the store reports, and as many again.
+    /// Returns how many entries may be missing because the store has forgotten where they are. The store reports that
+    /// number as evictions, and the trial allows as many.
     fn places_forgotten(&self) -> usize {
         let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
         if self.options.policy.index == IndexAxis::RecentSetPlaces { evicted as usize } else { 0 }
     }
 
-    /// Judges a lookup of `key` from `begun` on that had to find something and found nothing.
+    /// Counts a lookup of `key` that had to find an entry and found none. `begun` is the time at which it began.
     ///
     /// # Errors
-    /// The policy may not lose the entry.
+    /// A text about the loss, if the policy may not lose this number of entries.
     pub(super) fn judge_loss(&mut self, key: u64, begun: u64) -> Result<(), String> {
         self.tally.missed += 1;
         self.excuses.lost.insert(key);
@@ -204,21 +206,21 @@ impl Trial {
         Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
     }
 
-    /// Returns whether durable data must survive such an end.
+    /// Returns whether durable entries must survive a crash of kind `how`.
     pub(super) fn outlives(&self, how: Crash) -> bool {
         // A power loss during the write of a set loses the whole set.
         self.options.policy.layout != LayoutAxis::FrontAndSets || how == Crash::Kill
     }
 }
 
-/// Returns whether a new entry may displace others long before the volume is full: because the index keeps only a few
-/// bits of a key, because a key can go to only a few places, or because evictions remove many entries at once.
+/// Returns whether an entry can displace others long before the volume is full. That is so if the index keeps only a
+/// few bits of a key, if a key has only a few possible places, or if one eviction removes many entries.
 fn may_lose_a_few(policy: &Policy) -> bool {
     let is_exact = matches!(policy.index, IndexAxis::Buckets | IndexAxis::Map);
     !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
 }
 
-/// Returns the number of parts into which a policy divides its volume, each for a range of lengths.
+/// Returns the number of parts into which a policy divides its volume. Each part takes entries of other lengths.
 fn part_count(options: &StoreOptions) -> u64 {
     let layout = options.policy.layout;
     if layout == LayoutAxis::MultilevelBitmap {
@@ -227,7 +229,7 @@ fn part_count(options: &StoreOptions) -> u64 {
     if matches!(layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { 2 } else { 1 }
 }
 
-/// Largest overhead of writing an entry's body: the metadata, and the unused part of a unit.
+/// Most bytes that storing an entry writes in addition to its body: metadata, and the unused end of a unit.
 const PARTIAL_BYTES: u64 = 16 << 10;
-/// With more keys than this, policies that may lose a few entries lose many.
+/// Number of keys up to which policies that may lose entries lose only a few.
 const FEW_KEYS: usize = 24;

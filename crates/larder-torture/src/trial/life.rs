@@ -7,7 +7,10 @@ use larder_store::Store;
 use std::sync::Arc;
 
 impl Trial {
-    /// Creates the store. Faults begin only after that.
+    /// Creates the store on a device without faults. The device has faults only after that.
+    ///
+    /// # Errors
+    /// A text that says why the store cannot be created.
     pub(super) fn create(&mut self) -> Result<(), String> {
         let store = self.open_store();
         self.store = Some(store.map_err(|error| format!("the store cannot be created: {error}"))?);
@@ -15,8 +18,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Makes the device die after `count` more operations. The next [`crate::Operation::Crash`] replaces it by a
-    /// working one with the same content.
+    /// Makes the device fail for good after `count` more operations. The next [`crate::Operation::Crash`] replaces it
+    /// by a working device with the same bytes.
     pub fn die_after(&mut self, count: u64) {
         let stats = self.device.stats();
         self.dying = Some(stats);
@@ -24,17 +27,17 @@ impl Trial {
         self.device.set_plan(self.plan.clone());
     }
 
-    /// Returns whether the device that was to die is dead.
+    /// Returns whether the device has failed for good because of [`Self::die_after`].
     pub fn is_dead(&self) -> bool {
         self.dying.is_some() && self.has_died()
     }
 
-    /// Returns whether all operations on the device fail now.
+    /// Returns whether all operations of the device now fail.
     pub(super) fn has_died(&self) -> bool {
         self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
     }
 
-    /// Returns whether the device has lost writes in a sync in this life of the store.
+    /// Returns whether a sync has failed and lost writes since the store was opened.
     fn has_lost_now(&self) -> bool {
         self.device.stats().sync_losses > self.losses_before
     }
@@ -107,8 +110,8 @@ impl Trial {
         self.open()
     }
 
-    /// Counts the faults since `before` as staged: they were part of the device's death, and no later operation saw
-    /// them.
+    /// Counts the faults since `before` as staged: they belong to the prescribed end of the device, and no later
+    /// operation is excused by them.
     fn stage(&mut self, before: FaultStats) {
         let after = self.device.stats();
         self.staged.read_errors += after.read_errors - before.read_errors;
@@ -123,7 +126,8 @@ impl Trial {
         self.forget_staged();
     }
 
-    /// Continues the device with the data that the crash left, and the model with the data that it may have left.
+    /// Replaces the device by one with the bytes that a crash leaves, and limits the histories to what may have
+    /// survived.
     fn end_at_once(&mut self, how: Crash) {
         self.tally.crashes += 1;
         let (next, durable) = match how {
@@ -138,7 +142,8 @@ impl Trial {
         self.pass_on(how, durable, self.outlives(how));
     }
 
-    /// Reduces the knowledge in all histories to the content of the medium.
+    /// Limits all histories to what may be on the device after a crash. Entries acknowledged by `durable` must be there
+    /// if `is_kept`.
     fn pass_on(&mut self, how: Crash, durable: u64, is_kept: bool) {
         let now = self.tick();
         let lies = self.device.stats().lies();
@@ -155,7 +160,10 @@ impl Trial {
         self.durable = Durable { kill: now, power: now, ..Durable::default() };
     }
 
-    /// Opens the store on the device. Tries again after read failures that are transient.
+    /// Opens the store on the device. Tries again if reads failed, because another attempt may succeed.
+    ///
+    /// # Errors
+    /// A text that says why the store cannot be opened, unless the device has failed.
     fn open(&mut self) -> Result<(), String> {
         self.device.set_plan(self.prompt());
         let mut outcome = Err("never tried".to_owned());
@@ -182,8 +190,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Excuses results that follow from read failures during opening: an unreadable record hides that it replaced
-    /// another.
+    /// Allows old versions after reads failed while the store was opened, because an unreadable record hides that it
+    /// replaced an older one.
     fn excuse_misreads(&mut self, bad_reads: u64) {
         if bad_reads == 0 {
             return;
@@ -205,7 +213,7 @@ impl Trial {
         Ok(store)
     }
 
-    /// Returns the plan of faults under which operations complete at once instead of waiting for turns.
+    /// Returns the faults of this trial without delays, so that operations complete at once.
     fn prompt(&self) -> FaultPlan {
         FaultPlan { slow_transfers_ppm: 0, ..self.plan.clone() }
     }

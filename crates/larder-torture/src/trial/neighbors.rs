@@ -19,7 +19,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// An entry that was passed on.
+/// An entry that the store passed on because it was read together with a requested one.
 struct PassedEntry {
     key: Option<u64>,
     begun: u64,
@@ -27,10 +27,10 @@ struct PassedEntry {
     found: FoundEntry,
 }
 
-/// The entries passed on since they were last judged.
+/// Entries that the store has passed on and that were not judged yet.
 #[derive(Default)]
 pub(super) struct PassedEntries {
-    /// The trial's logical time.
+    /// Present logical time of the trial.
     now: AtomicU64,
     entries: Mutex<Vec<PassedEntry>>,
 }
@@ -40,7 +40,7 @@ impl PassedEntries {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Receives the neighbors of `store`.
+    /// Makes `store` pass the entries that it reads together with requested ones to this list.
     pub(super) fn receive_from(self: &Arc<Self>, store: &Store, clock: &Clock) {
         let passed = Arc::clone(self);
         let clock = clock.clone();
@@ -69,7 +69,10 @@ impl PassedEntries {
 }
 
 impl Trial {
-    /// Judges the neighbors passed on since the last call.
+    /// Judges the entries that the store has passed on since the last call, like results of lookups.
+    ///
+    /// # Errors
+    /// The broken law.
     pub(super) fn judge_neighbors(&mut self) -> Result<(), String> {
         let passed = mem::take(&mut *self.neighbors.lock());
         for PassedEntry { key, begun, unix_s, found } in passed {

@@ -8,19 +8,19 @@ use larder_device::{Device, PanickingDevice};
 use larder_store::{Store, contains_panics};
 use std::sync::Arc;
 
-/// The panic of a trial, if one is planned.
+/// A panic that the schedule prescribes in the engine, if any.
 #[derive(Default)]
 pub(super) struct PlannedFailure {
-    /// Number of operations of the engine in a life after which it panics.
+    /// Number of device operations of the engine after which it panics, counted from each start of the store.
     after: Option<u64>,
-    /// The device of this life, which panics.
+    /// The device that makes the engine of the present life panic.
     armed: Option<Arc<PanickingDevice>>,
-    /// Whether the panic struck in an earlier life.
+    /// Whether the panic happened in an earlier life of the store.
     is_over: bool,
 }
 
 impl PlannedFailure {
-    /// Returns `device`, made to panic if that is planned and has not happened.
+    /// Returns `device`, wrapped so that the engine panics if the panic is still to come.
     pub(super) fn arm(&mut self, device: Arc<dyn Device>) -> Arc<dyn Device> {
         self.is_over |= self.has_struck_now();
         self.armed = None;
@@ -31,27 +31,27 @@ impl PlannedFailure {
         armed
     }
 
-    /// Returns whether the engine of this life has panicked.
+    /// Returns whether the engine has panicked since the store was opened.
     pub(super) fn has_struck_now(&self) -> bool {
         self.armed.as_ref().is_some_and(|device| device.has_panicked())
     }
 
-    /// Returns the number of panics so far.
+    /// Returns how often the engine has panicked in this trial: 0 or 1.
     pub(super) fn count(&self) -> u64 {
         u64::from(self.is_over || self.has_struck_now())
     }
 }
 
 impl Trial {
-    /// Plans a panic after `count` operations of the engine in a life.
+    /// Makes the engine panic once, after `count` device operations since the store was opened.
     pub(crate) fn panic_after(&mut self, count: u64) {
         self.panics.after = Some(count);
     }
 
-    /// Checks that no assertion failed but the planned one.
+    /// Checks that the engine has panicked only where it was prescribed.
     ///
     /// # Errors
-    /// The engine has panicked otherwise.
+    /// A text that says that another assertion failed.
     pub(super) fn check_failures(&self) -> Result<(), String> {
         let planned = u64::from(self.panics.has_struck_now());
         match self.store.as_ref().map(Store::stats) {

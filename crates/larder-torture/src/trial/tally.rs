@@ -5,25 +5,25 @@ use std::{fmt, ops::AddAssign};
 /// Counts of the events in a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Operations done.
+    /// Number of operations that were done.
     pub operations: u64,
-    /// Lookups answered.
+    /// Number of lookups that returned.
     pub lookups: u64,
-    /// Entries found, all their bytes correct.
+    /// Number of lookups that found an entry whose bytes were all right.
     pub hits: u64,
-    /// Entries passed on because they were read along with a requested one.
+    /// Number of entries that the store passed on because they were read together with a requested one.
     pub neighbors: u64,
-    /// Kills and power losses.
+    /// Number of kills and power losses.
     pub crashes: u64,
-    /// Operations that failed, or that the store refused. Allowed when the device fails.
+    /// Number of operations that failed, which they may if the device fails or room is short.
     pub failures: u64,
-    /// Stores that could not be opened again. Allowed when the device lied or died.
+    /// Number of times that the store could not be opened again, which is allowed if the device lied or failed.
     pub given_up: u64,
-    /// Faults that struck.
+    /// Number of faults that struck an operation of the device.
     pub faults: u64,
-    /// Lookups that had to find something.
+    /// Number of lookups that had to find an entry.
     pub required: u64,
-    /// Lookups of these that found nothing, in policies that may lose a few entries.
+    /// Number of lookups that had to find an entry and found none, with policies that may lose a few.
     pub missed: u64,
 }
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use larder_store::{Hints, LayoutAxis, Reader, Result, Store};
 use std::{fmt, future::Future, ops::Range, pin::Pin, time::Duration};
 
-/// An operation that waits for its store.
+/// An operation that has been started on the store and is not done yet.
 pub(crate) struct Task {
     pub(crate) work: ModelWork,
     pub(crate) future: Pin<Box<dyn Future<Output = TaskOutcome>>>,
 }
 
-/// The update of the model when a task is done.
+/// The change of the model when a task is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ModelWork {
     Change {
@@ -31,14 +31,15 @@ pub(crate) enum ModelWork {
     Sync {
         begun: u64,
     },
-    /// The operations that become durable against kills and power losses once the device has done its part.
+    /// Notes that operations have become durable: those acknowledged by `flushed` against kills, those acknowledged by
+    /// `synced` against power losses. This happens once the device has no work left.
     Wait {
         flushed: u64,
         synced: u64,
     },
 }
 
-/// The result that the store returned.
+/// The result that the store returned for an operation.
 #[derive(Debug)]
 pub(crate) enum TaskOutcome {
     Done(Result<()>),
@@ -47,16 +48,16 @@ pub(crate) enum TaskOutcome {
     Maintained,
 }
 
-/// The result of a lookup.
+/// The entry that a lookup found.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) head: Bytes,
     pub(crate) body_bytes: u64,
-    /// The part of the body that was read; `None` if it turned out damaged.
+    /// The part of the body that was read, or `None` if the body was damaged.
     pub(crate) read: Option<Part>,
 }
 
-/// A part of a body.
+/// Some bytes of a body, and where they are in it.
 pub(crate) struct Part {
     pub(crate) range: Range<u64>,
     pub(crate) bytes: Bytes,
@@ -68,13 +69,14 @@ impl fmt::Debug for Part {
     }
 }
 
-/// Time after which due work has written a committed entry. [`SYNCED_AFTER`] is the time after which it is synced too.
+/// Time after which maintenance has written a committed entry. [`SYNCED_AFTER`] is the time after which it has also
+/// synced it.
 const FLUSHED_AFTER: Duration = Duration::from_millis(600);
 const SYNCED_AFTER: Duration = Duration::from_secs(6);
 const SHORT_LIFE_S: u32 = 60;
 
 impl Trial {
-    /// Starts an operation of the store. Returns `None` if there is no open store.
+    /// Starts an operation of the store. Returns `None` if no store is open or the operation is done at once.
     pub(super) fn start(&mut self, operation: Operation) -> Option<Task> {
         let store = self.store.clone()?;
         match operation {
@@ -167,7 +169,8 @@ impl Trial {
     }
 }
 
-/// Returns the hints for an entry of `key`: keys are assigned to sites, and neighbors to groups.
+/// Returns the hints for an entry of key number `key`. Keys are assigned to sites in turn, and four in a row form a
+/// group.
 fn hints(key: u64) -> Hints {
     Hints { site: 1 + key % SITE_COUNT, group: 1 + key / 4, ..Hints::default() }
 }

@@ -8,17 +8,17 @@ use super::Step;
 use crate::Request;
 use std::io::{self, BufRead, Read, Write};
 
-/// The first bytes of a file in Larder's own format.
+/// The first bytes of a file in Larder's compact format.
 pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
 const ORACLE_RECORD_BYTES: usize = 24;
 const HAS_SITE: u8 = 1;
 const HAS_CLIENT: u8 = 2;
-/// Most bytes of a 64-bit number in LEB128.
+/// Most bytes that a 64-bit number takes in LEB128.
 const LEB_BYTES_MAX: u32 = 10;
-/// Most bytes of a compact record: flags, two numbers, key, site and client.
+/// Most bytes of a record in the compact format: flags, two numbers, key, site and client.
 const COMPACT_RECORD_BYTES_MAX: usize = 1 + 2 * LEB_BYTES_MAX as usize + 3 * 8;
 
-/// Records of 24 bytes: time in seconds (4), key (8), size (4), next use (8).
+/// Reads oracleGeneral: records of 24 bytes with time in seconds (4 bytes), key (8), size (4) and next use (8).
 pub(super) struct Oracle {
     input: Box<dyn BufRead + Send>,
 }
@@ -44,7 +44,8 @@ impl Oracle {
     }
 }
 
-/// Returns whether the times of the first records are in order, with few exceptions.
+/// Returns whether `first`, the first bytes of a file, look like oracleGeneral: the times of the records are in order,
+/// with few exceptions.
 pub(super) fn looks_like_oracle(first: &[u8]) -> bool {
     let (records, _) = first.as_chunks::<ORACLE_RECORD_BYTES>();
     let times = records.iter().map(|record| oracle_request(record).time_ms);
@@ -60,7 +61,7 @@ fn oracle_request(record: &[u8; ORACLE_RECORD_BYTES]) -> Request {
     Request { time_ms, key, size_bytes, site: 0, client: 0 }
 }
 
-/// Larder's own format.
+/// Reads Larder's compact format.
 pub(super) struct Compact {
     input: Box<dyn BufRead + Send>,
     time_ms: u64,
@@ -109,7 +110,7 @@ impl Compact {
     }
 }
 
-/// Reads a record. `time_ms` is the time of the previous record, and is set to that of this one.
+/// Reads one record. `time_ms` must be the time of the previous record, and is set to the time of this one.
 fn compact_request(input: &mut impl Read, time_ms: &mut u64) -> io::Result<Request> {
     let [flags] = array(input)?;
     if flags & !(HAS_SITE | HAS_CLIENT) != 0 {
@@ -146,8 +147,8 @@ fn read_leb128(input: &mut impl Read) -> io::Result<u64> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Writes `requests` in Larder's own format. Times must not go back; a request with an earlier time gets the time of
-/// the previous one.
+/// Writes `requests` to `to` in Larder's compact format. The format cannot go back in time, so a request with an
+/// earlier time gets that of the previous one.
 ///
 /// # Errors
 /// The error of `to`.

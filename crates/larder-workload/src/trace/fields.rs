@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// Returns a number for a name. It is the same in every run and on every machine.
+/// Returns a hash of a name. It is the same in every run and on every machine.
 pub(super) fn hashed(name: &[u8]) -> u64 {
     // SipHash with zero keys: only collisions of 64 bits matter here, and there is no attacker.
     BuildHasherDefault::<DefaultHasher>::default().hash_one(name).max(1)
@@ -23,7 +23,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
 }
 
-/// Parses seconds, with or without a fraction, to milliseconds.
+/// Parses a time in seconds, with or without a fraction. Returns it in milliseconds.
 pub(super) fn milliseconds(text: &[u8]) -> Option<u64> {
     let mut parts = text.splitn(2, |&byte| byte == b'.');
     let whole = number(parts.next()?)?;
@@ -41,7 +41,7 @@ pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
 }
 
-/// Parses `17/May/2015:10:05:03 +0000` to milliseconds since 1970.
+/// Parses a time such as `17/May/2015:10:05:03 +0000`. Returns it in milliseconds since 1970.
 pub(super) fn log_date(text: &[u8]) -> Option<u64> {
     const MONTHS: [&[u8]; 12] =
         [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
@@ -58,7 +58,7 @@ pub(super) fn log_date(text: &[u8]) -> Option<u64> {
     u64::try_from(seconds).ok()?.checked_mul(1000)
 }
 
-/// Returns the days since 1970 by Howard Hinnant's `days_from_civil`.
+/// Returns the number of days from 1970 to a date, by Howard Hinnant's `days_from_civil`.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

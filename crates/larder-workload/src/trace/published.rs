@@ -9,32 +9,34 @@ use super::{
 };
 use crate::Request;
 
-/// A published collection.
+/// A published collection of traces, with its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collection {
-    /// `time,key,key size,value size,client,operation,TTL`, the time in seconds.
+    /// Twitter's caches: `time,key,key size,value size,client,operation,TTL`. The time is in seconds.
     Twitter,
-    /// `time operation key size begin end`, the time in milliseconds; the last three may be missing.
+    /// IBM's object storage: `time operation key size begin end`. The time is in milliseconds; the last three may be
+    /// missing.
     Ibm,
-    /// `time key type size delay`, or without a type, the time in seconds.
+    /// Wikimedia's caches: `time key type size delay`, or without the type. The time is in seconds.
     Wikimedia,
-    /// `time,host,disk,type,offset,size,delay`, the time in tenths of microseconds.
+    /// Disks of Microsoft Research Cambridge: `time,host,disk,type,offset,size,delay`. The time is in tenths of
+    /// microseconds.
     Cambridge,
 }
 
-/// The reads of [`Collection::Twitter`].
+/// Operations of [`Collection::Twitter`] that read.
 const TWITTER_READS: [&[u8]; 2] = [b"get", b"gets"];
-/// The other operations.
+/// Operations of [`Collection::Twitter`] that do not read.
 const TWITTER_WRITES: [&[u8]; 9] =
     [b"set", b"add", b"replace", b"cas", b"append", b"prepend", b"delete", b"incr", b"decr"];
-/// The read of [`Collection::Ibm`], and the beginning of all operations.
+/// The operation of [`Collection::Ibm`] that reads. `IBM_OPERATION` is the beginning of all its operations.
 const IBM_READ: &[u8] = b"REST.GET.OBJECT";
 const IBM_OPERATION: &[u8] = b"REST.";
-/// Units of [`Collection::Cambridge`] in a millisecond.
+/// Number of time units of [`Collection::Cambridge`] per millisecond.
 const CAMBRIDGE_TICKS_PER_MS: u64 = 10_000;
 
 impl Collection {
-    /// Returns the collection that a line with these fields comes from.
+    /// Returns the collection to which a line with these fields belongs; `None` if it is unknown.
     pub(super) fn of(fields: &[&[u8]], separator: u8) -> Option<Self> {
         match (fields, separator) {
             ([_, _, _, _, _, operation, _], b',')
@@ -49,7 +51,7 @@ impl Collection {
         }
     }
 
-    /// Parses the fields of a line.
+    /// Converts the fields of a line to a request, or says why the line is none.
     pub(super) fn step(self, fields: &[&[u8]]) -> Step {
         match (self, fields) {
             (Self::Twitter, &[time, key, key_size, value_size, client, operation, _]) => {

@@ -10,12 +10,12 @@ use super::{
 };
 use crate::Request;
 
-/// Parses the lines of a format.
+/// A format of text lines, which converts a line to a request.
 pub(super) trait Line: Send {
     fn step(&mut self, line: &[u8]) -> Step;
 }
 
-/// `time elapsed client result/status bytes method URL user hierarchy/peer type`.
+/// Squid's native log: `time elapsed client result/status bytes method URL user hierarchy/peer type`.
 pub(super) struct SquidLog;
 
 impl Line for SquidLog {
@@ -46,7 +46,7 @@ impl Line for SquidLog {
     }
 }
 
-/// `host ident user [date] "request" status bytes`, possibly followed by more.
+/// The common log format: `host ident user [date] "request" status bytes`. More fields may follow.
 #[derive(Default)]
 pub(super) struct CommonLog {
     site: u64,
@@ -92,14 +92,14 @@ impl Line for CommonLog {
     }
 }
 
-/// Columns. The first line may contain their names, and determines the separator.
+/// A table of columns. The first line decides what separates them, and may contain their names.
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
     published: Option<Collection>,
     separator: u8,
-    /// Whether lines consist of a key alone, without a first line that says so. Such keys are single words, because
-    /// otherwise every text would be a trace.
+    /// Whether each line only has a key, and no first line says so. The keys must be single words, because otherwise
+    /// any text would pass for a trace.
     has_words: bool,
 }
 
@@ -117,7 +117,7 @@ const SIZE_NAMES: [&str; 7] = ["size", "obj_size", "object_size", "size_bytes", 
 const TIME_NAMES: [&str; 6] = ["time", "timestamp", "ts", "clock_time", "time_s", "relative_unix"];
 
 impl Columns {
-    /// Parses the names in a first line. Returns `None` if it does not name the column of keys.
+    /// Parses the first line as names of columns. Returns `None` if no column is named as the key.
     fn named(fields: &[&[u8]]) -> Option<Self> {
         let at = |names: &[&str]| {
             fields.iter().position(|field| names.iter().any(|name| field.eq_ignore_ascii_case(name.as_bytes())))
@@ -125,8 +125,8 @@ impl Columns {
         Some(Self { time: at(&TIME_NAMES), key: at(&KEY_NAMES)?, size: at(&SIZE_NAMES) })
     }
 
-    /// Returns the order of `count` columns without names. More than three have none: any other column would be taken
-    /// for the key or the size.
+    /// Returns the order of `count` columns without names. Returns `None` for more than three, because it would be a
+    /// guess which of them is the key and which the size.
     fn unnamed(count: usize) -> Option<Self> {
         match count {
             0 | 1 => Some(Self { time: None, key: 0, size: None }),
@@ -187,7 +187,7 @@ impl Line for Csv {
     }
 }
 
-/// Returns the bytes of a line outside quotes.
+/// Returns the bytes of a line that are not within quotes.
 fn outside_quotes(line: &[u8]) -> impl Iterator<Item = &u8> {
     let mut is_quoted = false;
     line.iter().filter(move |&&byte| {

@@ -14,22 +14,22 @@ const OBJECTS_MAX: u64 = 30;
 const SIZE_MEDIAN_BYTES: f64 = 3000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
-/// Mean bytes of a page: four objects of 5.2 KB.
+/// Mean size of a page in bytes: four objects of 5.2 KB.
 const PAGE_BYTES: f64 = 4.0 * 5206.0;
 const RECENT_SHARE: f64 = 0.317;
-/// Distance of recent pages, as a factor of the pages that fit in memory.
+/// Greatest distance of a recent page, as a multiple of the number of pages that fit in memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
-/// Distance at which old pages begin, as a factor of the pages that fit in memory, and at which they end, as a factor
-/// of the pages that fit on disk.
+/// Smallest distance of an old page, as a multiple of the number of pages that fit in memory. `OLD_REACH` is the
+/// greatest, as a multiple of those that fit on disk.
 const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
 const SERVERS: u64 = 60_000;
 const SERVER_EXPONENT: f64 = 0.8;
-/// Most pages that a client views on one server in a row.
+/// Most pages in a row that a client views on the same server.
 const SERVER_RUN_MAX: u64 = 5;
 
-/// One request: a document of a server.
+/// A request for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Number of the document.
@@ -40,15 +40,15 @@ pub struct Document {
     pub server: u64,
     /// Number of the client that requests it.
     pub client: u64,
-    /// Number of the page view that it is requested in.
+    /// Number of the page view to which the request belongs.
     pub view: u64,
 }
 
-/// The endless trace for a seed.
+/// An endless sequence of requests, determined by a seed.
 pub struct Markatos {
     random: Random,
     servers: Zipf,
-    /// Pages viewed, newest last.
+    /// The pages that were viewed, the newest last.
     history: VecDeque<Page>,
     reach: Reach,
     clients: Vec<Client>,
@@ -60,7 +60,7 @@ pub struct Markatos {
 #[derive(Clone, Copy)]
 struct Page {
     first_document: u64,
-    /// Makes the sizes again.
+    /// Seed of the documents' sizes, from which the size of a document can be computed again.
     seed: u64,
     server: u64,
 }
@@ -69,11 +69,11 @@ struct Page {
 struct Client {
     server: u64,
     pages_left: u64,
-    /// The remainder of the page being viewed, last first.
+    /// The requests of the present page that are still to come, the last one first.
     pending: Vec<Document>,
 }
 
-/// Distances in pages.
+/// The distances of recent and old pages, in pages.
 #[derive(Clone, Copy)]
 struct Reach {
     recent: f64,
@@ -82,7 +82,7 @@ struct Reach {
 }
 
 impl Markatos {
-    /// Creates the trace of `seed`, for a memory and a disk of these sizes.
+    /// Creates the requests of `seed` for a cache with this memory and this disk.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
         let memory_pages = memory_bytes as f64 / PAGE_BYTES;
         let disk_pages = disk_bytes as f64 / PAGE_BYTES;

@@ -23,18 +23,18 @@ pub use robots::{PolyMixLoad, PolyMixRobots};
 pub enum PolyMixVersion {
     /// PolyMix-3.
     Three,
-    /// PolyMix-4, in which short objects are requested again more often.
+    /// PolyMix-4. Unlike in PolyMix-3, short objects are requested again more often.
     Four,
 }
 
-/// Classes of objects.
+/// The classes of PolyMix's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolyMixClass {
     /// An image of a page.
     Image,
     /// A page.
     Html,
-    /// A long object.
+    /// A long object, such as a program.
     Download,
     /// Any other object.
     Other,
@@ -49,68 +49,69 @@ pub struct PolyMixObject {
     pub number: u64,
 }
 
-/// The properties derived from class and number.
+/// The properties of an object that follow from its class and number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixNature {
-    /// Length of the body.
+    /// Length of the body in bytes.
     pub len_bytes: u64,
-    /// Whether a cache may keep it.
+    /// Whether a cache may store the object.
     pub is_storable: bool,
-    /// Seconds from one modification to the next.
+    /// Time between two modifications of the object, in seconds.
     pub cycle_s: u64,
 }
 
-/// Kinds of requests.
+/// The kinds of requests that PolyMix sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A plain GET.
     Basic,
-    /// If-Modified-Since with a time before the last modification.
+    /// A GET with If-Modified-Since, and a time before the last modification.
     ImsOld,
-    /// If-Modified-Since with the time of the last modification.
+    /// A GET with If-Modified-Since, and the time of the last modification.
     ImsNew,
-    /// With no-cache, which requests the origin's response.
+    /// A GET with `Cache-Control: no-cache`, which asks for a response from the origin.
     Reload,
-    /// HEAD.
+    /// A HEAD.
     Head,
     /// A POST with a body of this many bytes.
     Post(u64),
 }
 
-/// One request.
+/// One request of PolyMix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolyMixRequest {
     /// The requested object.
     pub object: PolyMixObject,
     /// The kind of request.
     pub kind: RequestKind,
-    /// Whether the client goes away in the middle.
+    /// Whether the client closes the connection before it has the whole response.
     pub goes_away: bool,
 }
 
-/// The objects that exist so far.
+/// The workload: the objects that exist so far, and how requests are drawn.
 #[derive(Clone, Debug)]
 pub struct PolyMix {
     version: PolyMixVersion,
-    /// Number of objects in each class of [`DIRECT`].
+    /// Number of objects of each class of [`DIRECT`] that were requested so far.
     made: [u64; DIRECT.len()],
     working_set: u64,
     hits_share: f64,
     images: Zipf,
 }
 
-/// Requests one by one, as a cache's disk sees them: only plain ones, none of them broken off.
+/// PolyMix as a cache's disk sees it: one request after the other, all of them plain and completed.
 pub struct PolyMixRequests {
     random: Random,
     polymix: PolyMix,
-    /// Requests of the arrival that was drawn last, last first.
+    /// The requests of the last view that are still to come, the last one first.
     pending: Vec<PolyMixRequest>,
     client: u64,
     group: u64,
 }
 
 impl PolyMixClass {
-    /// Returns the class of an object known only by a number, in PolyMix's shares.
+    /// Returns the class of an object of which only a number is known. The classes have the shares that they have in
+    /// PolyMix.
     pub fn of(number: u64) -> Self {
         match mix(number ^ PAGE_SALT) % 1000 {
             0..650 => Self::Image,
@@ -122,7 +123,7 @@ impl PolyMixClass {
 }
 
 impl PolyMixObject {
-    /// Returns the properties that follow from class and number.
+    /// Returns the properties of this object, which follow from its class and number.
     pub fn nature(self) -> PolyMixNature {
         let mut random = Random::new(mix(mix(self.number) ^ (self.class as u64 + 1) << 56));
         let (kilobytes, storable, days) = match self.class {
@@ -142,27 +143,27 @@ impl PolyMixObject {
 }
 
 impl PolyMix {
-    /// Creates a workload without objects yet, with at most `working_set` objects that are requested again.
+    /// Creates a workload in which no object was requested yet. At most `working_set` objects are requested again.
     pub fn new(version: PolyMixVersion, working_set: u64) -> Self {
         let images = Zipf::new(IMAGES_MAX, 1.0);
         Self { version, made: [0; DIRECT.len()], working_set, hits_share: HITS_SHARE, images }
     }
 
-    /// Returns the workload with another share of requests that a cache without limits would answer.
+    /// Changes the share of requests that would be hits in a cache of unlimited size.
     #[must_use]
     pub fn offering(mut self, hits_share: f64) -> Self {
         self.hits_share = hits_share;
         self
     }
 
-    /// Returns the mean number of requests per arrival, which exceeds 1 because a page comes with its images.
+    /// Returns the mean number of requests per arrival. It is more than 1, because a page comes with its images.
     pub fn requests_per_arrival() -> f64 {
         let harmonic: f64 = (1..=IMAGES_MAX).map(|count| 1.0 / count as f64).sum();
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic
     }
 
-    /// Returns the next arrival: a request, and those for a page's images. `recurrence` and `specials` are the present
-    /// fractions, from 0 to 1, of the full shares of revisits and of special requests.
+    /// Returns the next arrival: a request and, for a page, those for its images. `recurrence` and `specials` say how
+    /// much of the full share of repeated and of special requests is drawn now, from 0 to 1.
     pub fn arrival(
         &mut self,
         random: &mut Random,
@@ -192,9 +193,8 @@ impl PolyMix {
         (first, embedded)
     }
 
-    /// Returns the probability that a request is for an earlier object. The result is the offered share of hits,
-    /// although only 80% of the objects are storable and, in PolyMix-3, only 95% of the requests are plain ones or the
-    /// like.
+    /// Returns the probability that a request is for an earlier object. It is higher than the intended share of hits,
+    /// because only 80% of the objects are storable and, in PolyMix-3, only 95% of the requests can be hits.
     fn recurrence(&self) -> f64 {
         match self.version {
             PolyMixVersion::Three => self.hits_share / (0.80 * 0.95),
@@ -202,8 +202,8 @@ impl PolyMix {
         }
     }
 
-    /// Returns an object of the working set: 1% of it gets 10% of the revisits. In PolyMix-4, the shortest of three
-    /// candidates is taken nearly always, so that fewer bytes than objects are hits.
+    /// Returns an object of the working set. 1% of the set gets 10% of the repeated requests. In PolyMix-4, nearly
+    /// always the shortest of three candidates is taken, so that the byte hit ratio is lower than the hit ratio.
     fn revisited(&self, random: &mut Random, at: usize) -> u64 {
         let share = DIRECT[at].1 / direct_total() / Self::requests_per_arrival();
         let window = ((self.working_set as f64 * share) as u64).clamp(1, self.made[at]);
@@ -221,7 +221,7 @@ impl PolyMix {
         candidates.into_iter().min_by_key(len).unwrap_or(first)
     }
 
-    /// Draws the kind of a request for `object`, and whether its client goes away.
+    /// Draws the kind of a request for `object`, and whether its client closes the connection early.
     fn request(&self, random: &mut Random, object: PolyMixObject, is_revisit: bool, specials: f64) -> PolyMixRequest {
         let has_methods = self.version == PolyMixVersion::Four;
         let goes_away = random.happens(ABORTS * specials) && has_methods;
@@ -265,12 +265,12 @@ impl PolyMixRequests {
     }
 }
 
-/// Returns one number for class and number; never 0, which means no group.
+/// Returns one number that stands for class and number of an object. It is never 0, because 0 means no group.
 fn key(object: PolyMixObject) -> u64 {
     object.number << 3 | (object.class as u64 + 1)
 }
 
-/// The objects that are requested directly, with their share of all requests.
+/// The classes of objects that are requested directly, each with its share of all requests.
 const DIRECT: [(PolyMixClass, f64); 3] =
     [(PolyMixClass::Html, 0.15), (PolyMixClass::Download, 0.005), (PolyMixClass::Other, 0.195)];
 
@@ -278,7 +278,7 @@ fn direct_total() -> f64 {
     DIRECT.iter().map(|(_, share)| share).sum()
 }
 
-/// A page has a Zipf-distributed number of images up to this.
+/// Most images of a page. Their number is distributed by Zipf's law.
 const IMAGES_MAX: u64 = 13;
 const HOT_REQUESTS: f64 = 0.1;
 const DISCRIMINATION: f64 = 0.9;
@@ -288,9 +288,9 @@ const PAGE_SALT: u64 = 0x5041_4745;
 const LEN_BYTES_MIN: u64 = 128;
 const LEN_BYTES_MAX: u64 = 4 << 30;
 const CYCLE_S_MIN: u64 = 3600;
-/// Document hits that the benchmark offers.
+/// Share of requests that are hits in the benchmark, for a cache of unlimited size.
 const HITS_SHARE: f64 = 0.55;
-/// Mean bytes of a reply over the mix.
+/// Mean length of a response in bytes, over all classes.
 const MEAN_BYTES: f64 = 10_854.0;
 /// Bytes of the working set, as a share of the disk.
 const WORKING_SET_SHARE: f64 = 0.8;
@@ -303,8 +303,8 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// At stake: caches, simulated and real, under another load than the benchmark's. PolyMix-4 has 80% storable,
-    /// mean reply 10.6 KB, document hit ratio 55% of an endless cache.
+    /// At stake: caches, simulated and real, that are measured with another load than the benchmark's. In PolyMix-4,
+    /// 80% of the objects are storable, a response has 10.6 KB on average, and a cache of unlimited size has 55% hits.
     #[test]
     fn the_mix_is_the_benchmarks() {
         for version in [PolyMixVersion::Three, PolyMixVersion::Four] {
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// At stake: a workload that is called PolyMix and is none.
+    /// At stake: a workload that is called PolyMix and is not.
     #[test]
     fn lengths_and_storable_shares_are_polymix() {
         for (class, kilobytes, storable) in [

@@ -162,7 +162,7 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns the x of the point of a falling curve that is farthest from the line between its ends.
+/// Returns the knee of a falling curve: the x of the point that is farthest below the line between its ends.
 fn knee(points: &[(f64, f64)]) -> f64 {
     let first = points[0];
     let last = points[points.len() - 1];
@@ -170,17 +170,17 @@ fn knee(points: &[(f64, f64)]) -> f64 {
     points.iter().max_by(|one, other| below(one).total_cmp(&below(other))).map_or(first.0, |(x, _)| *x)
 }
 
-/// Relative change within which a curve counts as flat.
+/// Relative difference up to which a curve counts as flat.
 const FLAT_WITHIN: f64 = 0.01;
 
-/// Returns the first x from which the curve stays within 1% of its last value.
+/// Returns the x from which on a curve stays within 1% of its last value.
 fn flat_from(points: &[(f64, f64)]) -> f64 {
     let last = points[points.len() - 1];
     let flat = points.iter().rev().take_while(|(_, y)| (y / last.1 - 1.0).abs() <= FLAT_WITHIN);
     flat.last().map_or(last.0, |(x, _)| *x)
 }
 
-/// A policy, or a variant of it, that is run at several utilizations.
+/// A policy, or a variant of one, that is run at several utilizations.
 struct Curve {
     label: &'static str,
     row: &'static str,
@@ -193,7 +193,7 @@ impl Curve {
     }
 }
 
-/// Returns the seconds of each curve at each of [`UTILIZATIONS`].
+/// Returns the seconds that each curve takes at each of [`UTILIZATIONS`].
 fn against_utilization(options: &PaperOptions<'_>, curves: &[Curve]) -> Result<Vec<Vec<f64>>, Error> {
     let model = options.machine(MACHINE);
     let pairs: Vec<_> = curves.iter().flat_map(|curve| UTILIZATIONS.map(|percent| (curve, percent))).collect();
@@ -273,8 +273,8 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns the space in addition to the documents, in percent, at the highest utilization whose time is within 1% of
-/// the lowest one's.
+/// Returns how much space a file needs in addition to its documents, in percent. It is the space at the highest
+/// utilization whose time is within 1% of that at the lowest.
 fn room(seconds: &[f64]) -> f64 {
     let fast = UTILIZATIONS.iter().zip(seconds).take_while(|(_, time)| (*time / seconds[0] - 1.0).abs() <= FLAT_WITHIN);
     100.0 / fast.last().map_or(UTILIZATIONS[0], |(percent, _)| *percent) * 100.0 - 100.0
@@ -296,7 +296,8 @@ pub(crate) fn figure_7(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns by how many movements of the head a run of STREAM-PACK at 71% has more for each of its reads.
+/// Returns how many movements of the head each read causes in a run of STREAM-PACK at 71% utilization. It compares the
+/// run with one without reads.
 fn moves_of_a_read(options: &PaperOptions<'_>) -> Result<f64, Error> {
     let model = options.machine(MACHINE);
     let outcomes = options.each(&[false, true], |leaves_out_reads| {

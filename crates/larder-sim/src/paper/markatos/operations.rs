@@ -40,7 +40,7 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Mean times per file.
+/// Mean times of operations on a file.
 #[derive(Default)]
 struct Times {
     create_ms: f64,

@@ -15,15 +15,16 @@ use crate::{
 use larder_store::{Error, TuningValue};
 use larder_workload::Markatos;
 
-/// Bytes of a record in addition to its body: head, number and one checksum, see docs/internals/format.md.
+/// Bytes that a record has in addition to its body: head, number and one checksum (docs/internals/format.md).
 const RECORD_BYTES: u64 = 76;
 const SLOT_BYTES: u64 = 512;
-/// Share of the disk that counts as written first: less than the free share at 71%, more than the free share at 95%.
+/// Share of the disk that counts as written first. It is less than the free share at 71% utilization, and more than
+/// that at 95%.
 const OLDEST: f64 = 0.1;
-/// Number of documents whose sizes represent all.
+/// Number of documents whose sizes stand for all.
 const DOCUMENTS_SAMPLED: usize = 100_000;
 
-/// One line of a table: the assumption that differs.
+/// A line of a table: one assumption that differs.
 #[derive(Clone, Copy, Default)]
 struct SensitivityCase {
     label: &'static str,
@@ -64,7 +65,7 @@ impl SensitivityCase {
     }
 }
 
-/// A policy with its settings.
+/// A policy with its constants.
 #[derive(Clone, Copy)]
 struct Subject {
     row: &'static str,
@@ -72,7 +73,7 @@ struct Subject {
     utilization_percent: f64,
 }
 
-/// Returns the bytes of slots per byte of documents.
+/// Returns the bytes of slots that documents take, for each byte of documents.
 fn slots_share(seed: u64) -> f64 {
     let documents =
         Markatos::new(seed, whole("markatos.memory_bytes"), whole("markatos.disk_bytes")).take(DOCUMENTS_SAMPLED);
@@ -82,7 +83,7 @@ fn slots_share(seed: u64) -> f64 {
     (slots * SLOT_BYTES) as f64 / bytes as f64
 }
 
-/// Creates a table of each case's seconds and, after each pair of subjects, the ratio of the two.
+/// Creates a table of the seconds of each case. After each two subjects, it has the ratio of their times.
 fn table(
     options: &PaperOptions<'_>,
     (title, columns): (&str, [&str; 6]),
@@ -101,7 +102,7 @@ fn table(
     Ok(table)
 }
 
-/// Creates the table of the rise of STREAM and STREAM-PACK from 71% to 95% utilization.
+/// Creates the table of how much slower STREAM and STREAM-PACK are at 95% utilization than at 71%.
 pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labeled("as above"),
@@ -135,7 +136,7 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
 }
 
-/// Creates the table of the gain of 128 locality buffers at 71% and 76% utilization.
+/// Creates the table of how much faster 128 locality buffers are, at 71% and 76% utilization.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labeled("as above"),

@@ -12,7 +12,7 @@ use crate::{
 };
 use larder_store::{Error, TuningValue};
 
-/// The rows of Table 2, each with the policy that is run for it.
+/// The rows of Table 2, each with the policy that reproduces it.
 const TABLE_2: [(&str, &str); 8] = [
     ("SIMPLE", "simple"),
     ("SQUID", "squid"),
@@ -24,8 +24,8 @@ const TABLE_2: [(&str, &str); 8] = [
     ("LAZY-READS-LOC", "lazy-reads-loc"),
 ];
 
-/// The rows of Table 1: the policy, and whether each read is submitted alone. "Locality buffers alone" is the last
-/// policy with batches of one read.
+/// The rows of Table 1: the name, the policy, and whether each read is submitted alone. "Locality buffers alone" is the
+/// last policy with batches of one read.
 const TABLE_1: [(&str, &str, bool); 4] = [
     ("STREAM-PACK", "stream-pack", false),
     ("STREAM-PACK + LAZY-READS", "lazy-reads", false),
@@ -87,7 +87,7 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Compares the synthetic workload with the counts of the paper's trace.
+/// Compares the numbers of operations of the synthetic workload with those of the paper's trace.
 pub(crate) fn footnote_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let counts = options.each(&[()], |()| {
         let mut pipeline = Pipeline::new(options.seed, whole("markatos.memory_bytes"), whole("markatos.disk_bytes"));
@@ -163,8 +163,8 @@ mod tests {
     use super::*;
     use crate::{KnownRuns, Paper};
 
-    /// At stake: the claim that the shipping policies behave like the paper's. Runs the policies of Table 2 with one
-    /// file on a tenth of the paper's operations; neighbors must be in the right order.
+    /// At stake: the claim that Larder's policies behave like the paper's. The test runs the policies of Table 2 that
+    /// use one file, on a tenth of the paper's operations. Policies next to each other must be in the right order.
     #[test]
     fn neighbors_in_table_2_stand_on_the_right_sides() {
         let known = [KnownRuns::default(), KnownRuns::default()];

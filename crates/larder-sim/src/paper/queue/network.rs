@@ -8,20 +8,20 @@
 
 use crate::paper::beds::{constant, whole};
 
-/// Returns the time that packets take for a response of `len_bytes`: the connection, if there is none yet, and the
-/// round trips of the response.
+/// Returns the time in seconds that packets to and from the server take for a response of `len_bytes`. This is the mean
+/// time for opening a connection, and the round trips of the response.
 pub(super) fn origin_s(len_bytes: u64) -> f64 {
     constant("queue.round_trip_s") * (new_connections() + f64::from(round_trips(len_bytes)))
 }
 
-/// Returns the number of round trips from the request to the end of the response.
+/// Returns the number of round trips from a request to the end of its response of `len_bytes`.
 fn round_trips(len_bytes: u64) -> u32 {
     let packets = len_bytes.div_ceil(whole("queue.segment_bytes")).max(1);
     // The first packets double with each round trip: after n of them, first * (2^n - 1) packets have been sent.
     (packets.div_ceil(whole("queue.first_packets")) + 1).next_power_of_two().ilog2()
 }
 
-/// Returns the share of requests that open a connection: one in the mean of Zipf's law.
+/// Returns the share of requests that open a connection. The number of requests per connection follows Zipf's law.
 fn new_connections() -> f64 {
     let most = whole("queue.connection_requests");
     let harmonic: f64 = (1..=most).map(|count| 1.0 / count as f64).sum();
@@ -32,7 +32,7 @@ fn new_connections() -> f64 {
 mod tests {
     use super::*;
 
-    /// At stake: the time of misses. Two packets come in the first round trip, four more in the second, and so on.
+    /// At stake: the time of misses. The first round trip brings two packets, the second four more, and so on.
     #[test]
     fn windows_double_with_each_round_trip() {
         let packets = [(0, 1), (1, 1), (2, 1), (3, 2), (6, 2), (7, 3), (14, 3), (15, 4), (30, 4), (31, 5)];

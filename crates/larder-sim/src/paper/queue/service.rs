@@ -20,8 +20,8 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-/// The service at a rate of requests: mean times of hits, of misses and of all requests, and the rate of responses.
-/// Reloads are neither hits nor misses, as in Polygraph's reports.
+/// The result of serving requests at a rate: the mean times of hits, of misses and of all requests, and the rate of
+/// responses. Reloads are neither hits nor misses, as in Polygraph's reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Service {
     pub(crate) hit_s: f64,
@@ -30,14 +30,14 @@ pub(crate) struct Service {
     pub(crate) responses_per_s: f64,
 }
 
-/// Serves requests that arrive at random, `rate` a second on average.
+/// Serves requests that arrive at random times, with `rate` per second on average.
 pub(crate) fn serve(demands: &Demands, proxy: &Proxy, rate: f64, seed: u64) -> Service {
     let Some(mut machine) = machine(demands, proxy, rate, seed) else { return Service::default() };
     while machine.step() {}
     machine.totals.service()
 }
 
-/// Returns whether the mean response time at `rate` is at most `accepted_s`. Ends as soon as that is impossible.
+/// Returns whether the mean response time at `rate` is at most `accepted_s`. Stops as soon as that is impossible.
 pub(super) fn is_accepted(demands: &Demands, proxy: &Proxy, rate: f64, (accepted_s, seed): (f64, u64)) -> bool {
     let Some(mut machine) = machine(demands, proxy, rate, seed) else { return false };
     let sum_max_s = accepted_s * machine.arrivals_left as f64;
@@ -49,7 +49,7 @@ pub(super) fn is_accepted(demands: &Demands, proxy: &Proxy, rate: f64, (accepted
     false
 }
 
-/// Returns the machine before the first request, unless there are no demands.
+/// Returns the process and the disks before the first request; `None` if there are no demands.
 fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> Option<ServingMachine<'a>> {
     let arm = demands.arm.as_ref().filter(|_| !demands.requests.is_empty())?;
     let count = demands.requests.len();
@@ -84,7 +84,7 @@ fn machine<'a>(demands: &'a Demands, proxy: &'a Proxy, rate: f64, seed: u64) -> 
     Some(machine)
 }
 
-/// The process and the disks at work.
+/// The process and the disks that serve requests.
 struct ServingMachine<'a> {
     demands: &'a [Demand],
     arm: &'a Arm,
@@ -97,17 +97,17 @@ struct ServingMachine<'a> {
     arrivals_left: usize,
     /// Requests that wait for the process.
     queue: VecDeque<usize>,
-    /// The request that the process works for, or for which it is blocked.
+    /// The request that the process works for, or for which it waits for a disk.
     visiting: Option<usize>,
     disks: Vec<DiskQueue>,
     totals: ServiceTotals,
 }
 
-/// An event: its time, and what happens.
+/// An event: when it happens, and what happens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     time_ns: u64,
-    /// Orders events of the same time.
+    /// Number of the event, which decides the order of events at the same time.
     number: u64,
     kind: EventKind,
 }
@@ -119,29 +119,29 @@ enum EventKind {
     DiskDone(usize),
 }
 
-/// A request in service.
+/// A request that is being served.
 struct ServedRequest {
     arrived_ns: u64,
     demand: usize,
     disk: usize,
-    /// Processor time of each visit.
+    /// Processor time of each visit to the process, in nanoseconds.
     visit_ns: u64,
     visits: usize,
-    /// Operations for which the process is blocked, in order.
+    /// The disk operations for which the process waits, in order.
     blocking: VecDeque<DiskOperation>,
 }
 
-/// A disk and its queues.
+/// A disk and the operations that wait for it.
 struct DiskQueue {
     next_demand: usize,
     head: u64,
-    /// Time at which the last operation ends.
+    /// Time at which the disk has executed all operations that were given to it.
     free_ns: u64,
-    /// The operations given to the disk, by address and number.
+    /// The operations that were given to the disk, by address and number.
     waiting: BTreeMap<(u64, u64), QueuedOperation>,
-    /// Number of the program's operations among those, including the one in service.
+    /// Number of operations of the program that were given to the disk. Includes the one that is being executed.
     given: usize,
-    /// The program's operations that have not been given to the disk.
+    /// Operations of the program that were not given to the disk yet.
     later: VecDeque<QueuedOperation>,
     serving: Option<QueuedOperation>,
 }
@@ -149,12 +149,12 @@ struct DiskQueue {
 #[derive(Clone, Copy)]
 struct QueuedOperation {
     operation: DiskOperation,
-    /// The request that waits for this operation.
+    /// The request that waits for this operation; `None` if none does.
     request: Option<usize>,
 }
 
 impl ServingMachine<'_> {
-    /// Handles the next event. Returns whether there was one.
+    /// Handles the next event. Returns `false` if there is none.
     fn step(&mut self) -> bool {
         let Some(Reverse(Event { time_ns, kind, .. })) = self.events.pop() else { return false };
         match kind {
@@ -193,7 +193,7 @@ impl ServingMachine<'_> {
         }
     }
 
-    /// Queues a request for the process.
+    /// Adds a request to the queue of the process.
     fn enter(&mut self, now_ns: u64, request: usize) {
         self.queue.push_back(request);
         if self.visiting.is_none() {
@@ -250,7 +250,7 @@ impl ServingMachine<'_> {
         }
     }
 
-    /// Gives a disk an operation.
+    /// Gives an operation to the disk with this number.
     fn give(&mut self, queued: QueuedOperation, number: usize) {
         self.event_count += 1;
         let disk = &mut self.disks[number];
@@ -356,7 +356,7 @@ impl ServiceTotals {
 mod tests {
     use super::*;
 
-    /// At stake: the mean response time of the Squid study. A reload waits for the server like a miss. It counts in
+    /// At stake: the mean response time of the Squid study. A reload waits for the server, like a miss. It counts in
     /// the mean of all requests, but neither as a hit nor as a miss.
     #[test]
     fn a_reload_is_neither_a_hit_nor_a_miss() {

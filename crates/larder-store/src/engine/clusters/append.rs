@@ -24,14 +24,14 @@ use std::{
     time::Duration,
 };
 
-/// Longest time that an entry waits in an open cluster before it is written. With the journal's flush, the total is
-/// under five seconds.
+/// Longest time that an entry waits in an open cluster before it is written. Together with the wait for the journal, it
+/// is less than five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// The longest entry takes this fraction (1/n) of the clusters.
+/// The longest entry may take this fraction (1/n) of the clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Appends an entry. With `found`, only if the key's entry is still there; returns `false` if not.
+    /// Appends an entry. With `found`, does so only if the key's entry is still there, and otherwise returns `false`.
     pub(super) async fn append(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -48,12 +48,12 @@ impl ClustersEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Returns whether the start is done but could not write its header.
+    /// Returns whether nothing can be stored because the header of this run could not be written.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    /// Appends if there is room now.
+    /// Appends an entry if there is space now.
     fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -136,7 +136,7 @@ impl ClustersEngine {
         Ok(())
     }
 
-    /// Evicts entries so that `span` consecutive clusters become free.
+    /// Evicts entries until `span` clusters in a row are free.
     fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);
@@ -161,7 +161,7 @@ impl ClustersEngine {
         map_checkpoint::write_down(self).await.and(all_written)
     }
 
-    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. They stay open.
+    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. Entries can still be added to them.
     pub(super) fn write_waiting(self: &Arc<Self>) {
         let until = self.volume.clock.now().checked_sub(OPEN_WAIT).filter(|_| self.keeps_journal());
         let copies = until.map(|until| self.lock().clusters.copy_waiting(until));
@@ -171,7 +171,7 @@ impl ClustersEngine {
         }
     }
 
-    /// Returns the time until an open cluster must be written.
+    /// Returns the time until an open cluster must be written; `None` if no entry waits in one.
     pub(super) fn waiting_due(&self) -> Option<Duration> {
         let since = self.lock().clusters.oldest_waiting().filter(|_| self.keeps_journal())?;
         Some((since + OPEN_WAIT).saturating_sub(self.volume.clock.now()).max(TICK))
@@ -191,7 +191,7 @@ impl ClustersEngine {
         map_checkpoint::send(self);
     }
 
-    /// Submits the writes of clusters.
+    /// Submits the writes of clusters that are complete.
     fn perform(self: &Arc<Self>, sealed: Vec<SealedPack>) {
         for SealedPack { sequence, offset_bytes, buffer, .. } in sealed {
             let written = completion_for(self, move |engine, outcome| engine.cluster_written(sequence, &outcome));

@@ -8,30 +8,30 @@
 use crate::hash::KeyHash;
 use std::num::NonZeroU32;
 
-/// The place of an entry.
+/// The place of an entry: its cluster, and its position and length there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryPlace {
     pub(crate) cluster: u32,
-    /// Position in the cluster, in sectors.
+    /// Position of the record in its cluster, in sectors.
     pub(crate) offset_sectors: u16,
     pub(crate) sectors: u16,
 }
 
 impl EntryPlace {
-    /// Returns whether an entry can have this length. One that was read from a volume may not.
+    /// Returns whether an entry can have this length. It may not if the length was read from a damaged volume.
     pub(crate) fn has_length(self) -> bool {
         self.sectors < SECTORS_BOUND
     }
 }
 
-/// Identifies an entry while it is in the table.
+/// The number of an entry in the table. It is valid as long as the entry is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
 
-/// The entry table.
+/// The table of all entries of a volume.
 pub(crate) struct EntryTable {
     entries: Vec<ClusterEntry>,
-    /// Entry ids, from 1; 0 means none.
+    /// Hash table with the numbers of entries; 0 means none.
     heads: Vec<u32>,
     free: Option<EntryId>,
     len: usize,
@@ -40,28 +40,28 @@ pub(crate) struct EntryTable {
 
 #[derive(Clone, Copy)]
 struct ClusterEntry {
-    /// In two halves, so that an entry needs no padding.
+    /// Hash of the key, in two halves, so that an entry needs no padding.
     key: [u32; 2],
     cluster: u32,
     offset_sectors: u16,
-    /// Length in sectors.
+    /// Length of the record in sectors.
     sectors: u16,
-    /// The next entry of the cluster, or of the free list.
+    /// The next entry of the same cluster or, for an unused entry, the next unused one.
     link: Option<EntryId>,
 }
 
 const _: () = assert!(size_of::<ClusterEntry>() == 20);
 
 impl EntryTable {
-    /// Creates a table with room for `entries`.
+    /// Creates a table for up to `entries`.
     pub(crate) fn new(entries: u64) -> Self {
         let capacity = entries.clamp(1, u64::from(u32::MAX / 2)) as usize;
         let heads = vec![0; (capacity as u64 * 100).div_ceil(FILL_PERCENT) as usize];
         Self { entries: Vec::new(), heads, free: None, len: 0, capacity }
     }
 
-    /// Adds an entry before `first`, the first entry of its cluster so far. The key must not be in the table, and the
-    /// table must not be full.
+    /// Adds an entry to its cluster's list, whose first entry was `first` before. Returns the number of the new first
+    /// entry. The key must not be in the table, and the table must not be full.
     pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full() && place.has_length());
         let at = self.head_of(key);
@@ -89,8 +89,8 @@ impl EntryTable {
         Some(self.entry(id).place())
     }
 
-    /// Removes `key` from the table and from its cluster's chain, which begins at `first`. Returns the new start of the
-    /// chain.
+    /// Removes `key` from the table and from its cluster's list, whose first entry is `first`. Returns the new first
+    /// entry of the list.
     pub(crate) fn remove(&mut self, key: KeyHash, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
         let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
@@ -110,7 +110,7 @@ impl EntryTable {
         beginning
     }
 
-    /// Removes a whole chain. Returns the number of its entries.
+    /// Removes all entries of a cluster's list. Returns their number.
     pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
         let mut next = first;
         let mut count = 0;
@@ -124,7 +124,7 @@ impl EntryTable {
         count
     }
 
-    /// Returns the entries of a chain.
+    /// Returns the entries of a cluster's list.
     pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
         std::iter::successors(first, |&id| self.entry(id).link).map(|id| self.entry(id).line())
     }
@@ -141,12 +141,13 @@ impl EntryTable {
         self.capacity
     }
 
-    /// Returns the memory when full.
+    /// Returns the memory that the table takes when it is full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.capacity * size_of::<ClusterEntry>() + self.heads.len() * size_of::<u32>()) as u64
     }
 
-    /// Checks that every head points to an entry, that each entry is found by its key, and the count of entries.
+    /// Checks three things: every position of the hash table has an entry, each entry is found by its key, and the
+    /// number of entries is right.
     pub(super) fn check(&self) {
         let mut count = 0;
         for (at, id) in self.heads.iter().enumerate().filter_map(|(at, &head)| Some((at, EntryId::of(head)?))) {
@@ -164,7 +165,7 @@ impl EntryTable {
         assert!(self.len <= self.capacity);
     }
 
-    /// Returns the position of the key's head, or the position where it would be added.
+    /// Returns the position of a key in the hash table, or the position at which it would be added.
     fn head_of(&self, key: KeyHash) -> usize {
         let mut at = self.home(key);
         while let Some(id) = EntryId::of(self.heads[at]) {
@@ -176,7 +177,7 @@ impl EntryTable {
         at
     }
 
-    /// Frees the entry whose head is at `at`, and closes the gap in the heads.
+    /// Removes the entry at position `at` from the hash table. Moves others so that a search still finds them.
     fn unlink(&mut self, at: usize, id: EntryId) {
         assert!(self.len > 0, "what is removed was counted");
         self.entries[id.index()].link = self.free;
@@ -231,7 +232,7 @@ impl EntryId {
 }
 
 const FILL_PERCENT: u64 = 80;
-/// No entry has as many sectors.
+/// Bound on the length of an entry in sectors. Every length is less.
 const SECTORS_BOUND: u16 = 1 << 15;
 
 fn halves(key: KeyHash) -> [u32; 2] {
@@ -247,7 +248,7 @@ mod tests {
     const CLUSTERS: u32 = 4;
 
     proptest! {
-        /// At stake: an entry that the table loses, or that stays when its cluster is evicted.
+        /// At stake: an entry that the table loses, or that it still has after its cluster was evicted.
         #[test]
         fn the_table_does_what_a_map_does(
             steps in prop::collection::vec((0..10_u8, 0..60_u64, 0..CLUSTERS), 1..400),

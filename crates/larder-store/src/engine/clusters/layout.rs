@@ -22,7 +22,7 @@ use crate::{
 use partial::PartialWrite;
 use std::time::Duration;
 
-/// The location of the clusters.
+/// The place of the clusters on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterArea {
     pub(crate) start_bytes: u64,
@@ -30,42 +30,42 @@ pub(crate) struct ClusterArea {
     pub(crate) count: u32,
 }
 
-/// The state of all clusters. `F` identifies the first entry of a cluster's chain.
+/// The state of all clusters. `F` is the number of the first entry in a cluster's list of entries.
 pub(crate) struct ClusterTable<F> {
     area: ClusterArea,
     volume: VolumeId,
     table: Vec<ClusterLine<F>>,
     open: Vec<Option<(u32, OpenPack)>>,
-    /// For each group, how long an entry has been waiting in its open cluster without a write.
+    /// For each group of sites, since when an entry has waited in its open cluster; `None` if none waits.
     waiting_since: Vec<Option<Duration>>,
     in_flight: Vec<(u32, SealedPack)>,
     partial_writes: Vec<PartialWrite>,
-    /// Free clusters, and some that were taken since.
+    /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
-    /// The place where room was last made.
+    /// The cluster at which space was last made.
     made_free: u32,
-    /// The most and the least recently used full cluster.
+    /// The most recently used full cluster. `oldest` is the least recently used one.
     newest: u32,
     oldest: u32,
-    /// The low half of a number is a cluster's sequence. Sequences are only compared for equality.
+    /// The sequences of clusters are the low halves of these numbers. Sequences are only compared for equality.
     pub(crate) numbers: RunNumbers,
 }
 
-/// A row of the cluster table.
+/// The line of the cluster table for one cluster.
 #[derive(Clone, Copy)]
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// The neighbors in the order of use.
+    /// The neighbors in the order of use: the next newer full cluster and, as `older`, the next older one.
     newer: u32,
     older: u32,
     live_sectors: u16,
     entry_count: u16,
-    /// Number of clusters of the entry that begins here; 1 if the cluster has several entries.
+    /// Number of clusters of the entry that begins here; 1 if the cluster can have several entries.
     span: u8,
     state: ClusterState,
-    /// For a cluster that is not full: the sectors that are on the device.
+    /// For an open cluster, the number of sectors that are on the device.
     written_sectors: u16,
 }
 
@@ -75,14 +75,14 @@ const _: () = assert!(size_of::<ClusterLine<std::num::NonZeroU32>>() <= 24);
 enum ClusterState {
     Free,
     Open,
-    /// Complete and being written.
+    /// Complete, and being written.
     Sealed,
     Full,
-    /// Belongs to an entry that begins in an earlier cluster.
+    /// A continuation of an entry that begins in an earlier cluster.
     Continued,
 }
 
-/// The place of an entry.
+/// The place at which an entry was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterPlace {
     pub(crate) cluster: u32,
@@ -90,16 +90,16 @@ pub(crate) struct ClusterPlace {
     pub(crate) sectors: u16,
 }
 
-/// The error that no such number of consecutive clusters is free.
+/// The error if no such number of clusters in a row is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
-/// Number of least recently used clusters around which room for a long entry is searched.
+/// Number of the least recently used clusters around which space for a long entry is searched.
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
-    /// Returns the bytes for the directory at the start of a cluster.
+    /// Returns the bytes that are reserved for the directory at the start of a cluster.
     pub(crate) fn directory_bytes(&self) -> u64 {
         (self.cluster_bytes / 32).next_multiple_of(SECTOR_BYTES)
     }
@@ -108,7 +108,7 @@ impl ClusterArea {
         self.start_bytes + u64::from(cluster) * self.cluster_bytes
     }
 
-    /// Returns the number of clusters for an entry of `len_bytes`; `None` if it shares a cluster.
+    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with others.
     fn span(&self, len_bytes: u64) -> Option<u32> {
         let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
         (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
@@ -120,7 +120,7 @@ impl ClusterArea {
 }
 
 impl<F: Copy> ClusterTable<F> {
-    /// Creates a table with all clusters free. At most `groups` clusters can be open at a time.
+    /// Creates a table with all clusters free. Up to `groups` clusters can be open at the same time.
     pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, numbers: RunNumbers) -> Self {
         let free = ClusterLine {
             sequence: 0,
@@ -150,7 +150,8 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Adds a full cluster of an earlier run as the most recently used one. Returns `false` if that is not possible.
+    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if it is not free or not
+    /// on the volume.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
         let fits = span > 0
@@ -163,8 +164,8 @@ impl<F: Copy> ClusterTable<F> {
         fits
     }
 
-    /// Makes sure that an entry of `len_bytes` can be appended to `group`. If that completes a cluster, adds it to
-    /// `sealed`, to be written.
+    /// Makes space for an entry of `len_bytes` in the open cluster of `group`. If another cluster becomes complete
+    /// because of it, adds that to `sealed`, to be written.
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
@@ -191,8 +192,8 @@ impl<F: Copy> ClusterTable<F> {
         Ok(())
     }
 
-    /// Appends an entry for which [`ClusterTable::prepare`] made room. Calls `write` with the entry's bytes in the
-    /// buffer and the sequence.
+    /// Appends an entry for which [`ClusterTable::prepare`] has made space. Calls `write` with the entry's bytes in the
+    /// buffer and the cluster's sequence.
     pub(crate) fn append(
         &mut self,
         group: usize,
@@ -223,8 +224,8 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Seals the open cluster of a group. Returns it if it can be written now, and not after another write to it that
-    /// is in flight.
+    /// Completes the open cluster of a group. Returns it if it can be written now. If another write to it is in flight,
+    /// it must be written after that ([`Self::partially_written`]).
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -236,7 +237,7 @@ impl<F: Copy> ClusterTable<F> {
         (!is_writing).then_some(pack)
     }
 
-    /// Notes that the write of a cluster is done, successful or not. Returns the cluster.
+    /// Notes that the write of a cluster has ended, whether or not it succeeded. Returns the cluster.
     pub(crate) fn written(&mut self, sequence: u32) -> Option<u32> {
         let at = self.in_flight.iter().position(|(_, pack)| pack.sequence == sequence)?;
         let (cluster, _) = self.in_flight.swap_remove(at);
@@ -250,8 +251,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Returns the full clusters to evict so that `span` consecutive ones become free, near the least recently used
-    /// one. Returns `None` if nothing can be evicted now.
+    /// Returns the full clusters to evict so that `span` clusters in a row become free. They are near the least
+    /// recently used one. Returns `None` if nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -262,7 +263,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(victims)
     }
 
-    /// Frees a full cluster and its continuations. Its entries must have been removed.
+    /// Frees a full cluster and its continuations. Its entries must have been removed before.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
@@ -280,7 +281,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.first, line.live_sectors, line.entry_count, line.span) = (None, 0, 0, 1);
     }
 
-    /// Notes that an entry of a cluster was removed. A full cluster without entries is freed at once.
+    /// Notes that an entry of a cluster was removed. Frees the cluster if it is full and has no other entry.
     pub(crate) fn forget(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         assert!(line.entry_count > 0 && line.live_sectors >= sectors, "what goes was counted");
@@ -291,7 +292,7 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Notes a use of a cluster.
+    /// Makes a full cluster the most recently used one.
     pub(crate) fn touch(&mut self, cluster: u32) {
         if self.table[cluster as usize].state == ClusterState::Full && self.newest != cluster {
             self.unlink(cluster);
@@ -300,7 +301,7 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Returns the start of the cluster's chain of entries.
+    /// Returns the first entry in a cluster's list of entries.
     pub(crate) fn first(&self, cluster: u32) -> Option<F> {
         self.table[cluster as usize].first
     }
@@ -319,23 +320,23 @@ impl<F: Copy> ClusterTable<F> {
         line.entry_count = line.entry_count.saturating_add(1);
     }
 
-    /// Returns whether the cluster is on the device and in use.
+    /// Returns whether a cluster is complete and on the device.
     pub(crate) fn is_full(&self, cluster: u32) -> bool {
         self.table[cluster as usize].state == ClusterState::Full
     }
 
-    /// Returns whether the device has the record that begins at this position.
+    /// Returns whether the device has the record that begins at this sector of a cluster.
     pub(crate) fn is_with_device(&self, cluster: u32, offset_sectors: u16) -> bool {
         let line = self.table[cluster as usize];
         line.state == ClusterState::Full || offset_sectors < line.written_sectors
     }
 
-    /// Returns the full cluster that follows this one in the order of use.
+    /// Returns the full cluster that was used next after this one; `None` if it is the most recently used one.
     pub(crate) fn next_used(&self, cluster: u32) -> Option<u32> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Orders full clusters by the time when they were begun. `next` is the next sequence.
+    /// Puts the full clusters in the order of use by the age of their sequences. `next` is the next sequence.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
@@ -345,27 +346,27 @@ impl<F: Copy> ClusterTable<F> {
         assert_eq!(self.lru().count(), count, "the order of use is that of all that are full");
     }
 
-    /// Returns the number of entries in the cluster.
+    /// Returns the number of entries in a cluster.
     pub(crate) fn entry_count(&self, cluster: u32) -> usize {
         usize::from(self.table[cluster as usize].entry_count)
     }
 
-    /// Returns whether any cluster is being filled.
+    /// Returns whether any cluster is open.
     pub(crate) fn is_any_open(&self) -> bool {
         self.open.iter().any(Option::is_some)
     }
 
-    /// Returns the sequence of the cluster's present use.
+    /// Returns the sequence of a cluster's present use.
     pub(crate) fn sequence(&self, cluster: u32) -> u32 {
         self.table[cluster as usize].sequence
     }
 
-    /// Returns the length of the cluster with its continuations.
+    /// Returns the length in bytes of a cluster and its continuations.
     pub(crate) fn len_bytes(&self, cluster: u32) -> u64 {
         u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
     }
 
-    /// Returns the bytes at `place` if they are not yet on the device.
+    /// Returns the bytes of the record at `place`, if the device does not have them yet.
     pub(crate) fn dirty_copy(&self, place: ClusterPlace) -> Option<Vec<u8>> {
         let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
         let range = from..from + usize::from(place.sectors) * SECTOR_BYTES as usize;
@@ -384,7 +385,7 @@ impl<F: Copy> ClusterTable<F> {
         !self.in_flight.is_empty()
     }
 
-    /// Returns the full clusters, the least recently used first.
+    /// Returns the full clusters, from the least to the most recently used.
     pub(crate) fn lru(&self) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(self.oldest).filter(|&oldest| oldest != NONE), |&cluster| {
             Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
@@ -406,12 +407,12 @@ impl<F: Copy> ClusterTable<F> {
         OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
     }
 
-    /// Takes the sequence for a new use of a cluster.
+    /// Takes the next sequence, for a new use of a cluster.
     fn new_sequence(&mut self) -> u32 {
         self.numbers.take().expect("numbers are reserved before a cluster is prepared") as u32
     }
 
-    /// Starts a new use of `span` free clusters.
+    /// Begins a new use of `span` free clusters from `cluster` on.
     fn take(&mut self, cluster: u32, span: u32, state: ClusterState, sequence: u32) {
         for own in cluster..cluster + span {
             assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");
@@ -423,7 +424,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
-    /// Returns the start of `span` consecutive free clusters.
+    /// Returns the first of `span` free clusters in a row; `None` if there are none.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
             if self.table[last as usize].state == ClusterState::Free {
@@ -444,7 +445,8 @@ impl<F: Copy> ClusterTable<F> {
         free.next()
     }
 
-    /// Returns the full clusters that cover `span` clusters from `start`, if all of them can be evicted.
+    /// Returns the full clusters to evict so that the `span` clusters from `start` on become free. Returns `None` if
+    /// one of them cannot be evicted.
     fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
         if start + span > self.area.count {
             return None;
@@ -462,7 +464,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(heads)
     }
 
-    /// Returns the cluster in which the entry begins that continues in `cluster`, if that entry can be evicted.
+    /// Returns the cluster in which the entry begins that `cluster` continues; `None` if it cannot be evicted.
     fn head_of(&self, cluster: u32) -> Option<u32> {
         let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != ClusterState::Continued)?;
         (self.table[head as usize].state == ClusterState::Full).then_some(head)

@@ -16,11 +16,11 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The place of an entry that was found, and the sequence of its cluster.
+/// The place at which an entry was found, and the sequence of its cluster at that time.
 pub(super) type FoundInCluster = (EntryPlace, u32);
 
 impl ClustersEngine {
-    /// Returns the entry of `key`, and its place.
+    /// Returns the entry of `key`, and where it was found.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
@@ -63,7 +63,7 @@ impl ClustersEngine {
         Ok(LookStep::Nothing)
     }
 
-    /// Returns whether the entry is still at its place.
+    /// Returns whether an entry is still where it was found.
     fn is_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) -> bool {
         let state = self.lock();
         state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
@@ -76,22 +76,22 @@ impl ClustersEngine {
         }
     }
 
-    /// Reads the whole cluster. For a long entry, reads its clusters up to the end of the entry.
+    /// Reads the whole cluster of an entry. For a long entry, reads its clusters up to its end.
     async fn read_cluster(&self, place: EntryPlace) -> Result<Bytes> {
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
         let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
         self.volume.read_in_batch(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
-    /// Returns whether a cluster's directory is valid and has the expected sequence.
+    /// Returns whether the directory of a cluster is valid, and has the sequence that was found.
     fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbors' sink. The
-    /// entries come from the cluster's chain, which is in adjacent memory. Looking up each entry of the directory would
-    /// access random places of the table.
+    /// Counts a use of a cluster. If its bytes were read, passes its other entries to the receiver of neighbors. The
+    /// entries are taken from the cluster's list, which is in adjacent memory; looking up each key of the directory
+    /// would access memory at random.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbors()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();

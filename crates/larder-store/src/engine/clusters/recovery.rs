@@ -28,8 +28,8 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Returns the number of listings in a snapshot of `entries`. An entry that is replaced while the snapshot is taken may
-/// be listed twice.
+/// Returns the most listings that a snapshot of `entries` can have. An entry that is replaced while the snapshot is
+/// written may be in it twice.
 pub(super) fn listings_max(entries: u64) -> u64 {
     entries + entries / 2
 }
@@ -84,7 +84,7 @@ impl CheckpointSource for ClustersState {
 }
 
 impl ClustersState {
-    /// Notes that an entry on the device was removed from the table.
+    /// Records in the journal that an entry on the device was removed from the table.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
         if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
@@ -93,14 +93,14 @@ impl ClustersState {
         }
     }
 
-    /// Notes, like [`Self::note_gone`], that all entries of a cluster were removed.
+    /// Records in the journal that all entries of a cluster were removed from the table.
     pub(super) fn note_all_gone(&mut self, cluster: u32) {
         let entries: Vec<_> = self.entries.chain(self.clusters.first(cluster)).collect();
         assert_eq!(entries.len(), self.clusters.entry_count(cluster), "all of a cluster goes with it");
         entries.into_iter().for_each(|(key_hash, place)| self.note_gone(key_hash, place));
     }
 
-    /// Notes that the entries of a cluster are on the device now.
+    /// Records in the journal that the entries of a cluster are on the device.
     pub(super) fn note_written(&mut self, cluster: u32) {
         let now = self.volume.clock.now();
         let listings: Vec<_> = {
@@ -113,7 +113,7 @@ impl ClustersState {
         }
     }
 
-    /// Notes that the entries in these sectors of an open cluster are on the device now.
+    /// Records in the journal that the entries in these sectors of an open cluster are on the device.
     pub(super) fn note_partially_written(&mut self, cluster: u32, sectors: &Range<u16>) {
         let now = self.volume.clock.now();
         let entries = self.entries.chain(self.clusters.first(cluster));
@@ -140,8 +140,8 @@ impl ClustersState {
         }
     }
 
-    /// Restores an entry, and its cluster if this is its first entry. If there is no room for the entry, ignores it:
-    /// the journal removes it later.
+    /// Restores an entry, and its cluster if it is the first one there. Ignores the entry if there is no space for it,
+    /// because the journal removes it later.
     fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };
@@ -193,7 +193,7 @@ impl ClustersEngine {
         self.volume.shape.journal_pages > 0
     }
 
-    /// Restores the tables from the data of an earlier run.
+    /// Restores the tables from the snapshot and the journal of an earlier run.
     pub(super) async fn recover(self: &Arc<Self>) {
         let header = map_checkpoint::read_header(&self.volume).await;
         let next =
@@ -227,7 +227,8 @@ impl ClustersEngine {
         }
     }
 
-    /// Fills the tables. Returns the number of the page after the journal's end, or `None` if nothing can be trusted.
+    /// Fills the tables from the snapshot and the journal. Returns the number of the page after the journal's last one,
+    /// or `None` if nothing can be trusted.
     async fn read_checkpoint(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
         let recovery = header.recovery?;
         if recovery.epoch > self.volume.epoch() {

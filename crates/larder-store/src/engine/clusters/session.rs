@@ -21,19 +21,19 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Sequences reserved at a time: 8 GiB of clusters.
+/// Number of sequences that one reservation adds: those of 8 GiB of clusters.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_ENTRY: u64 = 3;
-/// The first word of a header with a snapshot.
+/// The first word of a header that belongs to a snapshot.
 const IS_CLEAN: u32 = 1;
 
-/// Returns the number of words in the largest snapshot.
+/// Returns the most words that a snapshot can have.
 pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
     clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_ENTRY
 }
 
-/// Loads the snapshot, if there is one, and reserves sequences.
+/// Loads the entries of an earlier run, and reserves sequences for this one.
 pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     if engine.keeps_journal() {
         engine.recover().await;
@@ -48,7 +48,7 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Loads the snapshot of a volume without a journal.
+/// Loads the snapshot of a volume without a journal. There is only one if the store was closed.
 async fn restore_closed(engine: &Arc<ClustersEngine>) {
     let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {
@@ -76,7 +76,7 @@ async fn restore_closed(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Reserves sequences if that is due.
+/// Reserves sequences if few are left, or if none could be reserved at the start.
 pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
     if !reservation_is_due(engine) {
         return;
@@ -92,13 +92,13 @@ pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Returns whether sequences must be reserved.
+/// Returns whether sequences must be reserved now.
 pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
     let state = engine.lock();
     (!state.ready || state.clusters.numbers.are_scarce()) && !engine.volume.is_closed()
 }
 
-/// Reserves sequences. The store is ready once that is durable.
+/// Reserves sequences durably. After that, entries can be stored.
 async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     if engine.keeps_journal() {
         map_checkpoint::begin_run(engine).await?;
@@ -116,7 +116,7 @@ async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     Ok(())
 }
 
-/// Flushes, and writes the snapshot.
+/// Writes everything, and then the snapshot for the next start.
 pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     let was_ready = std::mem::replace(&mut engine.lock().ready, false);
     engine.flush_all().await?;
@@ -135,7 +135,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// Returns the words of a snapshot: the full clusters, least recently used first, each with its entries.
+/// Returns the words of a snapshot: the full clusters from the least to the most recently used, each with its entries.
 fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     let mut words = Vec::new();
     for cluster in state.clusters.lru() {
@@ -150,7 +150,7 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     words
 }
 
-/// Fills empty tables from the words of a snapshot. Returns `None` if they are invalid.
+/// Fills the empty tables from the words of a snapshot. Returns `None` if they are not valid.
 fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {

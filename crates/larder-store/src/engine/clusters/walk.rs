@@ -12,7 +12,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Scans all clusters, as long as `goes_on` returns `true`.
+/// Scans all clusters, as long as `goes_on` returns `true`. Passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(area) = area_of(&volume.shape) else {
         return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });

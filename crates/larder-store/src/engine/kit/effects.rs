@@ -10,8 +10,8 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// The transfers to be made and the tasks to be woken because an engine's state changed. They are collected in the
-/// state, and start once its lock is released.
+/// The I/O to start and the tasks to wake after a change of an engine's state. They are collected while the state is
+/// locked, and begin once it is released.
 #[must_use = "effects must be started"]
 pub(crate) struct Effects<T> {
     pub(crate) transfers: Vec<T>,
@@ -33,15 +33,15 @@ impl<T> Effects<T> {
         self.woken.add(woken);
     }
 
-    /// Starts each transfer by `start`, and wakes the tasks.
+    /// Starts each I/O operation by `start`, and wakes the tasks.
     pub(crate) fn begin(self, start: impl FnMut(T)) {
         self.transfers.into_iter().for_each(start);
         self.woken.wake();
     }
 }
 
-/// Returns a completion that calls `then` if `engine` still exists and has not failed. If `then` panics, the engine's
-/// volume fails.
+/// Returns a completion that calls `then`, provided that `engine` still exists and has not failed. If `then` panics,
+/// the engine's volume fails.
 pub(crate) fn completion_for<E: Engine>(
     engine: &Arc<E>,
     then: impl FnOnce(&Arc<E>, io::Result<()>) + Send + 'static,
@@ -56,7 +56,8 @@ pub(crate) fn completion_for<E: Engine>(
 }
 
 impl Volume {
-    /// Starts a counted write of the whole of `buffer`. The completion records its outcome ([`Volume::note_write`]).
+    /// Starts to write the whole of `buffer`, and counts the write. `completion` must record its outcome
+    /// ([`Volume::note_write`]).
     pub(crate) fn submit_write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>, completion: Completion<()>) {
         if let Err(error) = self.check_writable() {
             return completion.complete(Err(error));
@@ -65,7 +66,7 @@ impl Volume {
         self.device.submit(Transfer::Write { offset_bytes, buffer, completion });
     }
 
-    /// Starts an operation on the volume's files. A write is counted.
+    /// Starts an operation on the volume's files. If it is a write, counts it.
     ///
     /// # Panics
     /// If the volume has no files.

@@ -18,38 +18,39 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-/// Pause before a failed write is retried without a request.
+/// Pause before a failed write is retried, unless a caller requests an earlier retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Pages written in one operation.
+/// Most pages that are written in one operation.
 const TRANSFER_PAGE_COUNT: usize = 16;
 
 /// The journal of one volume.
 pub(crate) struct MapJournal {
     volume: VolumeId,
-    /// Offset of the ring on the volume.
+    /// Offset on the volume of the ring of pages.
     start_bytes: u64,
-    /// Length of the ring in pages. 0 means that there is no journal.
+    /// Length of the ring in pages; 0 if the volume has no journal.
     page_count: u64,
-    /// The generation under which pages are written; `None` while writing is not allowed.
+    /// Generation of the run, which its pages contain. `None` until pages may be written.
     run: Option<u64>,
-    /// Whether the pages of earlier runs are known. Before that, no change is recorded.
+    /// Whether the pages of earlier runs are known. Until then, no change is recorded.
     goes_on: bool,
-    /// The number of the next page to be sealed.
+    /// Number that the next sealed page gets.
     next: u64,
-    /// The oldest page that a start would read.
+    /// Number of the oldest page that the next start would read.
     needed_from: u64,
     open: Vec<MapChange>,
-    /// When the oldest change in `open` was made.
+    /// When the oldest change in the open page was made.
     opened_at: Duration,
     sealed: VecDeque<SealedPage>,
     /// Number of sealed pages that are being written.
     in_flight: usize,
-    /// Changes noted so far, and how many of them are written.
+    /// Number of changes noted since the volume was opened. `written` counts those that are on the volume.
     noted: u64,
     written: u64,
-    /// Number of failed writes.
+    /// Number of writes that failed.
     failed: u64,
-    /// When the last write failed, if it did. Nothing is retried for a while then, unless requested.
+    /// When the last write of pages failed; `None` if it succeeded. A failed write is retried after a pause, or at once
+    /// if a caller requests it.
     stalled_at: Option<Duration>,
 }
 
@@ -61,14 +62,15 @@ struct SealedPage {
     noted: u64,
 }
 
-/// A write to be submitted.
+/// A write of pages that the caller must submit.
 pub(crate) struct JournalWrite {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
 }
 
 impl MapJournal {
-    /// Creates the journal of a volume. Its ring of `page_count` pages begins at `start_bytes`; nothing is written yet.
+    /// Creates the journal of a volume. Its ring has `page_count` pages and begins at `start_bytes`. No page is written
+    /// yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
             volume,
@@ -94,21 +96,21 @@ impl MapJournal {
         self.page_count > 0
     }
 
-    /// Continues after the pages of earlier runs: the next page is `next`, and a start needs the pages from
-    /// `needed_from` on.
+    /// Continues the journal of earlier runs. The next page gets the number `next`. Until a new snapshot is durable, a
+    /// start needs the pages from `needed_from` on.
     pub(crate) fn go_on(&mut self, needed_from: u64, next: u64) {
         assert!(self.run.is_none() && self.sealed.is_empty() && needed_from <= next, "before anything is written");
         assert!(!self.is_kept() || next - needed_from <= self.page_count, "no more is needed than the ring holds");
         (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
     }
 
-    /// Allows writing pages, under the generation `run`.
+    /// Allows pages to be written. They contain `run`, the generation of this run.
     pub(crate) fn begin(&mut self, run: u64) {
         assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
         self.run = Some(run);
     }
 
-    /// Notes a change. `since` is when its caller began to wait for durability.
+    /// Notes a change of the map. `since` is when the change was made, from which the flush interval counts.
     pub(crate) fn note(&mut self, change: MapChange, since: Duration, pointer: u64) {
         if !self.is_kept() || !self.goes_on {
             return;
@@ -122,7 +124,7 @@ impl MapJournal {
         }
     }
 
-    /// Seals the open page, so that it is written although it is not full.
+    /// Seals the open page although it is not full, so that it is written.
     pub(crate) fn seal(&mut self, pointer: u64) {
         if self.open.is_empty() {
             return;
@@ -133,7 +135,7 @@ impl MapJournal {
         assert!(self.sealed.len() as u64 <= self.next, "pages are numbered one by one");
     }
 
-    /// Seals the open page if a change in it has waited for `interval`.
+    /// Seals the open page if its oldest change has waited for `interval`.
     pub(crate) fn seal_after(&mut self, interval: Duration, now: Duration, pointer: u64) {
         if self.opened_at + interval <= now {
             self.seal(pointer);
@@ -141,8 +143,8 @@ impl MapJournal {
         assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
-    /// Returns the next write, if one is due. Its header states that the pages before `durable` are durable, and the
-    /// current `epoch`.
+    /// Returns the next write of pages, or `None` if none may begin now. Their headers state `durable`, the first page
+    /// that is not durable yet, and the current `epoch`.
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;
@@ -163,7 +165,7 @@ impl MapJournal {
         Some(JournalWrite { offset_bytes: self.start_bytes + slot * BLOCK_BYTES, buffer: Arc::new(buffer) })
     }
 
-    /// Notes the outcome of the write in flight.
+    /// Notes the outcome of the write that was in flight.
     pub(crate) fn handle_written(&mut self, is_ok: bool, now: Duration) {
         assert!(self.in_flight > 0, "what is written was on its way");
         let count = std::mem::take(&mut self.in_flight);
@@ -176,18 +178,18 @@ impl MapJournal {
         assert!(self.written <= self.noted, "what is written was noted");
     }
 
-    /// Notes that a page of the journal or a snapshot could not be written.
+    /// Notes that a page of the journal or of a snapshot could not be written. Retries wait for a pause.
     pub(crate) fn note_failure(&mut self, now: Duration) {
         self.failed += 1;
         self.stalled_at = Some(now);
     }
 
-    /// Allows failed writes to be retried at once.
+    /// Lets the next write begin at once, although the last one failed.
     pub(crate) fn try_again(&mut self) {
         self.stalled_at = None;
     }
 
-    /// Allows failed writes to be retried if the pause is over.
+    /// Lets the next write begin if the pause after the last failed write is over.
     pub(crate) fn try_again_at(&mut self, now: Duration) {
         self.stalled_at = self.stalled_at.filter(|at| now < *at + RETRY_PAUSE);
     }
@@ -201,23 +203,23 @@ impl MapJournal {
         self.run.is_some()
     }
 
-    /// Returns the generation under which pages are written.
+    /// Returns the generation of this run; 0 if pages may not be written yet.
     pub(crate) fn run(&self) -> u64 {
         self.run.unwrap_or_default()
     }
 
-    /// Frees the pages before `from`, because a durable snapshot does not need them.
+    /// Frees the pages before `from`, because a durable snapshot contains their changes.
     pub(crate) fn release_before(&mut self, from: u64) {
         assert!(self.needed_from <= from && from <= self.next, "what is released was written, and once");
         self.needed_from = from;
     }
 
-    /// Returns the number of the first page that is not yet on the volume.
+    /// Returns the number of the first page that is not on the volume yet.
     pub(crate) fn written_until(&self) -> u64 {
         self.sealed.front().map_or(self.next, |page| page.number)
     }
 
-    /// Returns the number of changes noted so far.
+    /// Returns the number of changes noted since the volume was opened.
     pub(crate) fn noted(&self) -> u64 {
         self.noted
     }
@@ -230,12 +232,12 @@ impl MapJournal {
         self.failed
     }
 
-    /// Returns whether pages wait to be written.
+    /// Returns whether sealed pages wait for their write to begin.
     pub(crate) fn has_sealed(&self) -> bool {
         self.sealed.len() > self.in_flight
     }
 
-    /// Returns whether all pages are written, but for the open one.
+    /// Returns whether all sealed pages are on the volume. The open page does not count.
     pub(crate) fn is_all_written_but_open(&self) -> bool {
         self.sealed.is_empty()
     }
@@ -245,13 +247,13 @@ impl MapJournal {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Returns whether new entries must wait for a snapshot, because the ring is full except for the reserve for
-    /// removals.
+    /// Returns whether the ring is full, except for the part that is reserved for removals. New entries must then wait
+    /// for a snapshot.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }
 
-    /// Checks that there is room for the changes of a new entry.
+    /// Returns an error if the ring has no space for the changes of a new entry.
     pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
         match (self.is_short(), self.is_stalled()) {
             (false, _) => Ok(()),
@@ -260,16 +262,17 @@ impl MapJournal {
         }
     }
 
-    /// Returns how much of a snapshot should be written by now, in thousandths, or `None` if none should be begun.
+    /// Returns how much of a snapshot should be written by now, in thousandths. Returns `None` if no snapshot should be
+    /// begun.
     ///
-    /// A snapshot begins when half of the ring is used, and must end when three quarters are. So its cost per change
-    /// does not depend on the size of the map.
+    /// A snapshot begins when half of the ring is used, and must end when three quarters are. Its cost per change
+    /// therefore does not depend on the size of the map.
     pub(crate) fn snapshot_due(&self) -> Option<u64> {
         let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
         Some(beyond * 1000 / (self.page_count / 4).max(1))
     }
 
-    /// Returns the number of the page that the next change goes to.
+    /// Returns the number of the page that will contain the next change.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -302,7 +305,7 @@ mod tests {
         journal
     }
 
-    /// Returns the numbers of the pages in a write.
+    /// Returns the numbers of the pages in `write`.
     fn numbers(write: &JournalWrite) -> Vec<u64> {
         let pages = write.buffer.as_slice().chunks(BLOCK_BYTES as usize);
         pages.map(|page| decode_page(VOLUME, page).unwrap().0.number).collect()

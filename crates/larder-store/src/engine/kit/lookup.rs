@@ -8,19 +8,19 @@ use crate::{
 };
 use std::future::Future;
 
-/// The outcome of one attempt to find an entry.
+/// The result of one attempt to find an entry.
 pub(crate) enum LookStep<T> {
     Found(T),
     Nothing,
-    /// The entry was moved or replaced while it was being read.
+    /// The entry was moved or replaced while it was being read, so the attempt must be repeated.
     Moved,
 }
 
-/// Returns the result of `look`, which is called again a few times while the entry moves. With `counts`, counts a
-/// lookup and a hit.
+/// Returns the result of `look`. Calls it again, up to a limit, if the entry was moved meanwhile. `counts` says whether
+/// to count a lookup, and a hit if it is one.
 ///
 /// # Errors
-/// Those of `look`, and a closed store.
+/// The errors of `look`, and `Closed` if the store is closed.
 pub(crate) async fn follow<T, F>(volume: &Volume, counts: bool, mut look: impl FnMut() -> F) -> Result<Option<T>>
 where
     F: Future<Output = Result<LookStep<T>>>,
@@ -40,5 +40,5 @@ where
     Ok(None)
 }
 
-/// An entry that moves more often than this during a lookup is a miss.
+/// Most attempts of a lookup. If the entry was moved during each of them, the lookup is a miss.
 const MOVES_FOLLOWED_MAX: u32 = 4;

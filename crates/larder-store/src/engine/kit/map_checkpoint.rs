@@ -34,14 +34,14 @@ use phase::{CheckpointPhase, SnapshotWalk};
 use reading::write_headers;
 use std::{io, sync::Arc};
 
-/// Pages of a snapshot that are collected and written in one step.
+/// Pages of a snapshot that are written in one step.
 const STEP_PAGE_COUNT: u64 = 64;
 
 /// The snapshots and the journal of one volume.
 pub(crate) struct MapCheckpoint {
     area: MapCheckpointArea,
     pub(crate) journal: MapJournal,
-    /// The header that was written last.
+    /// The header that was last written.
     header: SnapshotHeader,
     phase: CheckpointPhase,
 }
@@ -62,14 +62,14 @@ impl MapCheckpoint {
         Self { area, journal, header, phase: CheckpointPhase::InEffect }
     }
 
-    /// Adopts the header of an earlier run.
+    /// Continues with `header`, which an earlier run wrote.
     pub(crate) fn take_over(&mut self, header: SnapshotHeader) {
         assert_eq!(header.recovery.is_some(), self.journal.is_kept(), "a header says what its volume has");
         self.header = header;
     }
 
-    /// Discards everything from earlier runs. The next header describes an empty snapshot, and a journal that begins at
-    /// page `next`.
+    /// Drops everything from earlier runs. The next header will describe an empty snapshot, and a journal that begins
+    /// with page `next`.
     pub(crate) fn start_over(&mut self, next: u64) {
         (self.header.listing_count, self.header.slot_counts, self.header.pointer) = (0, Vec::new(), 0);
         if let Some(recovery) = &mut self.header.recovery {
@@ -80,8 +80,9 @@ impl MapCheckpoint {
         assert!(!self.journal.is_begun(), "what is not believed is not written on");
     }
 
-    /// Notes that memory lacks a part of the entries that the header describes. A removal of such an entry would have
-    /// no effect at the next start, so a snapshot must be written before anything is acknowledged ([`renew`]).
+    /// Notes that memory lacks entries that the header's snapshot has, because the start could not load them. A removal
+    /// of such an entry would have no effect at the next start. So a snapshot must be written before any change is
+    /// acknowledged ([`renew`]).
     pub(crate) fn note_outdated(&mut self) {
         assert!(!self.journal.is_begun(), "before anything is acknowledged");
         if self.journal.is_kept() {
@@ -89,14 +90,14 @@ impl MapCheckpoint {
         }
     }
 
-    /// Returns a page number that is not in the journal described by the header.
+    /// Returns a page number beyond all pages of the journal that the header describes.
     pub(crate) fn first_page_never_used(&self) -> u64 {
         self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
     }
 }
 
-/// Marks the last close's snapshot as outdated, and reserves numbers for writes. What a start after a crash reads stays
-/// valid.
+/// Writes the header of this run: it marks the snapshot of the last close as outdated, and reserves numbers for writes.
+/// What a start after a crash would read stays valid.
 pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
@@ -121,7 +122,7 @@ pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()
     Ok(())
 }
 
-/// Starts the journal's next write, if one is due.
+/// Starts the next write of the journal, if one may begin.
 pub(crate) fn send<E: CheckpointEngine>(engine: &Arc<E>) {
     let durable = engine.volume().journal.durable_until();
     let due = engine.lock_map_state().checkpoint().journal.next_write(durable, engine.volume().epoch());
@@ -143,7 +144,7 @@ fn handle_written<E: CheckpointEngine>(engine: &Arc<E>, outcome: &io::Result<()>
     woken.wake();
 }
 
-/// Seals changes that have waited for the flush interval, and retries failed writes.
+/// Seals the journal's open page if its changes have waited for the flush interval. Retries failed writes.
 pub(crate) fn flush_due<E: CheckpointEngine>(engine: &Arc<E>) {
     {
         let volume = engine.volume();
@@ -162,7 +163,7 @@ pub(crate) fn flush_due<E: CheckpointEngine>(engine: &Arc<E>) {
     send(engine);
 }
 
-/// Waits until every change made so far is on the volume.
+/// Waits until every change made before this call is on the volume.
 ///
 /// # Errors
 /// `Unavailable` if a change could not be written.
@@ -207,10 +208,10 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
     }
 }
 
-/// Writes a snapshot after a start that could not load everything described by the last one.
+/// Writes a snapshot if the start could not load all entries of the last one.
 ///
 /// # Errors
-/// If the snapshot could not be written, nothing may be stored or removed.
+/// `Unavailable` if the snapshot could not be written. Nothing may be stored or removed then.
 pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     while engine.lock_map_state().checkpoint().phase.lacks_snapshot() {
         step(engine).await?;
@@ -218,7 +219,7 @@ pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     Ok(())
 }
 
-/// Completes the snapshot at once if the journal has no room otherwise.
+/// Writes the whole snapshot now if the journal is short of space. This frees pages.
 pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
     let is_short = engine.lock_map_state().checkpoint().journal.is_short();
     if is_short {
@@ -226,8 +227,8 @@ pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
     }
 }
 
-/// Waits until there is room in the journal, or until changes cannot be written. For stores without a maintenance
-/// thread: when this returns, the caller knows that the due work was submitted, even if another task is making room.
+/// Waits until the journal has space, or until changes cannot be written. For stores without a maintenance thread. When
+/// this returns, the work that was due has been submitted, even if another task was the one to make space.
 pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
     loop {
         make_room(engine).await;
@@ -249,8 +250,8 @@ pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
     }
 }
 
-/// The right to write a snapshot. When it is dropped, tasks that wait for room check again, even if no snapshot was
-/// written.
+/// The right to write a snapshot. Dropping it wakes the tasks that wait for space in the journal to check again, even
+/// if no snapshot was written.
 struct SnapshotGuard<'a, E: CheckpointEngine> {
     engine: &'a Arc<E>,
     turn: Option<TaskTurn<'a>>,
@@ -266,7 +267,7 @@ impl<E: CheckpointEngine> Drop for SnapshotGuard<'_, E> {
     }
 }
 
-/// Writes the part of a snapshot that is due, or all of it with `is_forced`. Does nothing if another task is writing
+/// Writes as much of a snapshot as is due, or all of it if `is_forced` is set. Does nothing if another task is writing
 /// it. Calls `pass` after each step.
 pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_forced: bool, pass: impl Fn()) {
     if !engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
@@ -286,12 +287,12 @@ pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_force
 }
 
 impl MapCheckpoint {
-    /// Returns whether work will become due as time passes.
+    /// Returns whether changes wait to be written to the journal, or a step of a snapshot can be done.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }
 
-    /// Returns whether the next step of a snapshot is due now.
+    /// Returns whether a step of a snapshot is due now, or may be done early because `is_forced` is set.
     fn is_walk_due(&self, is_forced: bool) -> bool {
         let walk = match &self.phase {
             CheckpointPhase::Closing(_) => return false,
@@ -356,7 +357,7 @@ async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let_rule(engine, header).await
 }
 
-/// Writes the header of a durable snapshot, which puts the snapshot into effect.
+/// Writes `header`, which puts a durable snapshot into effect.
 async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
     engine.lock_map_state().checkpoint().phase.enter(CheckpointPhase::Unfinished(header.clone()));
@@ -371,7 +372,8 @@ async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) 
     Ok(())
 }
 
-/// Writes the full pages, and at the end also the last one. Returns the updated walk.
+/// Writes the collected listings that fill pages. After the last listing, also writes the page that is not full.
+/// Returns the updated state of the snapshot.
 async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
@@ -396,8 +398,8 @@ async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: Snap
     Ok(walk)
 }
 
-/// Writes the snapshot from which the next start loads the map. It is in the order of use, and the map no longer
-/// changes.
+/// Writes the snapshot from which the next start loads the map, when the store is closed. Its listings are in the order
+/// of use, because the map no longer changes.
 pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     engine.lock_map_state().checkpoint().phase.close();

@@ -5,24 +5,24 @@
 //! the next run continues from there. Invariant: only reserved numbers are used. On the volume, numbers may have 32
 //! bits and wrap, because they are only compared for equality.
 
-/// The numbers of one run.
+/// The numbers that one run may use, such as for its writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunNumbers {
     next: u64,
     /// The first number that is not reserved.
     end: u64,
-    /// Numbers reserved at a time.
+    /// Most numbers that one reservation adds.
     batch: u64,
 }
 
 impl RunNumbers {
-    /// Creates the numbers from `next` on, to be reserved in batches of `batch`. None is reserved yet.
+    /// Creates the numbers from `next` on. None is reserved yet; each reservation adds up to `batch` numbers.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
         Self { next, end: next, batch }
     }
 
-    /// Takes the next number; `None` if no reserved number is left.
+    /// Returns the next number; `None` if no reserved number is left.
     pub(crate) fn take(&mut self) -> Option<u64> {
         assert!(self.next <= self.end, "no number was taken that is not reserved");
         let number = self.next;
@@ -41,12 +41,12 @@ impl RunNumbers {
         self.end = end;
     }
 
-    /// Returns the end of the next reservation.
+    /// Returns the end to which the next reservation should extend.
     pub(crate) fn next_end(&self) -> u64 {
         self.next + self.batch
     }
 
-    /// Returns the number that is taken next.
+    /// Returns the number that [`Self::take`] would return next.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -56,7 +56,7 @@ impl RunNumbers {
         self.next == self.end
     }
 
-    /// Returns whether so few numbers are left that more should be reserved.
+    /// Returns whether less than half of a batch is left, so that more should be reserved.
     pub(crate) fn are_scarce(&self) -> bool {
         self.end - self.next < self.batch / 2
     }
@@ -66,7 +66,7 @@ impl RunNumbers {
 mod tests {
     use super::*;
 
-    /// At stake: if two runs used one number, a write of the first would be taken for one of the second.
+    /// At stake: numbers that two runs share. A write of the first run would pass for one of the second.
     #[test]
     fn no_number_is_taken_before_it_is_reserved() {
         let mut numbers = RunNumbers::new(100, 4);

@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc, time::Duration};
 
-/// A caller's description of a record for a pack.
+/// The description of a record that a caller adds to a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRecord {
     pub(crate) key_hash: KeyHash,
@@ -23,18 +23,18 @@ pub(crate) struct PackRecord {
     pub(crate) kind: PackedKind,
 }
 
-/// The shape of a pack.
+/// The layout of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackShape {
-    /// Bytes reserved for the directory.
+    /// Bytes at the start of the pack that are reserved for the directory.
     pub(crate) directory_bytes: u64,
-    /// Records begin at multiples of this.
+    /// Records begin at multiples of this many bytes.
     pub(crate) packing_bytes: u64,
-    /// Whether the pack is always written in its full length.
+    /// Whether the pack is written in its full length even if it is not full.
     pub(crate) whole: bool,
 }
 
-/// A pack being filled.
+/// A pack in memory that is being filled.
 pub(crate) struct OpenPack {
     pub(crate) offset_bytes: u64,
     pub(crate) sequence: u32,
@@ -45,19 +45,19 @@ pub(crate) struct OpenPack {
     listings: Vec<PackedRecord>,
 }
 
-/// A pack that is complete and being written.
+/// A complete pack that is being written.
 #[derive(Clone)]
 pub(crate) struct SealedPack {
     pub(crate) offset_bytes: u64,
     pub(crate) sequence: u32,
     pub(crate) buffer: Arc<AlignedBuffer>,
     pub(crate) listings: Vec<PackedRecord>,
-    /// Number of times that the device refused the pack.
+    /// Number of failed attempts to write the pack.
     pub(crate) failures: u8,
 }
 
 impl OpenPack {
-    /// Creates a pack of at most the length of `buffer`. It will be written at `offset_bytes`.
+    /// Creates an empty pack that will be written at `offset_bytes`. It can be as long as `buffer`.
     pub(crate) fn new(
         shape: PackShape,
         offset_bytes: u64,
@@ -76,14 +76,14 @@ impl OpenPack {
         }
     }
 
-    /// Returns whether another record of `len_bytes` fits.
+    /// Returns whether the pack has space for another record of `len_bytes`.
     pub(crate) fn takes(&self, len_bytes: u64) -> bool {
         let listings_max = pack::listings_within(self.shape.directory_bytes as usize);
         self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64
     }
 
-    /// Appends a record, for which [`OpenPack::takes`] must hold. Calls `write` with its bytes in the buffer and the
-    /// pack's sequence. Returns the record's offset in the pack.
+    /// Appends a record, for which [`OpenPack::takes`] must have returned `true`. Calls `write` with the record's place
+    /// in the buffer and the pack's sequence. Returns the record's offset in the pack.
     pub(crate) fn append(&mut self, parcel: PackRecord, write: impl FnOnce(&mut [u8], u32)) -> u64 {
         assert!(self.takes(parcel.len_bytes), "the caller seals a full pack first");
         let at = self.used_bytes;
@@ -104,7 +104,7 @@ impl OpenPack {
         at
     }
 
-    /// Completes the pack. `oldest_sequence` is described in [`pack::PackHeader`].
+    /// Completes the pack: writes its directory. `oldest_sequence` is described at [`pack::PackHeader`].
     pub(crate) fn seal(mut self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
         let len = if self.shape.whole { self.buffer.len() } else { self.len_bytes() as usize };
         self.buffer.truncate(len);
@@ -123,7 +123,7 @@ impl OpenPack {
         SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings, failures: 0 }
     }
 
-    /// Returns a copy of the pack as if it were sealed now. The pack can still be filled.
+    /// Returns a copy of the pack, completed as by [`Self::seal`]. More records can still be added to the pack itself.
     pub(crate) fn sealed_copy(&self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
         let mut buffer = AlignedBuffer::with_len(self.buffer.len());
         buffer.as_mut_slice().copy_from_slice(self.buffer.as_slice());
@@ -138,17 +138,18 @@ impl OpenPack {
         &self.buffer.as_slice()[..self.used_bytes as usize]
     }
 
-    /// Returns the pack's length on the device if it were sealed now and cut to its content.
+    /// Returns the length in bytes that the pack would have on the device if it were completed now and cut to its
+    /// content.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Returns the range of the volume that the full pack would take.
+    /// Returns the range of the volume, in bytes, that the pack takes when it is full.
     pub(crate) fn span(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes + self.buffer.len() as u64
     }
 
-    /// Returns the bytes that a record of `len_bytes` takes in the pack.
+    /// Returns the bytes that a record of `len_bytes` takes in the pack, with padding.
     fn packed(&self, len_bytes: u64) -> u64 {
         len_bytes.next_multiple_of(self.shape.packing_bytes)
     }
@@ -159,13 +160,14 @@ impl SealedPack {
         self.buffer.len() as u64
     }
 
-    /// Returns its range on the volume.
+    /// Returns the range of the volume, in bytes, that the pack takes.
     pub(crate) fn span(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes + self.len_bytes()
     }
 }
 
-/// Returns up to `len_bytes` bytes at `offset_bytes`, if `bytes`, which begin at `start_bytes`, contain that offset.
+/// Returns up to `len_bytes` bytes at `offset_bytes` of the volume. `bytes` are those of the volume from `start_bytes`
+/// on. Returns `None` if they do not contain the offset.
 pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
     let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
     let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;

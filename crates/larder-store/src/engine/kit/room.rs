@@ -19,27 +19,28 @@ use std::{
     time::Duration,
 };
 
-/// The reason why a record gets no room.
+/// Why there is no space for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// There is no room until writes have completed, something was evicted, or earlier entries are loaded.
+    /// Nothing is free now. There will be space when writes have completed, something is evicted, or the entries of an
+    /// earlier run are loaded.
     Now,
-    /// There is never room: the record is too long for the layout.
+    /// The record is too long for the layout and never fits.
     Ever,
-    /// There is no room until changes can be written; the last write failed.
+    /// Changes cannot be written, because the last write failed. There will be space when a retry succeeds.
     Stalled,
-    /// There is no room in this run: the layout has no sequence number left.
+    /// The layout has used all its sequence numbers. There is no space before the store is opened again.
     Spent,
 }
 
-/// Error text for a lack of room.
+/// Text of the error if there is no space for an entry.
 pub(crate) const NO_ROOM: &str = "the store has no room now";
 
-/// Error text while changes cannot be written to the journal.
+/// Text of the error if changes cannot be written to the journal.
 const STALLED: &str = "the store accepts no entries until its pending changes are written";
 
 impl Volume {
-    /// Returns the deadline until which a commit that begins now waits for room.
+    /// Returns until when a commit that begins now may wait for space.
     pub(crate) fn room_deadline(&self) -> Duration {
         let waits = self.options.background && !self.is_on_maintenance_thread();
         self.clock.now() + if waits { self.options.room_wait } else { Duration::ZERO }
@@ -50,14 +51,15 @@ impl Volume {
         self.maintenance_thread.get() == Some(&thread::current().id())
     }
 
-    /// Marks the calling thread as the one that makes room, so that it never waits for room.
+    /// Marks the calling thread as the volume's maintenance thread. It makes space for others, so it never waits for
+    /// space itself.
     pub(crate) fn set_maintenance_thread(&self) {
         let is_first = self.maintenance_thread.set(thread::current().id()).is_ok();
         assert!(is_first, "a volume has one maintenance thread");
     }
 
-    /// Repeats `attempt` until there is room or `deadline` has passed. An attempt that finds no room registers the
-    /// waker, which is woken when there is room. `too_long` describes an entry that never gets room.
+    /// Repeats `attempt` until it succeeds or `deadline` has passed. An attempt without success must register the
+    /// waker, to be woken when there may be space. `too_long` is the text of the error for an entry that never fits.
     pub(crate) async fn wait_for_room<T>(
         &self,
         deadline: Duration,
@@ -80,7 +82,8 @@ impl Volume {
         .await
     }
 
-    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that its condition did not hold.
+    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that the entry to be replaced was no longer the
+    /// current one.
     pub(crate) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
         match outcome {
             Ok(true) => {
@@ -93,17 +96,17 @@ impl Volume {
     }
 }
 
-/// Returns the error of a volume that has used all its numbers.
+/// Returns the error of a volume that has used all its sequence numbers.
 pub(crate) fn spent() -> Error {
     let place =
         "the store takes nothing more, as it has used all its sequence numbers: start it again, and it begins empty";
     Error::new(ErrorKind::Unavailable, place)
 }
 
-/// Returns the result of a flush: whether everything committed before is on the device.
+/// Returns the result of a flush. `all_written` says whether everything committed before the flush is on the device.
 ///
 /// # Errors
-/// `Unavailable`: some of it could not be written.
+/// `Unavailable` if `all_written` is `false`.
 pub(crate) fn flushed(all_written: bool) -> Result<()> {
     if all_written {
         return Ok(());
@@ -111,7 +114,7 @@ pub(crate) fn flushed(all_written: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
 }
 
-/// Calls [`Engine::store`] and counts the outcome.
+/// Stores `record` by [`Engine::store`], and counts the outcome.
 pub(crate) async fn commit<E: Engine>(
     engine: &Arc<E>,
     record: RecordParts<'_>,
@@ -124,9 +127,10 @@ pub(crate) async fn commit<E: Engine>(
     outcome
 }
 
-/// Replaces the head of `key`'s entry unless the entry is replaced meanwhile. Returns `false` if there is none.
+/// Replaces the head of `key`'s entry. Returns `false` if there is no entry, or if the entry was replaced meanwhile.
 ///
-/// Making room for the new head may itself move the entry. It is then looked up again, if the engine allows that.
+/// Making space for the new head may move the entry. If so, it is looked up again, as often as
+/// [`Engine::HEAD_ATTEMPTS_MAX`] allows.
 pub(crate) async fn update_head<E: Engine>(engine: &Arc<E>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
     let mut first_content = None;
     for _ in 0..E::HEAD_ATTEMPTS_MAX {
@@ -147,8 +151,9 @@ pub(crate) async fn update_head<E: Engine>(engine: &Arc<E>, key: &[u8], head: By
     Ok(false)
 }
 
-/// Attempts an append until there is room, for a bounded time. In a store without a maintenance thread, flushes and
-/// maintains once to make room. `too_long` describes an entry that can never get room.
+/// Repeats `attempt`, which appends a record, until there is space. In a store with a maintenance thread, this waits a
+/// bounded time. Otherwise it flushes and maintains once. `too_long` is the text of the error for an entry that never
+/// fits.
 pub(crate) async fn append_with_room<E: Engine, T>(
     engine: &Arc<E>,
     too_long: &'static str,
@@ -166,7 +171,7 @@ pub(crate) async fn append_with_room<E: Engine, T>(
     volume.wait_for_room(volume.room_deadline(), too_long, |waker| attempt(Some(waker))).await
 }
 
-/// A found entry that is rewritten with a new head.
+/// An entry that is stored again with a new head.
 struct HeadRenewal {
     meta: RecordMeta,
     parts: Vec<BodyPart>,
@@ -175,8 +180,8 @@ struct HeadRenewal {
 }
 
 impl HeadRenewal {
-    /// Creates a renewal that leaves the body where it is on the device, or has a copy of it if it cannot stay there.
-    /// Returns `None` if the body is damaged.
+    /// Prepares the new record. The body stays where it is on the device, or is copied if it cannot stay there. Returns
+    /// `None` if the body is damaged.
     async fn new(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let decoded = reader.decoded();
         let with = |kind| RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
@@ -210,8 +215,8 @@ mod tests {
     use super::*;
     use crate::{Store, StoreOptions, device::MemoryDevice};
 
-    /// At stake: a maintenance thread that waits, while it retries removals, for room that only it can make. Such a
-    /// store never closed.
+    /// At stake: a store that never closes. Its maintenance thread would wait, while it retries removals, for space
+    /// that only this thread makes.
     #[test]
     fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;

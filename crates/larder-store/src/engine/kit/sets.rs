@@ -13,36 +13,37 @@ use crate::{hash::KeyHash, units::SetNumber};
 
 use bits::{BitCursor, PackedBits};
 
-/// Most ways of a set.
+/// Most ways (places for entries) that a set can have.
 pub(crate) const WAYS_MAX: usize = 16;
 
-/// The fields kept for each set.
+/// The fields of a set, and the number of bits that each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetShape {
-    /// Entries of a set, a power of two up to [`WAYS_MAX`].
+    /// Number of ways of a set, a power of two up to [`WAYS_MAX`].
     pub(crate) ways: u32,
     pub(crate) tag_bits: u32,
     pub(crate) generation_bits: u32,
     pub(crate) position_bits: u32,
-    /// Bits of the length, which is in blocks.
+    /// Bits of an entry's length, which is counted in blocks.
     pub(crate) length_bits: u32,
-    /// Number of ways with position and length in memory. These are the most recently used ways.
+    /// Number of ways whose position and length are in memory. These are the most recently used ways.
     pub(crate) positions: u32,
 }
 
 impl SetShape {
-    /// Returns the bits of a rank.
+    /// Returns the number of bits of a rank.
     pub(crate) fn rank_bits(&self) -> u32 {
         self.ways.ilog2()
     }
 
-    /// Returns the bits of a set.
+    /// Returns the number of bits of a set.
     pub(crate) fn set_bits(&self) -> u32 {
         self.ways * (self.tag_bits + self.rank_bits() + self.generation_bits)
             + self.positions * (self.position_bits + self.length_bits)
     }
 
-    /// Returns the tag of a key: bits of its hash that do not select the set. Never 0, which marks an empty way.
+    /// Returns the tag of a key: some bits of its hash that do not select the set. It is never 0, because 0 marks an
+    /// empty way.
     pub(crate) fn tag(&self, key_hash: KeyHash) -> u16 {
         let tags = (1 << self.tag_bits) - 1;
         (key_hash.0 % tags) as u16 + 1
@@ -54,35 +55,35 @@ pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
     SetNumber(((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64)
 }
 
-/// One way of a set.
+/// One way of a set: a place for an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWay {
-    /// 0 is an empty way.
+    /// Tag of the entry; 0 if the way is empty.
     pub(crate) tag: u16,
-    /// 0 is the most recently used.
+    /// Position of the way in the order of use; 0 is the most recently used one.
     pub(crate) rank: u8,
     pub(crate) generation: u8,
 }
 
-/// The place of an entry in the log; position 0 means none.
+/// The place of an entry in the log. Position 0 means that the position is not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,
-    /// The length in blocks; 0 if the shape has no lengths.
+    /// Length of the entry in blocks; 0 if the shape has no lengths.
     pub(crate) length: u16,
 }
 
-/// A set, unpacked. Empty ways have the last ranks.
+/// A set with its fields unpacked. Empty ways have the last ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnpackedSet {
     ways: [SetWay; WAYS_MAX],
-    /// The places, indexed by rank.
+    /// Places of the entries. The index is the rank of the way.
     places: [SetPlace; WAYS_MAX],
     way_count: usize,
     place_count: usize,
 }
 
-/// A place that no longer fits in memory, and the way that it belongs to.
+/// A place that no longer fits in memory, with the way that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DemotedPlace {
     pub(crate) way: usize,
@@ -99,8 +100,8 @@ impl UnpackedSet {
         Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
     }
 
-    /// Makes `way` the most recently used, at `place`. Returns the place that no longer fits in memory: that of the way
-    /// that had the last rank with a place.
+    /// Makes `way` the most recently used one, with its entry at `place`. If another way's place no longer fits in
+    /// memory, returns that place.
     pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<DemotedPlace> {
         let rank = self.ways[way].rank;
         assert!(way < self.way_count && usize::from(rank) < self.way_count, "a way of the set has one of its ranks");
@@ -122,7 +123,8 @@ impl UnpackedSet {
         Some(DemotedPlace { way, place })
     }
 
-    /// Puts an entry into `way` and makes it the most recently used.
+    /// Puts an entry into `way`, and makes the way the most recently used one. If another way's place no longer fits in
+    /// memory, returns that place.
     pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
         self.ways[way].tag = tag;
@@ -130,7 +132,8 @@ impl UnpackedSet {
         self.promote(way, place)
     }
 
-    /// Adds an entry to the set as the least recently used one, if there is room.
+    /// Adds an entry as the least recently used one, if the set has an empty way. If the place does not fit in memory,
+    /// returns it.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
         // Empty ways have the last ranks.
@@ -145,7 +148,7 @@ impl UnpackedSet {
         (self.place_count > 0).then_some(DemotedPlace { way, place })
     }
 
-    /// Empties `way`, which is the next to be filled.
+    /// Empties `way`. The next entry that is added takes it.
     pub(crate) fn clear(&mut self, way: usize) {
         assert!(way < self.way_count);
         let rank = self.ways[way].rank;
@@ -161,29 +164,29 @@ impl UnpackedSet {
         }
     }
 
-    /// Returns the way with `tag`, or the first of several.
+    /// Returns the first way with `tag`; `None` if there is none.
     pub(crate) fn find(&self, tag: u16) -> Option<usize> {
         self.ways_with(tag).next()
     }
 
-    /// Returns the ways with `tag`.
+    /// Returns all ways with `tag`.
     pub(crate) fn ways_with(&self, tag: u16) -> impl Iterator<Item = usize> + '_ {
         self.ways().iter().enumerate().filter(move |(_, way)| way.tag == tag).map(|(at, _)| at)
     }
 
-    /// Returns an empty way or, if there is none, the least recently used.
+    /// Returns an empty way, or the least recently used way if all are in use.
     pub(crate) fn least_recent(&self) -> usize {
         let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
         last.expect("ranks are a permutation")
     }
 
-    /// Returns the place of `way` if it is in memory.
+    /// Returns the place of the entry in `way`; `None` if it is not in memory.
     pub(crate) fn place(&self, way: usize) -> Option<SetPlace> {
         let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
         (place.position > 0).then_some(place)
     }
 
-    /// Replaces the place of `way` if it is in memory.
+    /// Replaces the place of the entry in `way`, if it is in memory.
     pub(crate) fn set_place(&mut self, way: usize, place: SetPlace) {
         assert!(way < self.way_count, "a way of the set: {way}");
         if self.place(way).is_some() {
@@ -191,23 +194,23 @@ impl UnpackedSet {
         }
     }
 
-    /// Replaces the generation of `way`, whose entry was moved.
+    /// Replaces the generation of `way`, because its entry was moved.
     pub(crate) fn set_generation(&mut self, way: usize, generation: u8) {
         assert!(way < self.way_count, "a way of the set: {way}");
         self.ways[way].generation = generation;
     }
 
-    /// Returns all ways.
+    /// Returns all ways of the set.
     pub(crate) fn ways(&self) -> &[SetWay] {
         &self.ways[..self.way_count]
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of ways that are in use.
     pub(crate) fn entries(&self) -> u64 {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
     }
 
-    /// Checks that the ranks are a permutation, and that empty ways have the last ranks.
+    /// Checks that each rank occurs once, and that empty ways have the last ranks.
     pub(crate) fn check(&self) {
         let mut ranks = 0_u32;
         let entries = self.entries();
@@ -220,19 +223,19 @@ impl UnpackedSet {
         assert!(empty.iter().all(|place| place.position == 0), "an empty way has no place");
     }
 
-    /// Creates the marker of a set with unknown content. Its ranks are not a permutation.
+    /// Creates a set that stands for unknown content. Several of its ways have the same rank, as in no other set.
     pub(crate) fn unknown(shape: &SetShape) -> Self {
         let mut set = Self::empty(shape);
         set.ways.iter_mut().for_each(|way| way.rank = 1);
         set
     }
 
-    /// Returns this set, or `None` if its content is unknown.
+    /// Returns this set, or `None` if it stands for unknown content.
     pub(crate) fn known(self) -> Option<Self> {
         (self.ways[0].rank != self.ways[1].rank).then_some(self)
     }
 
-    /// Returns whether the set was never written.
+    /// Returns whether all fields are zero, because the set was never written.
     fn is_untouched(&self) -> bool {
         self.ways().iter().all(|way| *way == SetWay::default())
     }
@@ -271,21 +274,21 @@ impl UnpackedSet {
     }
 }
 
-/// All sets, packed without gaps.
+/// All sets of a volume, packed without gaps.
 pub(crate) struct PackedSets {
     bits: PackedBits,
     shape: SetShape,
-    /// Whether a set that was never written is empty, rather than unknown.
+    /// Whether a set that was never written counts as empty. Otherwise its content is unknown.
     fresh: bool,
-    /// Whether the content of every set is known. It is not tracked whether the unknown sets of a used volume have all
-    /// become known.
+    /// Whether the content of every set is known. Once `false`, it stays so, because nobody checks whether the last
+    /// unknown set has become known.
     all_known: bool,
     set_count: u64,
     entries: u64,
 }
 
 impl PackedSets {
-    /// Creates `set_count` sets: without entries if `fresh`, otherwise with unknown content.
+    /// Creates `set_count` sets. With `fresh` they are empty, otherwise their content is unknown.
     pub(crate) fn new(shape: SetShape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);
@@ -316,17 +319,17 @@ impl PackedSets {
         debug_assert!(self.read(set).is_none(), "nothing is known of what is forgotten");
     }
 
-    /// Returns whether [`Self::entries`] counts all entries.
+    /// Returns whether [`Self::entries`] counts all entries, because the content of every set is known.
     pub(crate) fn are_all_known(&self) -> bool {
         self.all_known
     }
 
-    /// Returns the shape of each set.
+    /// Returns which fields the sets have.
     pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
-    /// Returns the memory in bytes.
+    /// Returns the memory that the sets take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bits.memory_bytes()
     }
@@ -336,7 +339,7 @@ impl PackedSets {
         self.entries
     }
 
-    /// Checks every set, and the count of entries.
+    /// Checks every set, and that the number of entries is right.
     pub(crate) fn check(&self) {
         let mut entries = 0;
         for set in (0..self.set_count).map(SetNumber) {
@@ -347,7 +350,7 @@ impl PackedSets {
         assert_eq!(entries, self.entries, "entries are counted");
     }
 
-    /// Returns the number of ways in all sets.
+    /// Returns the number of ways in all sets together.
     pub(crate) fn way_count(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }

@@ -21,26 +21,26 @@ use std::sync::Arc;
 const MAGIC: [u8; 4] = *b"LDRm";
 const PAGE_HEADER_BYTES: usize = 24;
 const WORDS_PER_PAGE: usize = (BLOCK_BYTES as usize - PAGE_HEADER_BYTES) / 4;
-/// Pages that are read or written in one operation.
+/// Pages that one operation reads or writes.
 const PAGES_AT_ONCE: u64 = 64;
 
-/// Returns the bytes that a header and `word_count` words take.
+/// Returns the bytes that a snapshot of `word_count` words takes, with its header.
 pub(crate) fn area_bytes(word_count: u64) -> u64 {
     (1 + word_count.div_ceil(WORDS_PER_PAGE as u64)) * BLOCK_BYTES
 }
 
-/// The header page.
+/// The content of a snapshot's header page.
 pub(crate) struct SnapshotPage {
-    /// The number of its snapshot, or the number that [`mark_used`] wrote.
+    /// Number of the snapshot; after [`mark_used`], the number that was passed to it.
     pub(crate) number: u32,
-    /// Words for the snapshot's owner; zeros after [`mark_used`].
+    /// Words of which the engine decides the meaning; all 0 after [`mark_used`].
     pub(crate) words: [u32; HEADER_WORDS],
 }
 
-/// Number of words for the snapshot's owner in the header.
+/// Number of words in the header of which the engine decides the meaning.
 pub(crate) const HEADER_WORDS: usize = 3;
 
-/// Returns the header, if a valid one is there.
+/// Reads the header. Returns `None` if there is no valid one.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
     let PageContent { number, index, words } = decode(volume, block.as_slice())?;
@@ -48,8 +48,8 @@ pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     (index == 0).then_some(SnapshotPage { number, words })
 }
 
-/// Writes a snapshot, and its header once the snapshot is durable. If the area is too small for it, as in a store that
-/// was created for larger entries, nothing is written, and the next start works without a snapshot.
+/// Writes a snapshot, and its header once the snapshot is durable. Writes nothing if the area is too small, as in a
+/// store that was created for longer entries. The next start then has no snapshot.
 pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32]) -> Result<()> {
     if !write_words(volume, header.number, words).await? {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32])
     write_header(volume, header).await
 }
 
-/// Notes durably that there is no snapshot any more, and stores `number` for the owner.
+/// Overwrites the header, durably, so that there is no snapshot any more. Keeps `number` in it for the engine.
 pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
     write_header(volume, &SnapshotPage { number, words: [0; HEADER_WORDS] }).await?;
     volume.sync().await
@@ -70,7 +70,7 @@ async fn write_header(volume: &Volume, header: &SnapshotPage) -> Result<()> {
     volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
 }
 
-/// Writes the words of a snapshot behind the header. Returns `false` if there is no room for them.
+/// Writes the words of a snapshot behind the header. Returns `false`, without writing, if the area is too small.
 async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(words.len() as u64) {
@@ -88,7 +88,7 @@ async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool
     Ok(true)
 }
 
-/// Reads the words of snapshot `number`. Returns `None` if a page is missing or damaged.
+/// Reads the words of the snapshot with this `number`. Returns `None` if a page is missing or damaged.
 pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) -> Option<Vec<u32>> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(word_count) {
@@ -123,16 +123,16 @@ fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u3
     page[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The content of a page.
+/// The content of a snapshot page.
 struct PageContent {
-    /// The number of its snapshot.
+    /// Number of the snapshot that the page belongs to.
     number: u32,
-    /// The page's own number.
+    /// Number of the page in its snapshot, from 0.
     index: u64,
     words: Vec<u32>,
 }
 
-/// Returns the content of a page, after correcting one flipped bit.
+/// Decodes a page, after repairing up to one flipped bit. Returns `None` if it is not valid.
 fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = FieldReader::new(&sound[8..]);

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-/// Cost of a change in debug builds, in items that a check examines.
+/// Most items that checks examine per change, on average, in debug builds.
 const LOOKS_PER_CHANGE: u64 = 512;
 
 /// A state whose invariants can be checked.
@@ -26,34 +26,34 @@ pub(crate) trait CheckedState {
     /// If an invariant is violated.
     fn check(&self);
 
-    /// Returns the approximate number of items that [`Self::check`] examines.
+    /// Returns roughly how many items [`Self::check`] examines.
     fn check_cost(&self) -> u64;
 }
 
-/// A state under a lock.
+/// A lock around the state of an engine.
 pub(crate) struct StateLock<S> {
     inner: Mutex<Inner<S>>,
-    /// Set if a task panics while it has the state.
+    /// The mark of the volume. It is set if a task panics while it has the state locked.
     failure: FailureMark,
 }
 
 struct Inner<S> {
     state: S,
-    /// Changes since the state was checked.
+    /// Number of changes since the invariants were last checked.
     unchecked: u64,
 }
 
-/// Exclusive access to a state.
+/// Exclusive access to the locked state. Dropping it releases the lock.
 pub(crate) struct LockedState<'a, S: CheckedState> {
     inner: MutexGuard<'a, Inner<S>>,
     failure: &'a FailureMark,
     is_changed: bool,
-    /// Whether the thread was panicking when it took the state.
+    /// Whether the thread was already panicking when it locked the state.
     was_panicking: bool,
 }
 
 impl<S: CheckedState> StateLock<S> {
-    /// Creates the lock around `state`. `failure` is the mark of the engine's volume.
+    /// Creates the lock around `state`. `failure` is set if a task panics while it has the state locked.
     pub(crate) fn new(state: S, failure: FailureMark) -> Self {
         Self { inner: Mutex::new(Inner { state, unchecked: 0 }), failure }
     }
@@ -126,7 +126,7 @@ mod tests {
         lock.lock().0 = 3;
     }
 
-    /// At stake: an answer from a state that contradicts itself.
+    /// At stake: an answer from a state that a panic left half changed.
     #[test]
     fn state_that_a_panicking_task_held_is_marked_before_others_get_it() {
         let mark = FailureMark::default();

@@ -6,23 +6,23 @@
 
 use crate::units::SetNumber;
 
-/// The suspect sets of a volume.
+/// The sets of a volume whose bytes must not be trusted.
 pub(crate) struct SuspectSets {
     set_count: u64,
     /// One bit per set; empty while no set is suspect.
     words: Vec<u64>,
     count: u64,
-    /// The set from which the next search begins.
+    /// Number of the set at which the next search begins.
     cursor: u64,
 }
 
 impl SuspectSets {
-    /// Creates the list for `set_count` sets, none of them suspect.
+    /// Creates an empty list for a volume of `set_count` sets.
     pub(crate) fn new(set_count: u64) -> Self {
         Self { set_count, words: Vec::new(), count: 0, cursor: 0 }
     }
 
-    /// Marks `set` as suspect.
+    /// Marks `set` as suspect, because a write to it failed.
     pub(crate) fn insert(&mut self, set: SetNumber) {
         assert!(set.0 < self.set_count);
         if self.words.is_empty() {
@@ -33,7 +33,7 @@ impl SuspectSets {
         *word |= bit(set);
     }
 
-    /// Clears the mark of a set that was written: the volume now agrees with the index.
+    /// Marks `set` as trusted again, because it was written and now agrees with the index.
     pub(crate) fn remove(&mut self, set: SetNumber) {
         if !self.contains(set) {
             return;
@@ -54,7 +54,7 @@ impl SuspectSets {
         self.count == 0
     }
 
-    /// Returns a suspect set. Successive calls go through all of them.
+    /// Returns a suspect set; `None` if there is none. Successive calls go through all of them in turn.
     pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
         assert!(set < self.set_count && self.count > 0, "set {set} of {} is suspect", self.set_count);
@@ -62,12 +62,12 @@ impl SuspectSets {
         Some(SetNumber(set))
     }
 
-    /// Returns the memory in use, in bytes.
+    /// Returns the memory that the list takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.words.len() as u64 * size_of::<u64>() as u64
     }
 
-    /// Returns the first suspect set at or after `from`.
+    /// Returns the first suspect set at or after number `from`.
     fn first_from(&self, from: u64) -> Option<u64> {
         let first_word = (from / SETS_PER_WORD) as usize;
         let words = self.words.iter().enumerate().skip(first_word);

@@ -11,26 +11,27 @@ use crate::format::{
     record::{self, DecodedRecord, RecordKind},
 };
 
-/// An item of a scan over a volume.
+/// One finding of a scan over a volume.
 pub(crate) enum WalkItem<'a> {
     /// A segment that is in use.
     Segment,
     /// A valid entry.
     Record { key: &'a [u8], len_bytes: u64, expires_at: u32, epoch: u32 },
-    /// A record of a removal.
+    /// A record that notes the removal of a key.
     Removal,
     /// A valid part of an entry's body.
     Part,
-    /// An entry that is listed, but whose place was given to another or was never written: a kill cut it off.
+    /// An entry that a list of contents names, but whose place was reused or never written, because the process was
+    /// killed. Lookups miss it.
     Lost,
-    /// A damaged place.
+    /// A damaged structure.
     Damage { offset_bytes: u64, what: &'static str },
-    /// Progress: the bytes scanned since the last such item.
+    /// Progress: the bytes scanned since the last report of progress.
     Passed(u64),
 }
 
 impl<'a> WalkItem<'a> {
-    /// Returns the item for the complete record at the start of `record`.
+    /// Returns the finding for the complete and valid record at the start of `record`.
     pub(crate) fn of(decoded: &DecodedRecord, record: &'a [u8]) -> Self {
         let meta = &decoded.meta;
         match meta.kind {
@@ -46,8 +47,8 @@ impl<'a> WalkItem<'a> {
     }
 }
 
-/// Returns whether the bytes at a listed place were certainly never those of the listed record, which has `sequence`:
-/// they are blank, or they begin with a record of another sequence. One flipped bit cannot cause this.
+/// Returns whether the bytes at a listed place were certainly never those of the listed record, whose sequence is
+/// `sequence`. They are all zero, or begin with a record of another sequence. A single flipped bit cannot cause this.
 pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
     match record::sequence_in(bytes) {
         Some(found) => (found ^ sequence).count_ones() > 1,
@@ -55,7 +56,7 @@ pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
     }
 }
 
-/// Verifies the record at the start of `bytes`. Returns it, or the name of the damaged part.
+/// Verifies the record at the start of `bytes`. Returns it, or the name of the part that is damaged.
 pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<DecodedRecord, &'static str> {
     let decoded = DecodedRecord::decode(volume, bytes).map_err(|_| "a record's head")?;
     if decoded.len_bytes() > bytes.len() {
@@ -67,7 +68,8 @@ pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Deco
     Ok(decoded)
 }
 
-/// Scans the compact set at `offset_bytes` of the volume, if there is one, and returns its length.
+/// Scans the compact set in `bytes`, which were read at `offset_bytes` of the volume. Passes what it finds to `meet`,
+/// and returns the length of the set. Returns `None` if there is no set.
 pub(crate) fn walk_compact(
     volume: VolumeId,
     offset_bytes: u64,
@@ -83,7 +85,7 @@ pub(crate) fn walk_compact(
     Some(u64::from(header.len_bytes))
 }
 
-/// Returns the item of an entry of a compact set, or `None` if it is a valid stub.
+/// Returns the finding for an entry of a compact set; `None` if it is a valid stub.
 fn compact_item<'a>(
     volume: VolumeId,
     listing: &CompactListing,
@@ -108,7 +110,8 @@ fn compact_item<'a>(
     }
 }
 
-/// Scans the pack at `offset_bytes` of the volume, if there is one, and returns its length.
+/// Scans the pack in `bytes`, which were read at `offset_bytes` of the volume. Passes what it finds to `meet`, and
+/// returns the length of the pack. Returns `None` if there is no pack.
 pub(crate) fn walk_pack(
     volume: VolumeId,
     offset_bytes: u64,

@@ -25,29 +25,30 @@ use crate::{
 use seen::SeenPlacings;
 use std::collections::HashMap;
 
-/// Maximum bits per entry that the index and admission use together, on volumes up to 1 TiB.
+/// Most bits of memory per entry that the index and admission take together, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
-/// Number of removals remembered before outdated ones are discarded.
+/// When this number of removals is remembered, those that no longer matter are dropped for the first time.
 const REMOVED_MAX: usize = 1024;
-/// Ratio of the index's peak memory to its mean: its tables are less full while entries come and go.
+/// Peak memory of the index relative to its mean. Its tables are less full while entries come and go.
 const INDEX_SLACK: f64 = 1.06;
-/// Share of the volume's bytes that holds entries at any time. The remainder is free or being filled.
+/// Share of the volume's bytes with current entries. The other segments are free or being filled.
 const LIVE_SHARE: f64 = 0.875;
-/// Weight of one offer in the moving mean of lengths.
+/// Weight of one offered entry in the moving mean of lengths.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
-/// Resolution of the admission probability.
+/// Number of equally likely outcomes of the random draw against the probability of admission.
 const DICE_SIDES: u64 = 1 << 20;
 
-/// Size of the store that admission decides for.
+/// The size of a store, as admission needs to know it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionScale {
-    /// Sectors available for entries.
+    /// Sectors of the volume for entries.
     pub(crate) sectors: u64,
-    /// Shape of the index, which shares the memory budget.
+    /// Shape of the index, which shares the memory limit with admission.
     pub(crate) index: IndexShape,
 }
 
-/// Returns the bits per entry that remember offers: 60 minus the index's share, but at least 4.
+/// Returns the bits of memory per entry for remembering offers: what the index leaves of 60, but at least 4 and at most
+/// 6.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(4, 6)
@@ -56,30 +57,31 @@ pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
 /// An entry that a caller wants to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryOffer {
-    /// The hash of its key.
+    /// Hash of the entry's key.
     pub(crate) key_hash: KeyHash,
     pub(crate) sectors: u64,
 }
 
-/// Decides which entries are stored.
+/// Decides which offered entries are stored.
 pub(crate) struct LogAdmission {
     seen: SeenPlacings,
     objective: Objective,
     index: IndexShape,
     sectors: f64,
-    /// Moving mean of the lengths of offered entries; 0 before the first.
+    /// Moving mean of the lengths of offered entries, in sectors; 0 before the first offer.
     mean_sectors: f64,
     offer_count: u64,
-    /// Mean length of evicted entries, in sectors.
+    /// Moving mean of the lengths of evicted entries, in sectors.
     evicted_sectors: f64,
     evicted_count: u64,
     random: SplitMix64,
-    /// Addresses that the index dropped, each with the use of the segment that holds its record.
+    /// Addresses that the index dropped although their records are still in the log. Each has the segment use with its
+    /// record.
     dropped: HashMap<u64, SegmentUse>,
-    /// Addresses of removed entries, each with the use of the segment that records the removal. Kept while that record
-    /// takes precedence over entries on probation.
+    /// Addresses of removed entries. Each has the segment use with the record of the removal. An address is kept while
+    /// that record takes precedence over entries on probation.
     removed: HashMap<u64, SegmentUse>,
-    /// Number of removed addresses at which outdated ones are next discarded.
+    /// Size of `removed` at which the removals that no longer matter are next dropped.
     removed_max: usize,
 }
 
@@ -102,9 +104,9 @@ impl LogAdmission {
         }
     }
 
-    /// Returns whether to store an entry whose address the index does not have. Remembers the key if it is refused.
+    /// Returns whether to store an entry whose address the index does not have. If not, remembers the key.
     ///
-    /// With `has_room`, no other entry is displaced and every entry is admitted.
+    /// With `has_room`, nothing is evicted for the entry, and every entry is admitted.
     pub(crate) fn admits(&mut self, offer: EntryOffer, address: u64, has_room: bool) -> bool {
         self.offer_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
@@ -120,19 +122,19 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// Returns the probability that an entry displaces others: 1 for entries shorter than the mean. An entry of twice
-    /// that length takes the room of two, but is requested only as often as one.
+    /// Returns the probability that an entry is admitted for its length: 1 if it is shorter than the mean. A longer
+    /// entry evicts several others, but is requested only as often as one.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
     }
 
-    /// Returns whether a key was recently refused or evicted, or its address was recently dropped or removed.
+    /// Returns whether a key was refused or evicted recently, or its address was dropped or removed recently.
     pub(crate) fn knows(&self, key_hash: KeyHash, address: u64) -> bool {
         self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)
     }
 
-    /// Notes that an entry of `sectors` sectors was evicted.
+    /// Notes that an entry with a length of `sectors` was evicted.
     pub(crate) fn note_evicted(&mut self, key_hash: KeyHash, sectors: u64) {
         self.evicted_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.evicted_count as f64);
@@ -141,8 +143,8 @@ impl LogAdmission {
         self.remember(key_hash);
     }
 
-    /// Remembers a key until about as many others have been remembered as the volume holds entries. A key requested
-    /// less often than that does not earn its place.
+    /// Remembers a key until about as many other keys have been remembered as the volume has entries. Entries that are
+    /// requested less often than that are not worth storing.
     fn remember(&mut self, key_hash: KeyHash) {
         // Some entries are stored without an offer, so the lengths of evicted entries describe the store better.
         let mean_sectors = if self.evicted_count > 0 { self.evicted_sectors } else { self.mean_sectors };
@@ -153,7 +155,7 @@ impl LogAdmission {
         self.seen.note(key_hash, entries as u64, bits);
     }
 
-    /// Notes that the index dropped an address whose record is still in a segment, in its present use.
+    /// Notes that the index dropped an address whose record is still in the segment use `of`.
     pub(crate) fn note_dropped(&mut self, address: u64, of: SegmentUse) {
         let kept = self.dropped.entry(address).or_insert(of);
         if kept.order() < of.order() {
@@ -162,8 +164,8 @@ impl LogAdmission {
         debug_assert!(kept.order() >= of.order(), "the newest use that an entry was dropped of is kept");
     }
 
-    /// Notes that an entry of this address was removed, and which segment use records the removal. Records in main
-    /// segments before `first_sequence` no longer take precedence over entries on probation.
+    /// Notes that an entry of this address was removed. The record of the removal is in the segment use `of`. Such
+    /// records in main segments before `first_sequence` no longer take precedence over entries on probation.
     pub(crate) fn note_removed(&mut self, address: u64, of: SegmentUse, first_sequence: u32) {
         if self.removed.len() >= self.removed_max {
             self.removed.retain(|_, kept| kept.sequence >= first_sequence);
@@ -173,7 +175,8 @@ impl LogAdmission {
         assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
     }
 
-    /// Notes that a record whose address was dropped or removed while it waited for others of its group is in `of` now.
+    /// Notes that a record which waited for its group is now in the segment use `of`, although its address was dropped
+    /// or removed meanwhile.
     pub(crate) fn note_released(&mut self, address: u64, of: SegmentUse) {
         let kept = [self.dropped.get_mut(&address), self.removed.get_mut(&address)];
         for kept in kept.into_iter().flatten().filter(|kept| is_of_buffers(kept.sequence)) {
@@ -181,15 +184,15 @@ impl LogAdmission {
         }
     }
 
-    /// Forgets dropped addresses whose records are in `of` or in an older use: of either generation if `of` is a main
-    /// segment, otherwise only of probation.
+    /// Forgets dropped addresses whose records are in the segment use `of` or an older one. If `of` is a probation
+    /// segment, those in main segments stay.
     pub(crate) fn forget_through(&mut self, of: SegmentUse) {
         let is_of_main_only =
             |kept: &SegmentUse| (of.generation(), kept.generation()) == (SegmentRow::Probation, SegmentRow::Main);
         self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
-    /// Returns the memory used when full, in bytes.
+    /// Returns the most memory that this takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.seen.memory_bytes()
     }
@@ -199,12 +202,12 @@ impl LogAdmission {
 mod tests {
     use super::*;
 
-    /// Returns an offer so short that only the memory of earlier offers decides.
+    /// Returns an offer of an entry so short that its length does not matter.
     fn offer(n: u64) -> EntryOffer {
         EntryOffer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
-    /// Returns the admission of a store that was offered entries of 16 sectors and had room for them.
+    /// Returns an admission to which 2,000 entries of 16 sectors were offered while there was room.
     fn admission(objective: Objective) -> LogAdmission {
         let mut admission =
             LogAdmission::new(AdmissionScale { sectors: 160_000, index: IndexShape::new(160_000) }, objective);

@@ -21,8 +21,8 @@ use crate::{
 impl LogEngine {
     /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it.
     ///
-    /// A replacement is always stored. So is every entry while the index is being loaded: an older entry of the same
-    /// key might still be loaded, and would then be taken for the newest.
+    /// A replacement of a stored entry is always admitted. So is every entry while the index is being loaded: a refused
+    /// entry's older version could otherwise be loaded later and be taken for the newest.
     pub(crate) fn admits(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let Some(gate) = &self.gate else { return true };
         let may_have_older =
@@ -55,26 +55,26 @@ impl LogEngine {
         limit.left_bytes(self.volume.clock.now(), written)
     }
 
-    /// Returns whether every entry is admitted because none displaces a useful one.
+    /// Returns whether every entry is admitted now, because storing it evicts nothing useful.
     pub(super) fn gate_is_open(&self, gate: &LogGate) -> bool {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
-    /// Returns whether an entry that the index lacks was not recently offered or evicted, and no record of its address
-    /// remains in the log.
+    /// Returns whether nothing is known about an entry that the index lacks: it was not offered or evicted recently,
+    /// and the log has no record of its address.
     pub(super) fn is_unknown(&self, key_hash: KeyHash) -> bool {
         let Some(gate) = &self.gate else { return false };
         !gate.lock().knows(key_hash, self.index.address(key_hash))
     }
 
-    /// Notes that an entry was evicted.
+    /// Notes that an entry with a length of `sectors` was evicted.
     pub(super) fn note_evicted(&self, key_hash: KeyHash, sectors: u64) {
         if let Some(gate) = &self.gate {
             gate.lock().note_evicted(key_hash, sectors);
         }
     }
 
-    /// Notes how many bytes of the reclaimed segment were live.
+    /// Notes that a segment with `live_bytes` of current entries was reclaimed.
     pub(super) fn note_reclaimed(&self, live_bytes: u64) {
         if let Some(gate) = &self.gate {
             let is_full = live_bytes * 2 >= self.geometry.segment_bytes;
@@ -82,14 +82,14 @@ impl LogEngine {
         }
     }
 
-    /// Notes that the index dropped an address whose record stays in the log.
+    /// Notes that the index dropped an address whose record is still in `segment`.
     pub(super) fn note_dropped(&self, address: u64, segment: Option<SegmentId>) {
         if let (Some(gate), Some(segment)) = (&self.gate, segment) {
             gate.lock().note_dropped(address, self.segments.segment_use(segment));
         }
     }
 
-    /// Notes that records which the index does not have any more were appended to these places.
+    /// Notes that records without a slot in the index were moved to these places.
     pub(super) fn note_released(&self, absent: &[MovedRecord]) {
         let Some(gate) = &self.gate else { return };
         for moved in absent {
@@ -98,8 +98,8 @@ impl LogEngine {
         }
     }
 
-    /// Notes that an entry left the index while a record that removes or outdates it stays in `segment`. The next entry
-    /// of this key must take precedence over that record.
+    /// Notes that an entry left the index, but the record of its removal or replacement is still in `segment`. The next
+    /// entry of the key must take precedence over that record.
     pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &LogState) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
             let address = self.index.address(key_hash);
@@ -112,7 +112,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that a segment's use is over.
+    /// Notes that the segment use `of` has ended, so that its records no longer matter.
     pub(super) fn forget_dropped(&self, of: SegmentUse) {
         if let Some(gate) = &self.gate {
             gate.lock().forget_through(of);

@@ -26,39 +26,40 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker};
 
-/// Number of times an append looks up its key's slots again because other tasks changed them.
+/// Most times that an append reads the records of its key's slots again, because other tasks changed the slots
+/// meanwhile.
 const RECOGNIZED_MAX: u32 = 4;
 
-/// The condition of an append, and the entries it replaces.
+/// Under which condition a record is appended, and which entries it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
-    /// All slots that may be the key's have been identified; the key's own are replaced.
+    /// All slots that may be the key's were read. Those that are its own are replaced.
     Recognized(&'a RecognizedEntries),
-    /// The key's entry is still the one at this place; it is replaced.
+    /// The key's entry is still the one at this position. It is replaced.
     StillAt(Sector),
-    /// As `StillAt`, for an entry that reclaim writes again: it starts with these hits.
+    /// Like `StillAt`, for an entry that reclaim rewrites. The new slot starts with this number of hits.
     Reinserted { from: Sector, hits: u8 },
-    /// No condition, and nothing is replaced: a possible older entry of the key stays until its record has been read.
+    /// No condition. Nothing is replaced yet, because the records of the other slots must be read first.
     Beside,
-    /// No condition: the record is a part of a body, which has no slot in the index.
+    /// No condition. The record is a part of a body, which has no slot in the index.
     Part,
 }
 
-/// The outcome of an append that had room.
+/// The result of an append for which there was space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendAttempt {
     Appended(AppendedRecord),
-    /// Nothing was appended: the key's entry has changed.
+    /// Nothing was appended, because the key's entry is no longer the expected one.
     Changed,
-    /// Nothing was appended: a slot may be the key's or another's.
+    /// Nothing was appended, because a slot exists that was not read yet and may be the key's.
     Unrecognized,
-    /// Nothing was appended: this many bytes of the body must be appended first, as a part.
+    /// Nothing was appended. So many bytes of the body must be appended first, as a part.
     InParts(u64),
 }
 
 impl LogEngine {
-    /// Appends an entry's record and makes it the key's entry. With `still_at`, only if the entry there is still the
-    /// key's; otherwise returns `false`.
+    /// Appends the record of an entry, which becomes the current one of its key. With `still_at`, does so only if the
+    /// key's entry is still at this position, and otherwise returns `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -98,8 +99,8 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Clears the slots that a removal left in the index until it was durable: those of the key up to the removal's own
-    /// record, whose age is `end`.
+    /// Clears the slots of a removed key that stayed in the index until the removal was durable. `end` is the age of
+    /// the removal's own record; newer slots stay.
     async fn clear_through(&self, hash: FullHash, end: RecordAge) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
@@ -116,8 +117,7 @@ impl LogEngine {
         drop(log);
     }
 
-    /// Appends a record, waiting for room for a bounded time. Returns `None` if the key's entry is no longer the one at
-    /// `still_at`.
+    /// Appends a record. Waits a bounded time for space. Returns `None` if the key's entry is no longer at `still_at`.
     async fn append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -127,7 +127,7 @@ impl LogEngine {
         Ok(if let AppendAttempt::Appended(appended) = attempt { Some(appended) } else { None })
     }
 
-    /// Appends a record that is not divided here, as [`Self::append`] does. Never returns `Unrecognized`.
+    /// Appends a record like [`Self::append`], but does not divide it into parts. Never returns `Unrecognized`.
     pub(super) async fn append_undivided(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -158,10 +158,10 @@ impl LogEngine {
         unreachable!("rounds are counted without end")
     }
 
-    /// Checks that the log can append.
+    /// Checks that the log accepts records.
     ///
     /// # Errors
-    /// `Unavailable`: the log has no superblock or no sequences left.
+    /// `Unavailable`: the superblock could not be written at the start, or no sequence is left.
     fn check_begun(&self) -> Result<()> {
         match self.lock_log().is_barred() {
             None => Ok(()),
@@ -170,7 +170,7 @@ impl LogEngine {
         }
     }
 
-    /// Appends under a condition, waiting for room for a bounded time.
+    /// Appends a record if `condition` holds. Waits a bounded time for space.
     pub(super) async fn append_if(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -191,7 +191,7 @@ impl LogEngine {
         append_with_room(self, too_long, flush, attempt).await
     }
 
-    /// Appends if there is room now.
+    /// Appends a record if `condition` holds and there is space now.
     pub(super) fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -261,8 +261,8 @@ impl LogEngine {
         outcome.map(AppendAttempt::Appended)
     }
 
-    /// Returns whether a record goes to probation, where it may be evicted before entries stored earlier: nothing shows
-    /// demand for its entry yet, and no older record of its key can resurface.
+    /// Returns whether a record goes to a probation segment, where it may be evicted before older entries. This is so
+    /// if nothing shows demand for its entry yet, and no older record of its key can come back when it is gone.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
@@ -274,8 +274,8 @@ impl LogEngine {
             && self.is_unknown(key_hash)
     }
 
-    /// Makes an appended record its key's entry in the index. Called under the log's lock. `moves` were made for its
-    /// room, after the condition was checked.
+    /// Makes an appended record the current one of its key in the index. Must be called under the log's lock. `moves`
+    /// lists the records that the append has moved since the condition was checked.
     fn index_appended(
         &self,
         record: &RecordParts<'_>,
@@ -321,7 +321,7 @@ impl LogEngine {
         }
     }
 
-    /// Changes the log, and starts what follows from that.
+    /// Changes the log by `change`. Then starts the I/O and wakes the tasks that follow from it.
     pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LogState) -> T) -> T {
         let (answer, effects) = {
             let mut log = self.lock_log();
@@ -374,11 +374,11 @@ impl LogEngine {
         self.volume.wakeup.wake();
     }
 
-    /// Waits until unit `ticket` and all before it are on the device. Releases these groups, and seals and writes the
-    /// open unit first.
+    /// Waits until the unit with the number `ticket` and all earlier ones are on the device. First writes the open unit
+    /// and the buffered groups that `groups` selects.
     ///
     /// # Errors
-    /// Fails if more than `failed_before` units have failed by then.
+    /// `Unavailable` if more than `failed_before` units have failed by then.
     pub(super) async fn flush_through(
         self: &Arc<Self>,
         ticket: u64,
@@ -394,7 +394,7 @@ impl LogEngine {
         flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 
-    /// Ends the open segment with its trailer, and waits for all outstanding transfers.
+    /// Completes the open segments with their trailers, and waits until all writes have ended.
     pub(super) async fn seal_and_wait(self: &Arc<Self>) {
         self.change(|log| log.seal_segment(self.volume.clock.moment()));
         wait_for(|| self.lock_log(), |log: &mut LogState| (!log.is_writing()).then_some(())).await;

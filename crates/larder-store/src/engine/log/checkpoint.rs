@@ -49,41 +49,41 @@ use crate::{
 use futures_util::future::join_all;
 use std::{sync::Arc, time::Duration};
 
-/// Bytes of images written at once while the store works.
+/// Bytes of images that one step of a checkpoint writes.
 const STEP_BYTES: u64 = 512 << 10;
-/// Time between such writes.
+/// Time between the steps of a checkpoint.
 const STEP: Duration = Duration::from_millis(20);
-/// Images written at once when the store closes.
+/// Number of images that are written at the same time when the store closes.
 const CLOSE_BATCH: usize = 16;
 
-/// The checkpoints of one volume.
+/// The checkpoints of the index of one volume.
 pub(super) struct LogCheckpoints {
-    /// The area that holds checkpoints; `None` on a volume without room for them.
+    /// Place of checkpoints on the volume; `None` on a volume without room for them.
     pub(super) area: Option<CheckpointArea>,
     shared: Mutex<CheckpointShared>,
     writing: AtomicBool,
-    /// Bytes the log has written.
+    /// Bytes that the log has written since the volume was opened.
     log_bytes: AtomicU64,
 }
 
 struct CheckpointShared {
-    /// `None` while a task is advancing it.
+    /// The progress of checkpoints; `None` while a task works on it.
     state: Option<CheckpointState>,
-    /// Tasks that wait until `state` is put back.
+    /// Tasks that wait until `state` is available.
     waiting: TaskWaiters,
 }
 
 struct CheckpointState {
     places: CheckpointPlaces,
     sweep: Option<CheckpointSweep>,
-    /// Bytes written by checkpoints.
+    /// Bytes that checkpoints have written since the volume was opened.
     spent_bytes: u64,
-    /// The last stamp for which no checkpoint was worth its cost.
+    /// Last watermark for which a checkpoint was considered and found not worth its cost.
     considered: u32,
     stepped_at: Duration,
 }
 
-/// A partition's image on its way to the volume.
+/// The image of a partition that is being written.
 struct PartitionFrame {
     buffer: AlignedBuffer,
     image_bytes: usize,
@@ -116,12 +116,12 @@ impl LogCheckpoints {
         Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
 
-    /// Notes bytes the log has written.
+    /// Notes that the log has written `bytes`.
     pub(super) fn note_log_bytes(&self, bytes: u64) {
         self.log_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Continues from the checkpoint that was found at the start.
+    /// Continues after the checkpoint that the start found.
     pub(super) fn resume(&self, places: CheckpointPlaces) {
         self.lock().state = Some(CheckpointState::new(places));
     }
@@ -130,7 +130,7 @@ impl LogCheckpoints {
         self.writing.load(Ordering::Relaxed)
     }
 
-    /// Waits until no other task is advancing the state, and takes it out.
+    /// Waits until no other task works on the state, and takes it out.
     async fn take(&self) -> CheckpointState {
         wait_for(|| self.lock(), |shared: &mut CheckpointShared| shared.state.take()).await
     }
@@ -163,7 +163,7 @@ impl CheckpointState {
 }
 
 impl LogEngine {
-    /// Takes the next step of a checkpoint, or begins one if it is due.
+    /// Writes the next step of a checkpoint, or begins a checkpoint if one is due.
     pub(super) async fn advance_checkpoint(&self) {
         let Some(area) = self.checkpoints.area else { return };
         let now = self.volume.clock.now();
@@ -178,7 +178,7 @@ impl LogEngine {
         turn.end(outcome);
     }
 
-    /// Writes a whole checkpoint when the store closes and no transfer is outstanding.
+    /// Writes a whole checkpoint when the store closes. No other I/O may be in flight.
     pub(super) async fn write_checkpoint(&self) -> Result<()> {
         let Some(area) = self.checkpoints.area else { return Ok(()) };
         let mut turn = CheckpointTurn { engine: self, state: Some(self.checkpoints.take().await) };
@@ -208,7 +208,7 @@ impl LogEngine {
         self.write_root(area, state, stamp).await
     }
 
-    /// Begins a checkpoint if the log has written enough to pay for it.
+    /// Begins a checkpoint if the log has written enough since the last one to pay for it.
     async fn begin_if_due(&self, area: &CheckpointArea, state: &mut CheckpointState) -> Result<()> {
         let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
         let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;
@@ -233,7 +233,7 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Writes the next images, or the root when all are written.
+    /// Writes the next images of the checkpoint. After the last image, writes the root.
     async fn step(&self, area: &CheckpointArea, state: &mut CheckpointState, now: Duration) -> Result<()> {
         let Some(sweep) = state.sweep else { return Ok(()) };
         state.stepped_at = now;
@@ -290,8 +290,8 @@ impl LogEngine {
         join_all(writes).await.into_iter().collect()
     }
 
-    /// Returns a frame with a partition's image, without slots newer than the stamp, or `None` if the partition is
-    /// empty.
+    /// Returns the image of a partition in a frame, without slots newer than the watermark `stamp`. Returns `None` if
+    /// the partition is empty.
     fn frame(&self, partition: u32, stamp: u32) -> Option<PartitionFrame> {
         let index = self.index.buckets();
         let mut frame = index.take_image(partition, |image, bucket_count| {
@@ -306,7 +306,7 @@ impl LogEngine {
         Some(frame)
     }
 
-    /// Returns whether a slot lies in a segment in use that was complete at the stamp.
+    /// Returns whether the record of a slot is in a segment that the watermark `stamp` covers.
     pub(super) fn is_of_stamp(&self, slot: IndexSlot, stamp: u32) -> bool {
         let sequence = self.geometry.segment_of(slot.position).map(|segment| self.segments.sequence(segment));
         sequence.is_some_and(|sequence| (1..=stamp).contains(&sequence))
@@ -348,8 +348,8 @@ impl LogEngine {
     }
 }
 
-/// One task's turn to advance the state. If it is dropped before its end, the checkpoint is abandoned, because the
-/// outcome of its transfers is unknown.
+/// The exclusive right of a task to work on checkpoints. Dropping it before [`Self::end`] abandons the checkpoint,
+/// because the outcome of its writes is unknown.
 struct CheckpointTurn<'a> {
     engine: &'a LogEngine,
     state: Option<CheckpointState>,
@@ -360,7 +360,7 @@ impl CheckpointTurn<'_> {
         self.state.as_mut().expect("it is there until the turn ends")
     }
 
-    /// Puts the state back. Abandons the checkpoint after an error.
+    /// Makes the state available again. Abandons the checkpoint if `outcome` is an error.
     fn end(mut self, outcome: Result<()>) {
         match outcome {
             Ok(()) => self.state.take().into_iter().for_each(|state| self.engine.checkpoints.put_back(state)),

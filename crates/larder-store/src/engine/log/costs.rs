@@ -8,7 +8,7 @@ use crate::{
     units::{BLOCK_BYTES, SECTOR_BYTES},
 };
 
-/// Returns the costs of a policy.
+/// Returns the costs of a policy on the log.
 pub(crate) fn costs(row: LogRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     match row {
         LogRow::Packed(eviction) => packed(eviction, assumed),
@@ -96,7 +96,7 @@ fn located(row: LocatedRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     }
 }
 
-/// Returns the share of the entries whose positions are in memory.
+/// Returns the share of the entries whose positions are in memory, for a policy with a position file.
 fn positions_share(tuning: &Tuning) -> f64 {
     (f64::from(tuning.hashcache_positions) / f64::from(tuning.hashcache_ways)).min(1.0)
 }
@@ -109,9 +109,9 @@ fn waiting_bits(assumed: &CostAssumptions<'_>) -> f64 {
     8.0 * WAITING_BYTES * 2.0 * waiting(assumed) / assumed.entries()
 }
 
-/// Returns the work of a position that leaves memory. It waits with others, which are written in the order of their
-/// sets, so those of one block of the file go together. The arm passes over the blocks in their order: a block takes
-/// one operation, and its bytes.
+/// Returns the I/O for a position that leaves memory for the position file. Positions are collected and written in the
+/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so a block
+/// counts as one operation with its bytes.
 fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     let ways = assumed.tuning.hashcache_ways;
     let per_block = sheets_per_block(ways) as f64 * f64::from(ways);
@@ -121,25 +121,27 @@ fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     TransferWork { sequential_read_bytes: blocks * block_bytes, ..TransferWork::writes_of(blocks, block_bytes) }
 }
 
-/// Hits relative to an LRU of the same size: medians of six request sequences at 10% of their footprint
-/// (docs/internals/measurements.md).
+/// Hits of `log`, as a share of the hits of an LRU cache of the same size. This is the median of six request sequences,
+/// with a cache of 10% of their footprint (docs/internals/measurements.md).
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
-/// Hits of a log that rewrites nothing.
+/// Hits of a log that rewrites no entries, as a share of the hits of an LRU cache of the same size.
 const FIFO_HITS: f64 = 0.92;
-/// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes
-/// are written per missed byte. Measured: 0.6 to 1.5, depending on how much is admitted and how much of it is hit
+/// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the new entry itself, 1.3 bytes
+/// are then written for each missed byte. Measurements show 0.6 to 1.5, depending on how much is admitted and hit
 /// (docs/internals/measurements.md).
 const REINSERTED: f64 = 0.28;
-/// Share of lookups in a full index that read the record of another key (docs/internals/measurements.md).
+/// Share of lookups that read the record of another key, with a full index (docs/internals/measurements.md).
 const FALSE_MATCHES: f64 = 0.0037;
-/// A read covers the whole length class, which is longer than the record.
+/// Bytes read for each byte of a record. The index only knows the record's length class, so a read covers the whole
+/// class.
 const SIZE_CLASS_EXCESS: f64 = 1.07;
-/// Headers of units, trailers and checkpoints.
+/// Bytes written for each byte of records, because of the headers of units, trailers and checkpoints.
 const UNIT_EXCESS: f64 = 1.03;
 const POSITION_BITS: f64 = 32.0;
 const LENGTH_BITS: f64 = 8.0;
-/// A position that is waiting to be written to the file. At most twice as many wait as one write takes.
+/// Bytes of memory for a position that waits to be written to the position file. Up to twice as many wait as one write
+/// takes.
 const WAITING_BYTES: f64 = 40.0;
-/// The start of a record, which has its key.
+/// Bytes read from the start of a record to compare its key.
 const RECOGNIZED_BYTES: f64 = 4096.0;

@@ -30,45 +30,47 @@ use crate::{
 };
 use futures_util::{StreamExt, future::join, stream};
 
-/// Number of segments probed at once.
+/// Number of segments that are read at the same time.
 const DEPTH: usize = 64;
-/// Segments that were passed over because they gave places to buffered records: before the first reclaim, and after it.
+/// Most segments that an earlier run can have skipped in the order of use. It sets a segment aside for buffered records
+/// before the first reclaim, and another one after it.
 const PASSED_OVER: usize = 2;
 
-/// The segments as found at the start.
+/// The segments that a start has found.
 pub(super) struct DiscoveredSegments {
     /// Segments not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
     /// Segments in use, oldest first.
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
-    /// The greatest sequence that may have been in use.
+    /// The greatest sequence that any segment may have had.
     pub(super) last_sequence: u32,
-    /// The sequences that were found, in ascending order, including those of ended uses.
+    /// All sequences that were found, in ascending order. Includes those of uses that have ended.
     pub(super) sequences: Vec<u32>,
-    /// Sequence of the newest main use that was erased, or 0. It and all older uses are void.
+    /// Sequence of the newest main segment that was erased; 0 if none was. Its entries and all older ones do not count.
     pub(super) void_through: u32,
 }
 
-/// Evidence of a segment's last use.
+/// The part of a segment that shows its last use.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
-    /// The header of its first unit; no trailer is newer.
+    /// The header of its first unit. Its trailer is older, or there is none.
     Unit(UnitHeader),
-    /// The trailer of this use; no header is as new.
+    /// The trailer shows this use. The header of the first unit is older or unreadable.
     Trailer(SegmentUse),
-    /// Neither is readable.
+    /// Nothing: neither a header nor a trailer is readable.
     Nothing,
 }
 
-/// Data read from a segment.
+/// The result of reading one segment.
 #[derive(Clone, Copy)]
 struct ProbedSegment {
     shown: SegmentEvidence,
-    /// Set if the segment's first header exists but is damaged.
+    /// Whether the header of the first unit exists but is damaged.
     is_damaged: bool,
 }
 
-/// Finds the last use of every segment. Segments that `root` vouches for are not read.
+/// Finds the last use of every segment. Does not read segments whose use is known from `root`, the root of the last
+/// checkpoint.
 pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) -> DiscoveredSegments {
     let listed: Vec<(SegmentId, SegmentUse)> = match root {
         Some(root) => listed_by(root),
@@ -119,8 +121,9 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     DiscoveredSegments { free, used, last_sequence, sequences, void_through }
 }
 
-/// Returns the segments in the order of a root: those in use from the oldest to the newest. The root does not store
-/// anchors. A probation segment's anchor is the next main segment in this order or, without one, the segment itself.
+/// Returns the segments that `root` lists in their order of use: those in use are listed from the oldest to the newest.
+/// The root does not contain anchors. The anchor of a probation segment is the next main segment in this order, or the
+/// segment itself if there is none.
 fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     let mut next_main = None;
     let mut listed: Vec<_> = root
@@ -139,22 +142,22 @@ fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     listed
 }
 
-/// State of the search through the segments.
+/// The state of the search for the last uses of segments.
 struct SegmentSearch<'a> {
     engine: &'a LogEngine,
-    /// The greatest sequence that the root lists.
+    /// The greatest sequence in the checkpoint's root.
     newest_listed: u32,
-    /// Number of consecutive unchanged segments that end the search in a list.
+    /// The search through a list ends after this number of unchanged segments in a row.
     window: usize,
     known: Vec<(SegmentId, SegmentUse)>,
-    /// The last known uses of segments with a damaged header.
+    /// Segments with a damaged header, each with its last known use.
     damaged: Vec<SegmentUse>,
     oldest: OldestUse,
-    /// Whether any segment shows neither a use nor the remains of one.
+    /// Whether some segment shows neither a use nor remains of an earlier one.
     is_any_blank: bool,
 }
 
-/// Sequence of the oldest use that has not ended, for each generation.
+/// For each generation, the sequence of the oldest use that has not ended.
 #[derive(Clone, Copy)]
 struct OldestUse {
     main: u32,
@@ -162,8 +165,8 @@ struct OldestUse {
 }
 
 impl SegmentSearch<'_> {
-    /// Probes the segments of a list in the order of their next use. `unchanged` counts the consecutive unchanged
-    /// segments before the list; returns that count at the end of the search.
+    /// Searches the segments of a list in the order of their next use. `unchanged` is the number of unchanged segments
+    /// in a row before the list. Returns that number at the end of the search.
     async fn go_over(&mut self, listed: &[(SegmentId, SegmentUse)], mut unchanged: usize) -> usize {
         let mut probes = stream::iter(listed).map(|(segment, _)| probe(self.engine, *segment)).buffered(DEPTH);
         let mut looked_at = 0;
@@ -207,9 +210,9 @@ fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     of.sequence > 0 && of.sequence >= oldest
 }
 
-/// Returns whether the last use of a segment with a damaged header is unknown: either it is not recorded, or the
-/// segment may have been reused since. It cannot have been reused while an older one is in use, because each generation
-/// reuses its segments oldest first.
+/// Returns whether the last use of a segment with a damaged header cannot be determined. This is so if no use of it is
+/// known, or if it may have been reused since the known one. It cannot have been reused while an older segment is in
+/// use, because each generation reuses its oldest segment first.
 fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damaged: &[SegmentUse]) -> bool {
     let is_unknown = |damaged: &SegmentUse| {
         let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
@@ -219,7 +222,7 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
     damaged.iter().any(is_unknown)
 }
 
-/// Reads the evidence of a segment's last use. The header of the first unit is the first block written in a new use.
+/// Reads what shows the last use of `segment`. The header of its first unit is the first block that a new use writes.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
     let geometry = &engine.geometry;
     let id = engine.volume.id;

@@ -21,72 +21,72 @@ use crate::{
 };
 use learned::{EntryClass, ExpectedHits};
 
-/// A live entry of a segment.
+/// A current entry in a segment that is being reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvictionCandidate {
     pub(crate) listing: TrailerRecord,
-    /// Number of hits.
+    /// Number of hits of the entry.
     pub(crate) hits: u8,
-    /// Whether a reader protects the entry.
+    /// Whether a reader protects the entry from being reclaimed.
     pub(crate) held: bool,
-    /// Set if the entry must be kept.
+    /// Whether the entry is pinned, so that it must be kept.
     pub(crate) pinned: bool,
 }
 
-/// A segment that is about to be reclaimed.
+/// A segment that is being reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReclaimedSegment<'a> {
-    /// The live entries, in log order.
+    /// The current entries of the segment, in log order.
     pub(crate) live: &'a [EvictionCandidate],
-    /// Bytes that may be kept, not counting pinned and protected entries.
+    /// Most bytes of entries to rewrite. Pinned and protected entries do not count.
     pub(crate) room_bytes: u64,
     pub(crate) standard: EvictionStandard,
-    /// Unix time in seconds.
+    /// Current Unix time in seconds.
     pub(crate) now_s: u32,
 }
 
-/// The criteria by which entries are judged.
+/// The values by which entries are judged when a segment is reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictionStandard {
-    /// The segment's generation.
+    /// Generation of the segment.
     pub(crate) generation: SegmentRow,
-    /// The exponent that weighs length: an entry of n sectors must be likely to get n to this power times the hits of
-    /// an entry of one sector ([`crate::Objective`]).
+    /// The exponent e that weighs length ([`crate::Objective`]). An entry of n sectors must be likely to get n^e times
+    /// the hits of an entry of one sector.
     pub(crate) length_exponent: f64,
-    /// Least expected hits, for the entry's length.
+    /// Hits that an entry must be likely to get, per sector to the power of `length_exponent`.
     pub(crate) price: f64,
     pub(crate) expected: ExpectedHits,
-    /// The epoch of the sample of requests.
+    /// Present epoch of the sample of requests.
     pub(crate) epoch: u32,
 }
 
 impl EvictionStandard {
-    /// Returns the criteria of a log that does not learn.
+    /// Returns the standard for a policy that does not learn.
     pub(crate) fn of(generation: SegmentRow) -> Self {
         Self { generation, length_exponent: 1.0, price: 0.0, expected: ExpectedHits::default(), epoch: 0 }
     }
 
-    /// Returns the class of an entry in a segment of this generation.
+    /// Returns the class of `entry` for this segment.
     pub(crate) fn class(&self, entry: &EvictionCandidate) -> EntryClass {
         EntryClass::of(self.generation, entry.hits, entry.listing.sectors())
     }
 }
 
-/// An entry that is written again, and its initial hits there.
+/// An entry that is rewritten, and the hits with which it starts at its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptEntry {
     pub(crate) listing: TrailerRecord,
     pub(crate) hits: u8,
 }
 
-/// The entries to rewrite, in log order; the others are dropped.
+/// The entries of a segment to rewrite, in log order. All others are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
 }
 
-/// Chooses by the policy's eviction algorithm. Entries that are useless after `now_s` are never kept. Pinned and
-/// protected entries take room from the others.
+/// Chooses the entries to rewrite by the policy's algorithm. Never keeps entries that have expired. Pinned and
+/// protected entries come first and leave less room for others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) -> EvictionChoice {
     let ReclaimedSegment { live, room_bytes, standard, now_s } = *reclaimed;
     let useful = |entry: &&EvictionCandidate| !has_expired(entry.listing.expires_at, now_s);
@@ -107,7 +107,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) ->
     EvictionChoice { kept }
 }
 
-/// Takes the entries that fit into `room`, in order.
+/// Moves entries from `wanted` to `kept`, in order, as long as they fit in `room` bytes.
 fn take(wanted: Vec<KeptEntry>, room: u64, kept: &mut Vec<KeptEntry>) {
     let mut taken = 0;
     for one in wanted {
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    /// Criteria for a main segment, judged by requests, with a price at which an entry of ten sectors needs one hit.
+    /// Returns the standard for a main segment. By its price, an entry of ten sectors is kept if it was hit once.
     pub(super) fn standard() -> EvictionStandard {
         EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
     }
 
-    /// A live entry: its first sector, its length, its hits, and the time after which it is useless.
+    /// Returns a current entry with this first sector, this length, this number of hits and this time of expiry.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
         let start_bytes = sector * 512;
         let len_bytes = sectors * 512;
@@ -145,7 +145,7 @@ mod tests {
         EvictionCandidate { listing, hits, held: false, pinned: false }
     }
 
-    /// Returns the entries kept at second 100, by sector, with the hits they start with.
+    /// Returns the entries that are kept at second 100. Each is its first sector, and the hits with which it starts.
     pub(super) fn kept(eviction: LogEviction, live: &[EvictionCandidate], room_sectors: u64) -> Vec<(u32, u8)> {
         let chosen = choose(
             eviction,
@@ -154,7 +154,7 @@ mod tests {
         chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }
 
-    /// Returns the entries that the default policy keeps by these criteria.
+    /// Returns the entries that the default policy keeps by the given standard.
     pub(super) fn kept_by(standard: EvictionStandard, live: &[EvictionCandidate], room: u64) -> Vec<(u32, u8)> {
         let reclaimed = ReclaimedSegment { live, room_bytes: room * 512, standard, now_s: 100 };
         choose(LogEviction::Worth, &reclaimed)

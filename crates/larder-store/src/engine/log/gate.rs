@@ -13,16 +13,15 @@ use crate::{
     units::{SECTOR_BYTES, SegmentGeometry},
 };
 
-/// Admission of one volume, with its lock.
+/// The admission of one volume, behind a lock.
 pub(super) struct LogGate {
     admission: Mutex<LogAdmission>,
-    /// Whether storing an entry displaces useful ones.
+    /// Whether storing an entry now evicts useful ones.
     pub(super) is_short_of_room: AtomicBool,
 }
 
 impl LogGate {
-    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot report which entries it
-    /// dropped.
+    /// Creates the gate of a volume. Returns `None` if the index cannot say which entries it drops.
     pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
         let scale = AdmissionScale {

@@ -15,8 +15,8 @@ use crate::{
 use bytes::Bytes;
 
 impl LogEngine {
-    /// Updates the index with the new places of entries whose group was released. Called under the log's
-    /// lock, so that no lookup sees the old places. Returns the moves.
+    /// Updates the index with the new positions of records whose group was written. Must be called under the log's
+    /// lock, so that no lookup sees the old positions. Returns the moves.
     pub(super) fn follow_moves(&self, log: &mut LogState) -> Vec<Vec<MovedRecord>> {
         let steps = log.take_moved();
         for step in &steps {
@@ -27,8 +27,9 @@ impl LogEngine {
         steps
     }
 
-    /// Passes on the entries of `first`'s group that follow it in `bytes`. `first` is at `position` and at the start of
-    /// `bytes`. Returns the bytes of `first`, alone if there are others.
+    /// Passes the entries of `first`'s group in `bytes` to the receiver of neighbors. `first` begins at `position` and
+    /// at the start of `bytes`. Returns the bytes of `first`, copied if there are other entries, so that the memory of
+    /// these is freed.
     pub(super) fn hand_over_group(&self, position: Sector, bytes: Bytes, first: &DecodedRecord) -> Bytes {
         let len_bytes = first.len_bytes();
         if first.meta.group == 0 || !first.body_is_here() || len_bytes >= bytes.len() {
@@ -49,7 +50,8 @@ impl LogEngine {
         own
     }
 
-    /// Returns the whole entries of `first`'s group that follow it in `bytes`: their positions, and where they begin.
+    /// Returns the whole entries of `first`'s group that follow it in `bytes`, each with its position and its start in
+    /// `bytes`.
     fn others_of_group<'a>(
         &'a self,
         position: Sector,
@@ -72,7 +74,7 @@ impl LogEngine {
         })
     }
 
-    /// Returns whether the slot at `position` is in the index, and no slot of its address is newer. A newer one may be
+    /// Returns whether the slot at `position` is in the index, and is the newest of its address. A newer slot may be
     /// the removal or another version of the same key.
     fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);

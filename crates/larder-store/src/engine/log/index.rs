@@ -40,12 +40,12 @@ use slot::VolumeWidths;
 pub(crate) use slot::{IndexSlot, SizeClass};
 use std::sync::Arc;
 
-/// Bytes of the volume for each partition. Other threads wait while a partition's table is copied or rebuilt, so it has
-/// only a few thousand slots.
+/// Bytes of the volume for each partition of the index. Threads wait while a partition's table is copied or rebuilt, so
+/// a partition should have only a few thousand slots.
 const PARTITION_SPAN_BYTES: u64 = 32 << 20;
-/// Slots in a bucket.
+/// Number of slots in a bucket.
 pub(crate) const WAYS: usize = 16;
-/// Mean share of a table's slots in use, in percent. A table that is 95% full is rebuilt so that it is 91% full.
+/// Mean share of a table's slots that are used, in percent. A table that is 95% full is rebuilt to be 91% full.
 const FILL_PERCENT: u64 = 93;
 
 /// The index of one volume.
@@ -55,36 +55,37 @@ pub(crate) struct VolumeIndex {
     budget: Arc<IndexBudget>,
 }
 
-/// The number of partitions and the widths of their slots. Only an image of the same shape can be loaded.
+/// The number of partitions, and the widths of fields in slots. An image of an index can only be loaded into one with
+/// the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     widths: VolumeWidths,
     pub(crate) partition_count: u32,
 }
 
-/// A record found by recovery.
+/// A record that recovery found on the volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadedRecord {
     pub(super) key_hash: KeyHash,
     pub(super) packed: u64,
 }
 
-/// Marks a removal's record in [`LoadedRecord::packed`]. A slot's own bits are fewer.
+/// Bit of [`LoadedRecord::packed`] that marks the record of a removal. A slot does not use this bit.
 pub(super) const REMOVAL: u64 = 1 << 63;
 
-/// The outcome of an insertion.
+/// The result of adding a slot to the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InsertOutcome {
-    /// Nothing was replaced or displaced.
+    /// The slot was added, and nothing was removed for it.
     New,
-    /// This entry was replaced.
+    /// The slot was added in place of this one, an older one of the same key.
     Replaced(IndexSlot),
-    /// There was no room: this entry, with its address, was displaced.
+    /// The slot was added. There was no free place, so this slot of another address was removed.
     Displaced(IndexSlot, u64),
 }
 
 impl IndexShape {
-    /// Returns the shape for a volume of `sectors`.
+    /// Returns the shape of the index for a volume with this number of sectors.
     pub(crate) fn new(sectors: u64) -> Self {
         let partition_count = (sectors * SECTOR_BYTES).div_ceil(PARTITION_SPAN_BYTES).max(1);
         Self {
@@ -93,12 +94,12 @@ impl IndexShape {
         }
     }
 
-    /// Returns the bits of a position and of an address.
+    /// Returns the number of bits of a position, and of an address.
     pub(crate) fn bits(&self) -> (u32, u32) {
         (self.widths.position_bits, self.widths.hash_bits)
     }
 
-    /// Returns the bits of memory that each of `entries` takes.
+    /// Returns the bits of memory that each entry takes if there are `entries`.
     pub(crate) fn bits_per_entry(&self, entries: u64) -> f64 {
         let slots = (entries * 100).div_ceil(FILL_PERCENT * u64::from(self.partition_count));
         let widths = self.widths.in_table((slots / WAYS as u64).max(1) as u32);
@@ -106,18 +107,19 @@ impl IndexShape {
         f64::from(widths.slot_bits()) * 100.0 / FILL_PERCENT as f64 + fixed / entries.max(1) as f64
     }
 
-    /// Returns the bytes of a table's image; `None` if no table has `bucket_count` buckets.
+    /// Returns the bytes of the image of a table with `bucket_count` buckets; `None` if no table can have this number
+    /// of buckets.
     pub(crate) fn image_bytes(&self, bucket_count: u32) -> Option<usize> {
         let is_possible = bucket_count > 0 && bucket_count.ilog2() < self.widths.hash_bits;
         is_possible.then(|| bucket_count as usize * self.widths.in_table(bucket_count).bucket_bytes())
     }
 
-    /// Returns the partition of a key's hash.
+    /// Returns the number of the partition that a key belongs to.
     pub(crate) fn partition_of(&self, key_hash: KeyHash) -> u32 {
         ((u64::from(key_hash.prefix()) * u64::from(self.partition_count)) >> 32) as u32
     }
 
-    /// Removes the slots of an image that `keep` does not want. Returns how many.
+    /// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
     pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(IndexSlot) -> bool) -> u64 {
         image::retain(image, self.widths.in_table(bucket_count), keep)
     }
@@ -129,19 +131,19 @@ impl IndexShape {
 }
 
 impl LoadedRecord {
-    /// Describes that `key_hash`'s key got this slot, or was removed by the record of this slot.
+    /// Creates the record of an entry with this slot or, if `removal` is set, of a removal.
     pub(crate) fn new(key_hash: KeyHash, slot: IndexSlot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
 
-    /// Returns the slot, unless this is a removal.
+    /// Returns the slot of the entry; `None` if this is a removal.
     pub(super) fn slot(&self) -> Option<IndexSlot> {
         (self.packed & REMOVAL == 0).then(|| IndexSlot::from_bits(self.packed))
     }
 }
 
 impl VolumeIndex {
-    /// Creates an empty index that allocates memory as entries are added, up to `memory_bytes_max`.
+    /// Creates an empty index. It allocates memory as entries are added, up to `memory_bytes_max`.
     pub(crate) fn new(shape: IndexShape, memory_bytes_max: u64) -> Self {
         let budget = Arc::new(IndexBudget::new(memory_bytes_max));
         let partition = |_| Mutex::new(IndexPartition::new(shape.widths, Arc::clone(&budget)));
@@ -153,42 +155,42 @@ impl VolumeIndex {
         self.shape
     }
 
-    /// Returns the memory in use, in bytes. Cost: takes every lock once.
+    /// Returns the memory that the index takes now, in bytes. Cost: takes the lock of every partition.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tables: u64 = self.partitions.iter().map(|partition| lock(partition).memory_bytes()).sum();
         tables + self.partitions.len() as u64 * size_of::<Mutex<IndexPartition>>() as u64
     }
 
-    /// Returns about how many entries fit into the memory budget.
+    /// Returns about how many entries fit in the memory limit.
     pub(crate) fn entries_max(&self) -> u64 {
         let bits = self.shape.bits_per_entry(self.budget.max_bytes() / 7);
         (self.budget.max_bytes() as f64 * 8.0 / bits) as u64
     }
 
-    /// Returns the number of entries. Cost: takes every lock once.
+    /// Returns the number of entries. Cost: takes the lock of every partition.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).entries()).sum()
     }
 
-    /// Returns the slots that may be the entry of `key_hash`'s key. Counts a hit if there is only one.
+    /// Returns the slots that may be those of a key. If there is exactly one, counts a hit of it.
     pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, place) = self.locate(key_hash);
         partition.find_and_count(place)
     }
 
-    /// Returns the slots that may be the entry of `key_hash`'s key, without counting a hit.
+    /// Returns the slots that may be those of a key, without counting a hit.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         let (partition, place) = self.locate(key_hash);
         partition.find(place)
     }
 
-    /// Counts a hit of the entry at `position`, or of every slot that may be `key_hash`'s.
+    /// Counts a hit of the slot at `position`. Without a position, counts one for every slot that may be the key's.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.count_hit(place, position);
     }
 
-    /// Adds `slot` for `key_hash`'s key and removes the entries at `replaced`.
+    /// Adds a slot for a key, and removes the key's slots at the positions in `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, place) = self.locate(key_hash);
         match partition.insert(key_hash, place, slot, replaced) {
@@ -199,59 +201,60 @@ impl VolumeIndex {
         }
     }
 
-    /// Removes the entries of `key_hash`'s address at `positions`. Returns how many there were.
+    /// Removes those slots of a key's address that have one of these `positions`. Returns their number.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
         partition.remove(place, positions)
     }
 
-    /// Notes the new place of a record, and how many sectors a read of it takes. Returns `false` if it has no slot.
+    /// Notes that a record has moved, and how many sectors to read at its new position. Returns `false` if the index
+    /// has no slot for it.
     pub(crate) fn relocate(&self, moved: &MovedRecord) -> bool {
         let (mut partition, place) = self.locate(moved.key_hash);
         partition.relocate(place, moved)
     }
 
-    /// Prevents older records of `key_hash`'s key from being loaded, because the record of `tombstone` removed the key.
+    /// Prevents older records of a removed key from being loaded. `tombstone` is the slot of the record of the removal.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: IndexSlot) {
         let (mut partition, place) = self.locate(key_hash);
         partition.note_removed(key_hash, place, tombstone.to_bits());
     }
 
-    /// Returns whether `key_hash`'s address has a slot, and room for another one.
+    /// Returns whether a key's address already has a slot, and there is a free place for another.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         let (partition, place) = self.locate(key_hash);
         partition.has_room_beside(place)
     }
 
-    /// Returns a number that is unique to `key_hash`'s address.
+    /// Returns a number that identifies a key's address among all addresses of the index.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let (partition, address) = self.shape.place(key_hash);
         (partition as u64) << 40 | u64::from(address)
     }
 
-    /// Starts loading the entries of an earlier run, newest first. From now on, every change of a key takes precedence
-    /// over data loaded for it later.
+    /// Begins to load the entries of an earlier run, the newest first. From now on, a change of a key takes precedence
+    /// over records of the key that are loaded later.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).begin_loading());
     }
 
-    /// Ends loading.
+    /// Ends the loading of all partitions.
     pub(crate) fn end_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
-    /// Ends the loading of a partition: nothing older than what it has now is loaded.
+    /// Ends the loading of one partition. Records that are loaded into it later are ignored.
     pub(crate) fn end_loading_of(&self, partition: u32) {
         lock(&self.partitions[partition as usize]).end_loading();
     }
 
-    /// Returns whether the partition of `key_hash` has been loaded.
+    /// Returns whether the partition of a key is completely loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         self.locate(key_hash).0.has_loaded()
     }
 
-    /// Loads entries and removals in this order. Skips those of a key for which something newer is known. Cost: sorts
-    /// by partition, so that memory is visited in order and each lock taken once.
+    /// Loads records in this order. Ignores records of keys for which something newer is known. Cost: sorts them by
+    /// partition, so that each lock is taken once and memory is visited in order.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         let partition_of = |loaded: &LoadedRecord| self.shape.partition_of(loaded.key_hash) as usize;
         let mut ends = vec![0_usize; self.partitions.len() + 1];
@@ -275,34 +278,34 @@ impl VolumeIndex {
         }
     }
 
-    /// Returns whether a partition has changed (apart from hit bits) since its image was last taken or loaded.
+    /// Returns whether a partition has changed since its image was last taken or loaded. Hits do not count as changes.
     pub(crate) fn is_changed(&self, partition: u32) -> bool {
         lock(&self.partitions[partition as usize]).is_changed()
     }
 
-    /// Marks a partition as changed.
+    /// Marks a partition as changed, so that its next image is written.
     pub(crate) fn set_changed(&self, partition: u32) {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Passes the image of a partition's table, and its number of buckets, to `take`. The image of an empty partition
-    /// is empty.
+    /// Passes the image of a partition's table and its number of buckets to `take`. If the partition is empty, so is
+    /// the image.
     pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
         lock(&self.partitions[partition as usize]).take_image(take)
     }
 
-    /// Returns the bytes of a partition's table.
+    /// Returns the bytes that a partition's table takes.
     pub(crate) fn table_bytes(&self, partition: u32) -> u64 {
         lock(&self.partitions[partition as usize]).memory_bytes()
     }
 
-    /// Loads the image of a partition's table of `bucket_count`. Existing slots are newer and take precedence. Returns
-    /// `false` if there is no memory for it.
+    /// Loads the image of a table with `bucket_count` buckets into a partition. Slots that the partition already has
+    /// are newer and stay. Returns `false` if the memory limit does not allow it.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
         lock(&self.partitions[partition as usize]).load_image(image, bucket_count)
     }
 
-    /// Checks every partition in its turn.
+    /// Checks the invariants of every partition, one after the other.
     pub(crate) fn check(&self, geometry: &SegmentGeometry) {
         self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }

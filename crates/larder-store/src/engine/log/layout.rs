@@ -45,23 +45,23 @@ use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
-/// Size at which a unit is written to the device.
+/// Size in bytes at which a unit is written.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// Quarters of the bytes to be written that groups may have while they wait for more records.
+/// Quarters of the memory for unwritten records that may be taken by groups which wait for more records.
 const BUFFERED_QUARTERS: u64 = 3;
-/// Smallest unit on volumes of small segments, whose units have half a segment. In a shorter one, header and padding
-/// would take too large a share.
+/// Smallest unit, in bytes, on volumes of small segments. There, a unit is half a segment. In shorter units, headers
+/// and padding would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
-/// Free segments below which reclaim begins on any volume: one for reclaim alone, and one of each generation for
+/// Fewest free segments before reclaim begins, on any volume: one for reclaim alone, and one of each generation for
 /// entries that are written while reclaim waits for the device.
 pub(crate) const RESERVE_SEGMENTS_MIN: usize = 3;
-/// The last sequence that may be used.
+/// The last sequence that a segment may get.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
-/// From this sequence on, the volume's next start must restart the numbering. The sequences left suffice for the
-/// running process.
+/// If the sequences reach this number, the volume's next start numbers segments from the beginning. The remaining
+/// sequences suffice until then.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
-/// The state of the log.
+/// The segments, units and positions of the log.
 pub(crate) struct LogState {
     geometry: SegmentGeometry,
     volume: VolumeId,
@@ -73,60 +73,62 @@ pub(crate) struct LogState {
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
-    /// Probation's share of the segments in use.
+    /// Share of the segments in use that probation may take.
     probation_share: f64,
     closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
-    /// The greatest sequence in use so far.
+    /// The greatest sequence that was used so far.
     last_sequence: u32,
-    /// Segments with a sequence below this were begun before the last sync.
+    /// First sequence that was not begun before the last sync.
     synced_sequence: u32,
-    /// Sequences of this run that may have left no trace on the volume because writes failed. In ascending order; the
-    /// superblock does not vouch for them yet.
+    /// Sequences of this run that may have left nothing on the volume, because writes failed. In ascending order. The
+    /// superblock does not record them yet.
     untraced: Vec<u32>,
     next_ticket: u64,
     dirty_bytes: u64,
     dirty_bytes_max: u64,
     failed_units: u64,
     trailers_in_flight: Vec<TrailerInFlight>,
-    /// Set once free segments and sequences are known.
+    /// Whether the free segments and the sequences are known, so that records can be appended.
     ready: bool,
-    /// Whether there is no usable sequence. Until there is one, nothing is appended or reclaimed.
+    /// Whether no sequence may be used yet, so that nothing is appended or reclaimed.
     is_barred: bool,
-    /// Number of free segments reserved for reclaim, together with the remainder of the segment open at that time.
+    /// Number of free segments that only reclaim may use. Once only these are left, the rest of the open segment is
+    /// also kept for reclaim.
     reclaim_only_count: usize,
-    /// Unit buffers kept for reuse, one of each generation.
+    /// Buffers of written units, kept for the next ones: one for each generation.
     spare: Vec<AlignedBuffer>,
-    /// Emptied list of a closed segment; the next segment reuses its memory.
+    /// Emptied list of a full segment, whose memory the next segment reuses.
     spare_listings: Vec<TrailerRecord>,
     waiting: TaskWaiters,
-    /// The groups that wait for more records, if the records of a group are placed next to each other.
+    /// The groups that wait in memory for more records; `None` if the policy does not place groups together.
     groups: Option<GroupBuffers>,
     /// Whether a segment was reclaimed in this run.
     has_reclaimed: bool,
-    /// Size at which a unit of this volume is written to the device.
+    /// Size in bytes at which a unit of this volume is written.
     unit_bytes: u64,
-    /// Records moved since the last call: those of each step, which moved at once.
+    /// Records that have moved since the last [`Self::take_moved`]. The records of each inner list moved at the same
+    /// time.
     moved: Vec<Vec<MovedRecord>>,
     effects: Effects<LogTransfer>,
 }
 
-/// A transfer of the log. Its outcome is reported to [`LogState::unit_written`] or [`LogState::trailer_written`].
+/// A write that the log requests. Its outcome is reported by [`LogState::unit_written`] or
+/// [`LogState::trailer_written`].
 pub(crate) enum LogTransfer {
     WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// The caller of an append. Reclaim may use the last free segments; others may not, so that reclaim can always
-/// continue.
+/// The caller that appends a record. Only reclaim may use the last free segments, so that it can always continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
-    /// A client whose entry nothing shows demand for yet: it goes to probation.
+    /// A client, with an entry for which nothing shows demand yet. It goes to a probation segment.
     Newcomer,
     Reclaim,
-    /// The buffers of groups, for which the others leave room.
+    /// The buffers of groups, which write records of this generation. Clients and reclaim leave space for them.
     Buffers(SegmentRow),
 }
 
@@ -140,25 +142,25 @@ impl AppendRole {
     }
 }
 
-/// The place of an appended record.
+/// The place at which a record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
-    /// Sectors that the record touches.
+    /// Number of sectors that the record touches.
     pub(crate) sectors: u64,
-    /// The unit that holds the record, for [`LogState::is_pending`].
+    /// Number of the unit that contains the record, for [`LogState::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
 }
 
-/// A record that could not be written.
+/// A record whose unit could not be written.
 pub(crate) struct LostRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) position: Sector,
     pub(crate) key: Box<[u8]>,
 }
 
-/// A sealed unit until the device has it.
+/// A complete unit that is being written.
 struct UnitInFlight {
     ticket: u64,
     segment: SegmentId,
@@ -169,7 +171,7 @@ struct UnitInFlight {
 }
 
 impl LogState {
-    /// Creates a log that accepts nothing until [`LogState::begin`].
+    /// Creates the state of a log. It accepts nothing until [`LogState::begin`].
     pub(crate) fn new(
         geometry: SegmentGeometry,
         volume: VolumeId,
@@ -210,7 +212,7 @@ impl LogState {
         }
     }
 
-    /// Turns on the probation generation. Otherwise everything goes to main segments.
+    /// Makes the volume use probation segments. Otherwise all records go to main segments.
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;
@@ -221,24 +223,24 @@ impl LogState {
         self.has_probation
     }
 
-    /// Places the records of a group next to each other. A group waits for `window` after its last record. The caller
-    /// must take what this moves by [`Self::take_moved`].
+    /// Makes the log place the records of a group next to each other. A group waits for `window` after its last record.
+    /// The caller must call [`Self::take_moved`] after each change.
     pub(crate) fn group_records(&mut self, window: Duration) {
         let bytes_max = self.dirty_bytes_max / 4 * BUFFERED_QUARTERS;
         self.groups = Some(GroupBuffers::new(window, &self.geometry, bytes_max));
     }
 
-    /// Returns the steps in which records moved since the last call. The index must follow them before the log's lock
-    /// is released.
+    /// Returns the moves of records since the last call, in steps. The caller must update the index before it releases
+    /// the log's lock.
     pub(crate) fn take_moved(&mut self) -> Vec<Vec<MovedRecord>> {
         std::mem::take(&mut self.moved)
     }
 
-    /// Starts the log with what is known of the volume. Returns the tasks that wait for room.
+    /// Makes the log accept records. Returns the tasks that wait for space.
     ///
-    /// `free` lists segments in the order of their next use, `sealed` those in use, oldest first. `last_sequence` is
-    /// the greatest known sequence, `first_sequence` the next to use. Without the latter, nothing is appended or
-    /// reclaimed.
+    /// `free` lists the free segments in the order of their next use, `sealed` those in use from the oldest to the
+    /// newest. `last_sequence` is the greatest known sequence, `first_sequence` the next to use. If the latter is
+    /// `None`, nothing is appended or reclaimed until [`Self::lift_bar`].
     pub(crate) fn begin(
         &mut self,
         free: Vec<SegmentId>,
@@ -262,7 +264,7 @@ impl LogState {
         }
     }
 
-    /// Starts appending, from `first_sequence` on. Returns the tasks that wait for room.
+    /// Allows appending, with sequences from `first_sequence` on. Returns the tasks that wait for space.
     pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> WokenTasks {
         assert!(self.is_barred && (self.last_sequence + 1..=SEQUENCE_LAST).contains(&first_sequence));
         (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
@@ -270,22 +272,22 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns how many bytes of records are not on the device yet.
+    /// Returns how many bytes of records the device lacks.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
     }
 
-    /// Returns the greatest used sequence if nothing can be appended because no sequence is usable.
+    /// Returns the greatest used sequence if nothing may be appended because no sequence may be used. Otherwise `None`.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)
     }
 
-    /// Returns what follows from the changes since the last call.
+    /// Returns the writes to start and the tasks to wake because of changes since the last call.
     pub(crate) fn take_effects(&mut self) -> Effects<LogTransfer> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Appends `record` and fills in its sequence.
+    /// Appends `record`, and sets its sequence.
     pub(crate) fn append(
         &mut self,
         record: &mut RecordParts<'_>,
@@ -319,7 +321,8 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Releases the groups that wait no longer, and seals the open units if one of them was opened `interval` ago.
+    /// Writes the groups that have waited long enough to the log. Seals the open units if one was opened at least
+    /// `interval` ago.
     pub(crate) fn seal_due(&mut self, interval: Duration, now: ClockMoment) {
         self.release_complete(now);
         if self.unit_opened_at().is_some_and(|opened_at| now.at >= opened_at + interval) {
@@ -327,13 +330,13 @@ impl LogState {
         }
     }
 
-    /// Releases these groups, and seals the open units that have records, so that they are written.
+    /// Writes the groups that `groups` selects to the log, and seals the open units, so that they are written.
     pub(crate) fn seal_unit(&mut self, groups: FlushedGroups, now: ClockMoment) {
         self.release_flushed(groups, now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));
     }
 
-    /// Seals the open unit with its records.
+    /// Seals the open unit of a generation, so that it is written.
     fn seal_unit_of(&mut self, generation: SegmentRow) {
         let Some(open) = &mut self.open[generation as usize] else { return };
         let Some(unit) = open.seal_unit(&self.geometry, self.volume) else { return };
@@ -348,7 +351,7 @@ impl LogState {
         self.in_flight.push(unit);
     }
 
-    /// Seals the open units and segments, so that the segments' trailers are written next.
+    /// Seals the open units and segments, so that the segments' trailers are written.
     pub(crate) fn seal_segment(&mut self, now: ClockMoment) {
         self.release_flushed(FlushedGroups::BegunBy(now.at), now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation));
@@ -367,7 +370,7 @@ impl LogState {
         self.write_due_trailers();
     }
 
-    /// Notes the outcome of a unit's write. If it failed, returns the unit's records.
+    /// Notes the outcome of writing a unit. If it failed, returns the records of the unit.
     pub(crate) fn unit_written(&mut self, ticket: u64, ok: bool) -> Vec<LostRecord> {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else {
             return Vec::new();
@@ -400,8 +403,8 @@ impl LogState {
         lost
     }
 
-    /// Empties the segment of a failed unit if it is open and has no other unit, so that the next unit takes the place
-    /// of the failed one.
+    /// Makes the next unit take the place of `failed`, a unit that could not be written, if its segment is open and has
+    /// no other unit.
     ///
     /// Without this, a device that fails for a while would use up all segments. Reclaim would then lose the oldest
     /// entries, because it could not rewrite them either.
@@ -410,7 +413,7 @@ impl LogState {
         open.is_some_and(OpenSegment::begin_again)
     }
 
-    /// Returns a record of a unit that could not be written.
+    /// Returns a record of a failed unit, to be removed from the index. Returns `None` for a part of a body.
     fn lost(&self, unit: &UnitInFlight, listing: &TrailerRecord) -> Option<LostRecord> {
         if listing.kind == ListedKind::Part {
             // A lookup that reads its entry will notice.
@@ -424,13 +427,13 @@ impl LogState {
         Some(LostRecord { key_hash: listing.key_hash, position, key: record[key].into() })
     }
 
-    /// Takes all waiting tasks.
+    /// Returns all tasks that wait for space.
     pub(crate) fn take_waiting(&mut self) -> WokenTasks {
         self.waiting.take()
     }
 
-    /// Lets clients append only while `free_count` segments are free, so that reclaim has room to rewrite a whole
-    /// segment. Returns the tasks to wake if the number falls.
+    /// Makes clients wait unless more than `free_count` segments are free, so that reclaim has space to rewrite a whole
+    /// segment. Returns the tasks to wake if the number was greater before.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> WokenTasks {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
@@ -443,7 +446,7 @@ impl LogState {
         (sealed + self.open_segments().count()) as u64
     }
 
-    /// Returns the number of free segments that others than the buffered groups may use.
+    /// Returns the number of free segments, without one that will give places to buffered records.
     pub(crate) fn free_count(&self) -> usize {
         self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
     }
@@ -455,7 +458,7 @@ impl AsMut<TaskWaiters> for LogState {
     }
 }
 
-/// Returns the size of a unit, which is smaller on volumes of small segments.
+/// Returns the size of a unit in bytes. It is smaller on volumes of small segments.
 fn unit_bytes(geometry: &SegmentGeometry) -> u64 {
     let half = geometry.segment_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
     half.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)

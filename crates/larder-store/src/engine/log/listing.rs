@@ -16,20 +16,20 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Bytes read first at a segment's end. They hold the trailer of 1,600 entries.
+/// Bytes that are first read at the end of a segment. They contain the trailer of up to 1,600 entries.
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
-/// Bytes per read of a segment without a trailer.
+/// Bytes of each read from a segment without a trailer.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The records of a segment's present use, in log order.
 #[derive(Default)]
 pub(super) struct ListedRecords {
     pub(super) records: Vec<TrailerRecord>,
-    /// Whether the listing may lack earlier records.
+    /// Whether records may be missing because the segment is damaged.
     pub(super) is_cut: bool,
 }
 
-/// Lists the records of a segment's present use.
+/// Lists the records of a segment's present use, from its trailer or else from its units.
 pub(super) async fn listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     match trailer_listings(engine, segment).await {
         Some(records) => ListedRecords { records, is_cut: false },
@@ -53,7 +53,7 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
     footer.listings(engine.volume.id, &engine.geometry, &trailer)
 }
 
-/// Reads unit by unit and skips blocks that are not part of this use.
+/// Lists the records by reading the units. Skips blocks that are not part of the segment's present use.
 async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     let geometry = &engine.geometry;
     let sequence = engine.segments.sequence(segment);
@@ -89,7 +89,8 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords 
     listed
 }
 
-/// Lists the records of a unit that begins `unit_offset` bytes into its segment. Skips anything that is not a record.
+/// Adds the records of a unit to `listings`. The unit begins `unit_offset` bytes from the start of its segment. Skips
+/// bytes that are not a record.
 fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<TrailerRecord>) {
     let geometry = &engine.geometry;
     let mut at = unit_header_bytes(geometry);
@@ -126,13 +127,13 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
     }
 }
 
-/// The bytes of a segment that were last read.
+/// The bytes of a segment that were read last.
 struct ReadAhead {
     offset_bytes: u64,
     bytes: Bytes,
 }
 
-/// Reads a segment from start to end, with read-ahead.
+/// Reads a segment from start to end, ahead of what its caller requests.
 struct SegmentReader<'a> {
     engine: &'a LogEngine,
     segment: SegmentId,
@@ -140,8 +141,8 @@ struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
-    /// Reads `len_bytes` from `offset_bytes` of the segment, both multiples of the block size. Returns `None` if they
-    /// are unreadable.
+    /// Returns `len_bytes` from `offset_bytes` of the segment on; both must be multiples of the block size. Returns
+    /// `None` if they are unreadable.
     async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
         let geometry = &self.engine.geometry;
         assert!(offset_bytes + len_bytes <= geometry.segment_bytes);
@@ -161,7 +162,7 @@ impl SegmentReader<'_> {
     }
 }
 
-/// Reads whole blocks. A read that keeps failing is counted and treated as missing data.
+/// Reads whole blocks. Returns `None` if the read fails several times; each failure is counted.
 pub(super) async fn read_blocks(engine: &LogEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
     engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

@@ -37,10 +37,10 @@ use std::collections::HashSet;
 
 /// Number of sets under one lock.
 const PARTITION_SETS: u64 = 1024;
-/// Sectors per block in which a length is measured.
+/// The index counts lengths in units of this number of sectors.
 const LENGTH_SECTORS: u64 = 16;
 
-/// A function that returns how often the log has wrapped at a position.
+/// Function that returns how often the log has wrapped around at a position.
 pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
 
 /// The index of one volume.
@@ -49,21 +49,21 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// Size to read of an entry of unknown length.
+    /// Length to read of an entry if its own length is not in memory.
     unknown_size: SizeClass,
-    /// Number of entries found overwritten since it was last taken.
+    /// Number of entries that were found to be overwritten since the last [`Self::take_overwritten`].
     overwritten: AtomicU64,
-    /// Positions outside memory, if the shape does not keep all in memory.
+    /// Positions that wait for the position file; `None` if all positions are in memory.
     demoted: Option<DemotedPlaces>,
 }
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Keys for which something newer is known; `None` unless an earlier run's entries are being loaded.
+    /// Keys of which something newer is known than the records being loaded; `None` if nothing is being loaded.
     superseded: Option<HashSet<KeyHash>>,
 }
 
-/// The set and tag of an address.
+/// An address: a set, and a tag in it.
 #[derive(Clone, Copy)]
 struct AddressPlace {
     partition: usize,
@@ -72,20 +72,20 @@ struct AddressPlace {
 }
 
 impl AddressPlace {
-    /// Returns the place of entries with this tag in a set of the volume.
+    /// Returns the address of entries with `tag` in a set of the volume.
     fn of(set: SetNumber, tag: u16) -> Self {
         Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
     }
 
-    /// Returns the number of its set in the volume.
+    /// Returns the number of the set on the volume.
     fn number(self) -> SetNumber {
         SetNumber(self.partition as u64 * PARTITION_SETS + self.set.0)
     }
 }
 
 impl LocatedSets {
-    /// Creates an index with room for `entries`. If the shape keeps no lengths, `unknown_size` is read per entry. At
-    /// most about `waiting` places wait for the position file.
+    /// Creates an index for `entries`. `unknown_size` is how much to read of an entry if the shape has no lengths.
+    /// About `waiting` positions can wait for the position file.
     pub(crate) fn new(
         shape: SetShape,
         entries: u64,
@@ -103,12 +103,12 @@ impl LocatedSets {
         Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0), demoted }
     }
 
-    /// Returns the number of sets needed for `entries`.
+    /// Returns the number of sets for `entries`, with this number of ways.
     pub(crate) fn sets_for(ways: u32, entries: u64) -> u64 {
         entries.div_ceil(u64::from(ways)).max(1)
     }
 
-    /// Returns the memory when full, in bytes.
+    /// Returns the memory that the index takes when it is full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let partitions = self.partitions.iter();
         let sets = partitions
@@ -116,18 +116,18 @@ impl LocatedSets {
         sets.sum::<u64>() + self.demoted.as_ref().map_or(0, DemotedPlaces::memory_bytes)
     }
 
-    /// Returns the largest number of entries.
+    /// Returns the most entries that the index can hold.
     pub(crate) fn entries_max(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }
 
-    /// Returns the number of entries, including those that the log has overwritten since their last lookup.
+    /// Returns the number of entries, including those that the log has overwritten without the index noticing it yet.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// Returns the entries at `key_hash`'s address, or none if only the file has the position of one. If there is one
-    /// entry, and `uses`, makes it the most recently used.
+    /// Returns the slots at `key_hash`'s address. If there is one, and `uses` is set, makes it the most recently used.
+    /// Returns none if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
@@ -141,13 +141,14 @@ impl LocatedSets {
         matches
     }
 
-    /// Returns the entries at `key_hash`'s address whose positions are in memory, without counting a use.
+    /// Returns the slots at `key_hash`'s address whose positions are in memory, without counting a use.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).map(|(set, _)| self.slots(at, &set)).unwrap_or_default()
     }
 
-    /// Makes the entry at `position`, or the first one of `key_hash`'s address, the most recently used.
+    /// Makes the entry at `position` the most recently used one. Without a position, the first one at `key_hash`'s
+    /// address.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, first)) = self.present(&mut partition, at) else { return };
@@ -157,15 +158,15 @@ impl LocatedSets {
         }
     }
 
-    /// Returns whether `key_hash`'s address has an entry, even if its position is not in memory.
+    /// Returns whether there is an entry at `key_hash`'s address, even if its position is only in the position file.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).is_some()
     }
 
-    /// Adds `slot` for `key_hash`'s key, in place of the key's entries at `replaced`. Also drops the entries of the
-    /// address whose positions are only in the file: the caller read the file, so one was written there since. It may
-    /// be the key's own.
+    /// Adds `slot` for a key, in place of the key's entries at `replaced`. Also drops the entries of its address whose
+    /// positions are only in the position file. They were written there after the caller had read the file, and one of
+    /// them may be the key's.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -198,13 +199,13 @@ impl LocatedSets {
         inserted
     }
 
-    /// Returns a number for `key_hash`'s address.
+    /// Returns a number that identifies `key_hash`'s address.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let set = set_of(key_hash, self.set_count);
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry of `key_hash`'s address at `position`. Returns whether there was one.
+    /// Removes the entry at `key_hash`'s address that is at `position`. Returns whether there was one.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {
@@ -220,8 +221,8 @@ impl LocatedSets {
         true
     }
 
-    /// Prevents older records of `key_hash`'s key from being loaded. Removes the entries of its address whose positions
-    /// are only in the file, because a removal does not read which one is its own.
+    /// Makes the index ignore older records of a removed key that are loaded later. Removes the entries of its address
+    /// whose positions are only in the position file, because a removal does not read which one is its own.
     pub(crate) fn note_removed(&self, key_hash: KeyHash) {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -234,22 +235,23 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns the number of entries found overwritten since the last call.
+    /// Returns the number of entries that were found to be overwritten since the last call.
     pub(crate) fn take_overwritten(&self) -> u64 {
         // The count is nearly always 0, and a plain load does not take the cache line from other cores.
         if self.overwritten.load(Ordering::Relaxed) == 0 { 0 } else { self.overwritten.swap(0, Ordering::Relaxed) }
     }
 
-    /// Follows records that moved at once.
+    /// Notes the new positions of records that moved at the same time.
     ///
-    /// All entries are found before one changes: the old place of one record can be the new place of another.
+    /// Finds all entries before it changes one, because the old position of one record can be the new position of
+    /// another.
     pub(crate) fn relocate(&self, moved: &[MovedRecord]) {
         let is_present = |moved: &&MovedRecord| self.peek(moved.key_hash).at(moved.from).is_some();
         let present: Vec<&MovedRecord> = moved.iter().filter(is_present).collect();
         present.into_iter().for_each(|moved| self.relocate_entry(moved));
     }
 
-    /// Notes the new place of an entry, and how many sectors a read of it takes.
+    /// Notes the new position of a record, and how many sectors to read there.
     fn relocate_entry(&self, &MovedRecord { key_hash, from, to, sectors, .. }: &MovedRecord) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else { return };
@@ -277,19 +279,19 @@ impl LocatedSets {
         }
     }
 
-    /// Starts loading the entries of an earlier run, newest first.
+    /// Begins to load the entries of an earlier run, the newest first.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).superseded = Some(HashSet::new()));
         self.demoted.iter().for_each(|demoted| demoted.set_loading(true));
     }
 
-    /// Ends loading.
+    /// Ends the loading of the entries of an earlier run.
     pub(crate) fn end_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).superseded = None);
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads entries and removals in this order. Skips those of a key for which something newer is known.
+    /// Loads records in this order. Ignores records of keys of which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
@@ -305,13 +307,13 @@ impl LocatedSets {
         }
     }
 
-    /// Checks every set, and the count of entries.
+    /// Checks every set, and that the number of entries is right.
     pub(crate) fn check(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the file. Returns one of
-    /// them, which is not cleared.
+    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the position file. Leaves
+    /// one of them, for the caller to reuse, and returns it.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
@@ -324,7 +326,7 @@ impl LocatedSets {
         }
     }
 
-    /// Makes `way` the most recently used.
+    /// Makes `way` the most recently used one of its set.
     fn use_way(&self, partition: &mut LocatedPartition, at: AddressPlace, set: &mut UnpackedSet, way: usize) {
         let Some(place) = self.place_of(at, set, way) else { return };
         if set.ways()[way].rank > 0 || set.place(way).is_none() {
@@ -333,17 +335,18 @@ impl LocatedSets {
         }
     }
 
-    /// Returns the slots of an address.
+    /// Returns the slots at an address whose positions are in memory.
     fn slots(&self, at: AddressPlace, set: &UnpackedSet) -> SlotMatches {
         set.ways_with(at.tag).filter_map(|way| self.place_of(at, set, way)).map(|place| self.slot(place)).collect()
     }
 
-    /// Returns the way of the address whose entry is at `position`.
+    /// Returns the way of the entry at an address that is at `position`; `None` if there is none.
     fn way_at(&self, at: AddressPlace, set: &UnpackedSet, position: Sector) -> Option<usize> {
         set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
     }
 
-    /// Returns the set of an address and its first way with the tag, and clears overwritten entries of the address.
+    /// Returns the set of an address and its first way with the tag, or `None` if no way has it. Before that, clears
+    /// the entries of the address that the log has overwritten.
     fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
         let is_overwritten = |set: &UnpackedSet, way| {
@@ -366,7 +369,7 @@ impl LocatedSets {
         tag != 0 && self.generation_bits(Sector(place.position)) != generation
     }
 
-    /// Returns the address of another tag in the same set.
+    /// Returns the number of the address with `tag` in the same set.
     fn address_of(&self, at: AddressPlace, tag: u16) -> u64 {
         at.number().0 << u16::BITS | u64::from(tag)
     }
@@ -399,8 +402,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Marks every record loaded later for this key as older than the known entry. Returns `false` if it was already
-    /// marked.
+    /// Notes that something newer is known of a key than the records being loaded. Returns `false` if that was already
+    /// known.
     fn supersede(&mut self, key_hash: KeyHash) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }
@@ -441,15 +444,15 @@ mod tests {
         }
     }
 
-    /// Returns the positions at the address of a hash, in order.
+    /// Returns the positions at the address of a hash, in ascending order.
     fn found(index: &LocatedSets, hash: u64) -> Vec<u64> {
         let mut positions: Vec<_> = index.peek(KeyHash(hash)).iter().map(|slot| slot.position.0).collect();
         positions.sort_unstable();
         positions
     }
 
-    /// At stake: an entry that is lost because another key has its tag, and a slot of a key that was replaced. A model
-    /// has the position of each key. The keys fill one set, and five of them have two tags.
+    /// At stake: an entry that is lost because another key has its tag, or a slot that stays after its key was
+    /// replaced. A model has the position of each key. The keys fill one set, and five of them share two tags.
     #[test]
     fn every_key_of_a_set_keeps_its_place_whatever_its_tag() {
         const KEYS: [u64; 8] = [1, 256, 511, 2, 257, 3, 4, 5];
@@ -490,8 +493,7 @@ mod tests {
         }
     }
 
-    /// At stake: an entry that is lost at a start because another key has its tag, and an older version that comes
-    /// back.
+    /// At stake: an entry that is lost at a start because another key has its tag, or an older version that comes back.
     #[test]
     fn loading_keeps_every_key_of_a_tag_in_its_newest_version() {
         let (index, _) = index(LOG_N, 8);
@@ -507,8 +509,8 @@ mod tests {
         assert_eq!(found(&index, 1), [38, 40, 50]);
     }
 
-    /// At stake: a removed key that returns by the entry of a key with its tag. The record of the removed key moves
-    /// from the place to which that entry moves.
+    /// At stake: a removed key that comes back because another key has its tag. The record of the removed key leaves
+    /// the position to which the other key's entry moves.
     #[test]
     fn an_entry_does_not_follow_the_record_whose_place_it_took() {
         let (index, _) = index(LOG_N, 8);
@@ -540,7 +542,8 @@ mod tests {
         index.check();
     }
 
-    /// At stake: two entries of a key, if its position was written to the file after its record was recognized.
+    /// At stake: two entries of one key. Its position was written to the file after its record had been read for the
+    /// insertion.
     #[test]
     fn an_insertion_drops_the_entries_of_its_address_that_are_only_in_the_file() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);

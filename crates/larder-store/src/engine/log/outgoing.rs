@@ -14,11 +14,11 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Number of entries read at once.
+/// Number of entries that are read at the same time.
 const READ_BATCH: usize = 16;
 
 impl LogEngine {
-    /// Passes on those entries of `lost` that the receiver wants.
+    /// Passes those entries of `lost` to the receiver of evictions that it wants.
     pub(super) async fn pass_on(self: &Arc<Self>, lost: impl Iterator<Item = NeededRecord>) {
         let Some(receiver) = self.volume.evictions.get() else { return };
         let is_wanted = |lost: &NeededRecord| (receiver.wants)(lost.slot.hits, u64::from(lost.listing.len_bytes));
@@ -44,7 +44,7 @@ impl LogEngine {
         (receiver.finish)().await;
     }
 
-    /// Returns an entry with its verified body, if it is still its key's entry.
+    /// Returns the entry of a record with its verified body; `None` if it is no longer the current entry of its key.
     async fn verified(
         self: &Arc<Self>,
         lost: &NeededRecord,

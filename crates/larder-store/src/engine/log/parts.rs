@@ -21,15 +21,15 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A body that is appended in parts.
+/// The body of a record that is appended in parts.
 pub(super) struct BodyInParts {
     parts: Vec<BodyPart>,
-    /// Checksums of the parts.
+    /// Checksums of the parts that were appended.
     checksums: Vec<u32>,
     rest: Vec<Bytes>,
 }
 
-/// The part to append next.
+/// The part of a body to append next.
 pub(super) struct NextPart {
     bytes: Vec<Bytes>,
     checksums: Vec<u32>,
@@ -37,7 +37,7 @@ pub(super) struct NextPart {
 }
 
 impl NextPart {
-    /// Returns the part's record, given the record of the whole body.
+    /// Returns the record of the part. `whole` is the record with the whole body.
     pub(super) fn record(&self, whole: &RecordParts<'_>) -> RecordParts<'_> {
         let meta = RecordMeta { kind: RecordKind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
         RecordParts { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }
@@ -45,12 +45,12 @@ impl NextPart {
 }
 
 impl BodyInParts {
-    /// Creates the body of a record before any part is appended.
+    /// Creates the body of `record`, of which no part is appended yet.
     pub(super) fn of(record: &RecordParts<'_>) -> Self {
         Self { parts: Vec::new(), checksums: Vec::new(), rest: record.body.to_vec() }
     }
 
-    /// Takes `len_bytes` off the front of the remaining body, to be appended as a part.
+    /// Takes the first `len_bytes` of the remaining body, to append them as a part.
     ///
     /// # Errors
     /// `Full`: the body already has the maximum number of parts.
@@ -74,7 +74,7 @@ impl BodyInParts {
         Ok(NextPart { bytes, checksums, len_bytes })
     }
 
-    /// Notes that a part was appended and that its body is at `place`.
+    /// Notes that `part` was appended, and that `place` is where its bytes are.
     pub(super) fn note_appended(&mut self, part: NextPart, place: BodyElsewhere) {
         assert!(place.offset_bytes > 0 && part.len_bytes <= u64::from(u32::MAX), "a part has a place and a length");
         self.parts.push(BodyPart { place, len_bytes: part.len_bytes as u32 });
@@ -82,7 +82,7 @@ impl BodyInParts {
         assert!(self.parts.len() <= PARTS_MAX, "parts have a bound");
     }
 
-    /// Returns the checksums of the whole body, as its entry has them.
+    /// Returns all checksums of the body, in the form in which the record of its entry has them.
     pub(super) fn all_checksums(&self, body_bytes: u64) -> Vec<u32> {
         let mut all = self.checksums.clone();
         all.extend(body_checksums(&self.rest));
@@ -92,7 +92,7 @@ impl BodyInParts {
         all
     }
 
-    /// Returns the record of the entry `whole` with the remainder of its body.
+    /// Returns the record of the entry: `whole`, with only the remainder of its body and with the places of the parts.
     pub(super) fn entry<'a>(&'a self, whole: &RecordParts<'a>, checksums: &'a [u32]) -> RecordParts<'a> {
         let kind = RecordKind::InParts(self.parts.len() as u8);
         let meta = RecordMeta { kind, ..whole.meta.clone() };
@@ -102,14 +102,14 @@ impl BodyInParts {
     }
 }
 
-/// Appends an entry's own record, under a condition, and parts of its body.
+/// A way in which the record of an entry and the parts of its body are appended: by a commit or by reclaim.
 pub(super) trait EntryAppender: Sync {
     fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 
     fn append_part(&self, part: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 }
 
-/// A commit, which waits for room.
+/// Appends for a commit, which waits for space.
 pub(super) struct ClientAppender<'a> {
     pub(super) engine: &'a Arc<LogEngine>,
     pub(super) still_at: Option<Sector>,
@@ -125,7 +125,8 @@ impl EntryAppender for ClientAppender<'_> {
     }
 }
 
-/// Reclaim of the segment with the record at `from`, which rewrites the entry if it is still there. It never waits.
+/// Appends for the reclaim of the segment with the record at `from`. Rewrites the entry only if it is still there.
+/// Never waits.
 pub(super) struct ReclaimAppender<'a> {
     pub(super) engine: &'a Arc<LogEngine>,
     pub(super) from: Sector,
@@ -150,10 +151,11 @@ impl EntryAppender for ReclaimAppender<'_> {
 }
 
 impl LogEngine {
-    /// Appends an entry's record after any parts of its body.
+    /// Appends the record of an entry, and before it the parts of its body if the body must be divided.
     ///
     /// # Errors
-    /// Those of an append. `Full`: there is no room, or the body would have too many parts.
+    /// `Unavailable` or `Closed` if nothing can be appended. `Full`: there is no space, or the body would have too many
+    /// parts.
     pub(super) async fn append_divided(
         &self,
         record: &mut RecordParts<'_>,

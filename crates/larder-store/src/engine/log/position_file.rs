@@ -11,7 +11,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The location of the file.
+/// The place of the position file on the volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PositionFile {
     start_bytes: u64,
@@ -19,36 +19,36 @@ pub(super) struct PositionFile {
 }
 
 impl PositionFile {
-    /// Returns the size of the file on a new volume.
+    /// Returns the bytes of the position file on a new volume.
     pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
         let ways = options.tuning.hashcache_ways;
         let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_bytes);
         sets.div_ceil(sheets_per_block(ways)) * BLOCK_BYTES
     }
 
-    /// Returns the file of a volume, if its policy has one.
+    /// Returns where the position file of a volume is; `None` if its policy has none.
     pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
         let start_bytes = volume.shape.index_area().start;
         let ways = volume.options.tuning.hashcache_ways;
         (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
-    /// Returns the number of positions in a sheet.
+    /// Returns the number of positions in a sheet, one for each way of a set.
     pub(super) fn ways(&self) -> usize {
         self.ways as usize
     }
 
-    /// Returns the largest number of entries.
+    /// Returns the most entries for which the file has positions.
     pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
         volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
     }
 
-    /// Returns where the block with a set's sheet begins.
+    /// Returns the offset on the volume of the block that contains a set's sheet.
     pub(super) fn block_of(&self, set: SetNumber) -> u64 {
         self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
     }
 
-    /// Returns the range of a set's sheet in its block.
+    /// Returns the range of a set's sheet, which lists the set's positions, within its block.
     pub(super) fn sheet_of(&self, set: SetNumber) -> Range<usize> {
         let per_block = sheets_per_block(self.ways);
         let bytes = sheet_bytes(self.ways) as usize;

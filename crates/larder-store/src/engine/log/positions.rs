@@ -23,13 +23,14 @@ use crate::{
 use futures_util::{StreamExt, stream};
 use std::sync::Arc;
 
-/// Number of blocks read and written at once.
+/// Number of blocks that are read and written at the same time.
 const DEPTH: usize = 16;
-/// Number of times an insertion reads the positions of a set because other tasks wrote the file meanwhile.
+/// Most times that an insertion reads the positions of a set, because other tasks write the file meanwhile.
 const RECALLS_MAX: u32 = 4;
 
 impl LogEngine {
-    /// Looks up positions of an address in the file. Returns whether to query the index again.
+    /// Reads the positions of a key's address from the position file, if some are only there. Returns whether the index
+    /// has slots for it now, so that the caller should look it up again.
     pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
         let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(!sets.peek(key_hash).is_empty()) };
@@ -37,8 +38,8 @@ impl LogEngine {
         Ok(true)
     }
 
-    /// Looks up all positions of an address in the file. The insertion that follows drops the entries whose positions
-    /// could not be read: one of them may be an older one of its key.
+    /// Reads all positions of a key's address from the position file. Entries whose positions cannot be read are
+    /// dropped by the insertion that follows, because one of them may be an older entry of the key.
     pub(super) async fn recall_all(&self, key_hash: KeyHash) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         for _ in 0..RECALLS_MAX {
@@ -63,7 +64,7 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Counts the entries that the index found overwritten or had no room for as evicted.
+    /// Counts the entries that the index found overwritten, or had no room for, as evicted.
     pub(super) fn note_overwritten(&self) {
         if let LogIndex::Sets(sets) = &self.index {
             let count = sets.take_overwritten();
@@ -73,7 +74,7 @@ impl LogEngine {
         }
     }
 
-    /// Writes positions to the file if a write is due, or wakes the maintenance thread to do it.
+    /// Writes positions to the position file if a write is due, or wakes the maintenance thread to do so.
     pub(super) async fn tend_positions(&self) {
         self.note_overwritten();
         let is_likely = matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_batch_is_likely());
@@ -91,7 +92,8 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes positions to the file until no write is due, or the records of all others may still move.
+    /// Writes positions to the position file until no write is due, or until the records of all waiting positions may
+    /// still move.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         let next_batch = || {
@@ -116,7 +118,7 @@ impl LogEngine {
         }
     }
 
-    /// Writes the positions of one block's sets into it.
+    /// Writes the positions of sets whose sheets are in the same block.
     async fn write_block(&self, file: &PositionFile, places: &[(SetNumber, WayPosition)]) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;

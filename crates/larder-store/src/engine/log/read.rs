@@ -28,46 +28,47 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Sectors that [`ReadExtent::Front`] reads of a long entry.
+/// Sectors of a long entry that are read for [`ReadExtent::Front`].
 const FRONT_SECTORS: u64 = 32;
-/// Sectors read of a record to recognize its key: one block.
+/// Sectors of a record that are read to compare its key: one block.
 pub(super) const RECOGNIZED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// The age of a record relative to others: the use of its segment, and its place in that segment.
+/// The age of a record, to compare it with other records. It consists of the use of its segment and of its position
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAge {
     order: LogOrder,
     pub(super) position: Sector,
 }
 
-/// The extent of a read of a record, and its schedule.
+/// The part of a record to read, and whether the read may wait.
 #[derive(Clone, Copy)]
 struct RecordRead {
     wanted_sectors: u64,
-    /// Whether the read may wait for others. Reads of reclaim and of commits do not.
+    /// Whether the read may wait for a batch. Only lookups set this, not reclaim or commits.
     waits_for_batch: bool,
 }
 
-/// A record, and where it is.
+/// A record that was found: its position, its bytes, and the decoded fields.
 type Found = (Sector, Bytes, DecodedRecord);
 
-/// The entries that may be a key's, sorted by what their records show.
+/// The slots that may be a key's, sorted by the keys in their records.
 #[derive(Debug, Default)]
 pub(super) struct RecognizedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
-    /// Positions whose records cannot be read, so that their keys are unknown.
+    /// Positions of records that cannot be read, so that their keys are unknown.
     pub(super) unreadable: Vec<Sector>,
 }
 
 impl RecognizedEntries {
-    /// Returns whether the record of every slot was read.
+    /// Returns whether the records of all these slots were read, or found unreadable.
     pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
         matches.iter().all(|slot| known(slot.position))
     }
 
-    /// Treats every slot as the key's own, without reading the records.
+    /// Treats all slots as the key's own, without reading the records.
     pub(super) fn all_own(matches: &SlotMatches) -> Self {
         Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
     }
@@ -113,7 +114,7 @@ impl LogEngine {
         self.entry_among(&matches, key, hash, extent).await
     }
 
-    /// Reads the records that may be `key`'s, newest first, until it finds the entry, its removal, or damage.
+    /// Reads the records that may be `key`'s, the newest first, until one is the entry, its removal, or damaged.
     async fn entry_among(
         &self,
         matches: &SlotMatches,
@@ -165,20 +166,20 @@ impl LogEngine {
         Ok(LookStep::Nothing)
     }
 
-    /// Removes a useless entry from the index.
+    /// Removes an expired or invalidated entry from the index.
     fn forget_useless(&self, key_hash: KeyHash, position: Sector) {
         if self.index.remove(key_hash, &[position]) > 0 {
             self.note_removed(key_hash, self.geometry.segment_of(position), &self.lock_log());
         }
     }
 
-    /// Reads the records of all slots that may be a key's, and finds out which are.
+    /// Reads the records of all slots that may be a key's, and sorts the slots by what they show.
     pub(super) async fn recognize(&self, hash: FullHash) -> RecognizedEntries {
         self.recall_all(hash.key_hash()).await;
         self.recognize_among(hash, &self.index.peek(hash.key_hash())).await
     }
 
-    /// As [`Self::recognize`], for these slots only.
+    /// Reads records like [`Self::recognize`], but only those of `matches`.
     pub(super) async fn recognize_among(&self, hash: FullHash, matches: &SlotMatches) -> RecognizedEntries {
         let mut recognized = RecognizedEntries::default();
         for slot in matches.iter() {
@@ -191,7 +192,7 @@ impl LogEngine {
         recognized
     }
 
-    /// Returns whether no record of this key newer than the one at `position` is known.
+    /// Returns whether no newer record of this key than the one at `position` is known.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
@@ -203,9 +204,9 @@ impl LogEngine {
         true
     }
 
-    /// Forgets the record at `position`, which is unreadable or lost, and all older ones of its address. An older one
-    /// may be of the same key and must not be served because the newer is gone. Returns whether the record was in the
-    /// index.
+    /// Removes the record at `position`, which is unreadable or lost, and all older records of its address from the
+    /// index. An older one may be of the same key, and must not be served in place of the newer one. Returns whether
+    /// the record was in the index.
     pub(super) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
@@ -226,14 +227,14 @@ impl LogEngine {
         matches
     }
 
-    /// Returns the age of a record. A greater value was written later.
+    /// Returns the age of the record at `position`. Newer records have greater ages.
     pub(super) fn age(&self, position: Sector) -> RecordAge {
         let segment = self.geometry.segment_of(position);
         RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
-    /// Reads the record of a slot of `key_hash`'s address for a lookup, from memory or the device. Returns `None` if
-    /// there is no valid one.
+    /// Reads the record of a slot for a lookup, from memory or the device. Returns `None` if there is no valid record
+    /// of `key_hash`'s address.
     async fn read_for_lookup(
         &self,
         key_hash: KeyHash,
@@ -251,8 +252,8 @@ impl LogEngine {
         self.read_by(key_hash, slot, RecordRead { wanted_sectors, waits_for_batch: true }).await
     }
 
-    /// Reads about `wanted_sectors` of the record of a slot of `key_hash`'s address at most, from memory or the device.
-    /// Returns `None` if there is no valid one.
+    /// Reads about the first `wanted_sectors` of the record of a slot, from memory or the device. Returns `None` if
+    /// there is no valid record of `key_hash`'s address.
     pub(super) async fn read_front(
         &self,
         key_hash: KeyHash,
@@ -286,8 +287,8 @@ impl LogEngine {
         Ok(None)
     }
 
-    /// Returns where the record of a slot of `key_hash`'s address begins in `bytes`, which were read from `position`
-    /// on. Only one such record begins in that sector ([`super::layout`]).
+    /// Returns where a record of `key_hash`'s address begins in `bytes`, which were read from `position` on. Only one
+    /// such record can begin in this sector (`OpenSegment::gap_before`).
     fn record_in(&self, position: Sector, key_hash: KeyHash, bytes: &[u8]) -> Option<usize> {
         if !self.geometry.is_packed() {
             return Some(0);
@@ -306,24 +307,25 @@ impl LogEngine {
         (0..bytes.len().min(SECTOR_BYTES as usize)).step_by(step_bytes as usize).find(is_here)
     }
 
-    /// Returns where the body of a record found at `position` is.
+    /// Returns where the body of a record is. The record was found at `position`.
     pub(super) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
         decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns the places of the body of a record found at `position`, from start to end.
+    /// Returns where the pieces of a record's body are, in order. The record was found at `position`.
     pub(super) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where a record begins on the volume, if its header gives the segment at `position`.
+    /// Returns the offset on the volume at which a record begins. Its header states the place in the segment, and
+    /// `position` is in that segment.
     pub(super) fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Returns whether a record was written at `position` in its segment's present use. One left from an earlier use by
-    /// a lost write was not, nor one put there by a misdirected write.
+    /// Returns whether a record was written at `position` in the present use of its segment. It was not if it remains
+    /// from an earlier use because a write was lost, or if another write hit a wrong position.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
@@ -332,8 +334,8 @@ impl LogEngine {
         })
     }
 
-    /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
-    /// position is in no segment.
+    /// Reads `sectors` from `position` on, or fewer at the end of a unit in memory or of the segment. Returns `None` if
+    /// `position` is outside of all segments.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let read = RecordRead { wanted_sectors: sectors, waits_for_batch: false };
         self.read_sectors_by(position, read).await
@@ -362,7 +364,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the sectors of the longest read that a group takes.
+    /// Returns the length in sectors of the longest read for a group.
     fn group_sectors_max(&self) -> u64 {
         // The first record may begin within a sector.
         SizeClass::holding(group_bytes_max(&self.geometry) / SECTOR_BYTES + 1).sectors()
@@ -382,7 +384,7 @@ impl LogEngine {
         })
     }
 
-    /// Returns the location of a record found at `position`.
+    /// Returns the location of the record at `position`, for [`crate::Store::is_at`].
     pub(crate) fn location_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
         Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }

@@ -34,13 +34,13 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Maximum share of a probation segment that is rewritten.
+/// Largest share of a probation segment that is rewritten.
 const PROBATION_SHARE_MAX: f64 = 0.875;
-/// Number of entries read at once.
+/// Number of entries that are read at the same time.
 const READ_BATCH: usize = 32;
 
-/// A record of the segment being reclaimed, and the slot that needs it. The first part of a divided entry counts with
-/// the entry's whole length.
+/// A record in the segment being reclaimed, and the slot of the entry that needs it. If the record is the first part of
+/// a divided entry, it counts with the length of the whole entry.
 #[derive(Clone, Copy)]
 pub(super) struct NeededRecord {
     pub(super) listing: TrailerRecord,
@@ -48,7 +48,7 @@ pub(super) struct NeededRecord {
 }
 
 impl LogEngine {
-    /// Reclaims the next segment. Returns `false` if none can be reclaimed, or another task is reclaiming one.
+    /// Reclaims one segment. Returns `false` if none can be reclaimed, or if another task is reclaiming one.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         // Two reclaims at once could free the same segment, or a newer one before an older one.
         let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
@@ -106,15 +106,15 @@ impl LogEngine {
         true
     }
 
-    /// Waits until rewritten entries are on the device. Otherwise the segment could be overwritten first, and a kill
-    /// would lose entries that were meant to be kept.
+    /// Waits until the rewritten entries are on the device. If the segment was reused before that, a kill of the
+    /// process would lose them.
     async fn await_reinserted(self: &Arc<Self>) {
         let (last, failed_before) = self.lock_log().last_ticket_and_failures();
         // An entry that could not be written becomes a pending removal, as in any failed unit.
         let _ = self.flush_through(last, failed_before, FlushedGroups::None).await;
     }
 
-    /// Returns which of the needed records are rewritten, according to the policy's eviction.
+    /// Returns which entries to rewrite, chosen by the policy's eviction.
     fn choose(&self, segment: SegmentId, needed: &[NeededRecord]) -> EvictionChoice {
         let LogRow::Packed(eviction) = self.row else { return EvictionChoice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
@@ -135,7 +135,7 @@ impl LogEngine {
         EvictionCandidate { listing, hits: slot.hits, held, pinned }
     }
 
-    /// Notes that an entry is gone, and unpins it so that no room is kept for it.
+    /// Notes that the entry of a listed record was dropped. Unpins its key, so that no space is reserved for it.
     fn note_gone(&self, listing: &TrailerRecord) {
         self.note_evicted(listing.key_hash, listing.sectors());
         if self.volume.pins.remove(listing.key_hash) {
@@ -143,7 +143,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns how many bytes of a segment may be rewritten because of their worth.
+    /// Returns how many bytes of a segment may be rewritten because of hits. Pinned and protected entries do not count.
     ///
     /// No segment takes more than half of the remaining write credit. Otherwise none might be left for the most popular
     /// entries of the next segment. A probation segment also leaves as much as a main segment may need.
@@ -161,8 +161,8 @@ impl LogEngine {
         of_segment.min(self.write_credit_bytes().saturating_sub(left_bytes) / 2)
     }
 
-    /// Returns how many bytes may be rewritten while the total written stays within `write_factor_max` times the
-    /// admitted bytes.
+    /// Returns how many more bytes may be rewritten before all bytes written exceed `write_factor_max` times the
+    /// admitted ones.
     pub(super) fn write_credit_bytes(&self) -> u64 {
         let counters = &self.volume.counters;
         let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;
@@ -171,7 +171,7 @@ impl LogEngine {
         ((allowed - written as f64).max(0.0) as u64).min(self.wear_left_bytes())
     }
 
-    /// Returns a listed record with its slot, if it is a current one.
+    /// Returns a listed record with its slot; `None` if it is not the current record of an entry.
     fn needed_here(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
         if listing.kind != ListedKind::Entry {
             return None;
@@ -180,7 +180,7 @@ impl LogEngine {
         Some(NeededRecord { listing, slot })
     }
 
-    /// Returns the entries whose own records are elsewhere, and that have their body or a part of it in the segment.
+    /// Returns the entries that have their body or a part of it in the segment, but their own record elsewhere.
     async fn needed_elsewhere(&self, segment: SegmentId, listings: &[TrailerRecord]) -> Vec<NeededRecord> {
         let mut found: Vec<NeededRecord> = Vec::new();
         for &listing in listings {
@@ -203,7 +203,7 @@ impl LogEngine {
         found
     }
 
-    /// Returns whether a slot may be that of an entry whose body, or a part of it, is in a listed record.
+    /// Returns whether `slot` may be that of an entry with its body, or a part of it, in the record `listing`.
     fn may_have_body_in(&self, segment: SegmentId, listing: &TrailerRecord, slot: &IndexSlot) -> bool {
         match listing.kind {
             ListedKind::Entry => {
@@ -215,8 +215,8 @@ impl LogEngine {
         }
     }
 
-    /// Returns the length of a slot's entry if its body, or one of its parts, is in a record of the segment that is not
-    /// the entry's own.
+    /// Returns the length in bytes of the entry of a slot, if its body or a part of it is in another record of this
+    /// segment. Otherwise `None`.
     async fn len_of_entry_with_body_in(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
         let (record, decoded) = self.read_front(key_hash, slot, RECOGNIZED_SECTORS).await.ok().flatten()?;
         let sequence = self.segments.sequence(segment);
@@ -237,7 +237,8 @@ impl LogEngine {
         self.geometry.sector_at(segment, listing.start_bytes.into())
     }
 
-    /// Rewrites entries of a segment. Skips those that changed or are damaged, or for which there is no room.
+    /// Rewrites the entries `kept` of a segment. Skips those that have changed or are damaged, or for which there is no
+    /// space.
     async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[NeededRecord], kept: &[KeptEntry]) {
         let slot_of = |kept: &KeptEntry| {
             let at = needed.binary_search_by_key(&kept.listing.start_bytes, |needed| needed.listing.start_bytes);
@@ -277,7 +278,8 @@ impl LogEngine {
         }
     }
 
-    /// Returns the body of the record at `position`, verified, if it is in this segment, or in parts that all exist.
+    /// Returns the verified body of the record at `position`. Returns `None` if it is damaged, not in this segment, or
+    /// in parts of which one is lost.
     async fn body_in(
         self: &Arc<Self>,
         segment: SegmentId,
@@ -297,7 +299,8 @@ impl LogEngine {
         Some(body)
     }
 
-    /// Returns the body, not verified, of a record that has it in one piece, if that is in this segment.
+    /// Returns the body of a record that has it in one piece, without verifying it. Returns `None` if it is not in this
+    /// segment.
     async fn undivided_body_in(
         &self,
         segment: SegmentId,

@@ -40,13 +40,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Number of trailers or images read at once.
+/// Number of trailers or images that are read at the same time.
 const DEPTH: usize = 32;
-/// Number of records added to the index at once. The first batch is small, so that the newest are found early.
+/// Number of records in the first batch that is added to the index. It is small, so that the newest entries are found
+/// early.
 const NEWS_FIRST: usize = 1 << 10;
 const NEWS_MAX: usize = 1 << 18;
 
-/// Finds the segments of earlier runs, starts the log, and loads the index.
+/// Finds the segments of earlier runs, makes the log accept records, and loads the index.
 pub(super) async fn run(engine: &Arc<LogEngine>) {
     let found = match engine.checkpoints.area {
         Some(area) => newest_root(engine, &area).await.map(|(root, second)| (area, root, second)),
@@ -83,7 +84,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     }
 }
 
-/// Returns the newer of the roots that fit this volume and index, and whether it is in the second place.
+/// Returns the newer of the two roots that are valid for this volume and index, and whether it is in the second place.
 async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(CheckpointRoot, bool)> {
     let shape = engine.index.buckets().shape();
     let read = async |second| {
@@ -96,7 +97,7 @@ async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Check
     first.into_iter().chain(second).max_by_key(|(root, _)| root.stamp)
 }
 
-/// Finds the segments and starts the log. Returns the segments in use, oldest first.
+/// Finds the segments, and makes the log accept records. Returns the segments in use, from the oldest to the newest.
 async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(SegmentId, SegmentUse)> {
     let found = discover(engine, root).await;
     let first_sequence = match reserve_sequences(engine, RunStart::after(&found)).await {
@@ -122,7 +123,7 @@ async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(Segmen
     used
 }
 
-/// Reserves sequences if that failed at the start.
+/// Reserves sequences for this run if that failed when the store was opened.
 pub(super) async fn retry(engine: &LogEngine) {
     if engine.lock_log().is_barred().is_none() {
         return;
@@ -136,15 +137,17 @@ pub(super) async fn retry(engine: &LogEngine) {
     }
 }
 
-/// Returns the first sequence of this run, or an error if another run might use the same ones.
+/// Reserves sequences for this run, and returns the first one.
 ///
 /// After a power loss the volume may have parts of segments without their first unit, whose sequences are unknown. If a
-/// later run reused these sequences, recovery would take the parts for new ones. So no two runs share a sequence: the
-/// superblock has the start of the last run, and that run can have begun only a limited number of sequences that left
-/// no trace.
+/// later run reused these sequences, recovery would take the parts for new ones. So no two runs share a sequence. The
+/// superblock has the first sequence of the last run, and that run can have used only a limited number of sequences
+/// beyond those that are found.
 ///
-/// From then on the superblock vouches for the segments that were found, so that a later start notices if one is
-/// erased.
+/// The superblock then also records which segments were found, so that a later start notices if one was erased.
+///
+/// # Errors
+/// If the superblock cannot be written, or no sequence is left.
 async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u32> {
     let first = first_sequence_after(engine, start.last_sequence).ok_or_else(spent)?;
     // If no sequence is left above this floor, the volume's sequences are used up.
@@ -166,17 +169,17 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// Findings of a start that the superblock records.
+/// Findings of a start that it records in the superblock.
 #[derive(Default)]
 struct RunStart<'a> {
-    /// The greatest sequence that may have been in use.
+    /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// As [`DiscoveredSegments::sequences`]. Empty if the start could not write the superblock: then it vouches for
-    /// nothing of the previous run.
+    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry, because the
+    /// superblock could not be written at the start. It then says nothing about the previous run.
     sequences: &'a [u32],
-    /// As [`DiscoveredSegments::void_through`].
+    /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,
-    /// The oldest sequence in use, or 0.
+    /// The oldest sequence in use; 0 if there is none.
     oldest_sequence: u32,
 }
 
@@ -188,20 +191,21 @@ impl<'a> RunStart<'a> {
     }
 }
 
-/// Returns the first sequence of a run whose predecessor ended at `last_sequence`, or `None` if there is none left.
+/// Returns the first sequence for a run if the greatest sequence of the previous one was `last_sequence`. Returns
+/// `None` if there is none left.
 fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
     after_last.map(|first| first.max(floor)).filter(|&first| first <= SEQUENCE_LAST)
 }
 
-/// Returns how many sequences beyond the last one found may have been used.
+/// Returns how many sequences beyond the last one found may have been used without leaving anything on the volume.
 fn unknown_count(engine: &LogEngine) -> u32 {
     unknown_count_max(&engine.geometry)
 }
 
-/// Writes a new identity to the volume before its sequences run out. The next start then finds nothing and numbers from
-/// the beginning; this run continues with the old identity.
+/// Writes a new identity to the volume before its sequences are used up. This run continues with the old identity. The
+/// next start finds no entries and numbers segments from the beginning.
 pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     let next = {
         let log = engine.lock_log();
@@ -228,7 +232,7 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     }
 }
 
-/// Discards everything older than the content of `segment`, which may have removed it.
+/// Discards everything older than `segment`. It is damaged, so it may have contained removals of older entries.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("discarding all entries older than a damaged segment, because removals in it may be lost");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
@@ -238,8 +242,8 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
     }
 }
 
-/// Loads the records of `segments` (oldest first) whose key is `wanted`, newest first. Stops after a segment whose list
-/// is cut, and returns that segment.
+/// Loads the records of `segments` whose keys are `wanted`, the newest first; `segments` are in the order from oldest
+/// to newest. Stops after a segment from which records may be missing, and returns it.
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
@@ -284,7 +288,7 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &TrailerRecord, now_s
     LoadedRecord::new(listing.key_hash, slot, is_removal)
 }
 
-/// Loads the images that a root names. Returns, in ascending order, the partitions whose image is missing or invalid.
+/// Loads the images that `root` names. Returns the partitions whose images are missing or invalid, in ascending order.
 async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &CheckpointRoot) -> Vec<u32> {
     let shape = engine.index.buckets().shape();
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
@@ -312,7 +316,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Checkpoin
     left
 }
 
-/// Loads an image if `frame` is complete and valid.
+/// Loads the image in `frame`. Returns `false` if it is incomplete or invalid.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
     let shape = engine.index.buckets().shape();
     let Some(image_bytes) = shape.image_bytes(image.bucket_count) else { return false };
@@ -364,7 +368,7 @@ mod tests {
         block_on(store.get(key)).unwrap().is_some()
     }
 
-    /// Creates a volume with one entry, "kept", whose next run begins at `floor`.
+    /// Creates a volume with one entry, "kept", whose next run has sequences from `floor` on.
     fn volume_with_floor(floor: u32) -> Arc<MemoryDevice> {
         let device = Arc::new(MemoryDevice::new(8 << 20));
         let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
@@ -375,14 +379,14 @@ mod tests {
         device
     }
 
-    /// Stores entries until the store refuses one. Returns the last key stored, and the error.
+    /// Stores entries until the store refuses one. Returns the number of the last one that was stored, and the error.
     fn fill(store: &Store) -> (u32, Error) {
         let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
         let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");
         (end - 1, error)
     }
 
-    /// At stake: an abort in the middle of a run, or a store that never accepts another entry.
+    /// At stake: a process that aborts while it runs, or a store that never again accepts an entry.
     #[test]
     fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
         let device = volume_with_floor(u32::MAX - 40);
@@ -408,7 +412,7 @@ mod tests {
         assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
     }
 
-    /// At stake: a store that never accepts another entry.
+    /// At stake: a store that never again accepts an entry.
     #[test]
     fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
         let device = volume_with_floor(u32::MAX);

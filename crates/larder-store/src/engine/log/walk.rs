@@ -17,7 +17,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over every segment while `goes_on` returns `true`, and passes what it finds to `meet`.
+/// Scans all segments while `goes_on` returns `true`, and passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(geometry) = volume.shape.geometry() else { return };
     for segment in geometry.segments().take_while(|_| goes_on()) {
@@ -30,7 +30,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// The state of the walk over one segment.
+/// The scan of one segment.
 struct SegmentWalk<'a> {
     id: VolumeId,
     geometry: SegmentGeometry,
@@ -83,7 +83,8 @@ impl SegmentWalk<'_> {
         self.walk_units(sequence, Some(end));
     }
 
-    /// Walks over the units. Up to `listed_end`, the trailer lists the records and only headers are checked.
+    /// Scans the units of the segment. Up to `listed_end`, checks only the headers, because the trailer lists the
+    /// records there.
     fn walk_units(&mut self, sequence: u32, listed_end: Option<u64>) {
         let mut offset = 0;
         let mut number = 0;
@@ -108,7 +109,7 @@ impl SegmentWalk<'_> {
         }
     }
 
-    /// Scans the records of a unit that no trailer lists.
+    /// Scans the records of a unit that no trailer lists. The unit ends at `end`.
     fn walk_records(&mut self, unit_offset: u64, end: u64, sequence: u32) {
         let mut offset = unit_offset + unit_header_bytes(&self.geometry);
         while offset < end {
@@ -122,7 +123,7 @@ impl SegmentWalk<'_> {
         }
     }
 
-    /// Verifies the record at `offset`. Returns its length if its header can be read.
+    /// Verifies the record at `offset`. Returns its length, or `None` if its header cannot be read.
     fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&TrailerRecord>) -> Option<u64> {
         let found = verify(self.id, &self.bytes[offset as usize..]);
         let is_right = |decoded: &DecodedRecord| {
@@ -158,8 +159,8 @@ impl SegmentWalk<'_> {
         UnitHeader::decode(self.id, &self.geometry, &self.bytes[offset as usize..])
     }
 
-    /// Returns whether a damaged unit header of this volume begins at `offset`. Remains of an earlier volume do not
-    /// count.
+    /// Returns whether a damaged unit header of this volume begins at `offset`. Remains of an earlier volume on the
+    /// same device do not count.
     fn is_broken_header(&self, offset: u64) -> bool {
         let bytes = &self.bytes[offset as usize..];
         self.is_ours(bytes, *b"LDRu")
@@ -172,8 +173,8 @@ impl SegmentWalk<'_> {
         self.is_ours(footer, *b"LDRt") && owner_of(footer).is_none_or(|owner| !is_whole(owner))
     }
 
-    /// Returns whether a header or footer is this volume's. It begins with a magic, a checksum and the volume's
-    /// identity; one flipped bit leaves the magic or the identity intact.
+    /// Returns whether a header or footer is this volume's. It consists of a magic, a checksum and the volume's
+    /// identity. One flipped bit cannot damage both the magic and the identity.
     fn is_ours(&self, bytes: &[u8], magic: [u8; 4]) -> bool {
         bytes.starts_with(&magic) || owner_of(bytes) == Some(self.id)
     }
@@ -183,12 +184,12 @@ impl SegmentWalk<'_> {
     }
 }
 
-/// Returns whether no record begins at the start of `bytes`.
+/// Returns whether `bytes` begin with unused space instead of a record.
 fn is_free(bytes: &[u8]) -> bool {
     bytes.iter().take(PACKED_STEP_BYTES as usize).all(|byte| *byte == 0)
 }
 
-/// Returns the volume that a header or footer claims to belong to.
+/// Returns the identity of the volume in what looks like a header or footer.
 fn owner_of(bytes: &[u8]) -> Option<VolumeId> {
     bytes.get(8..24)?.try_into().ok().map(VolumeId)
 }

@@ -23,36 +23,35 @@ use crate::{
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 
-/// Divisor of the volume's number of segments. The result is the number of segments begun while an entry's requests are
-/// counted.
+/// An entry's requests are counted while this fraction (1/n) of the volume's segments is begun.
 const COUNTED_DIVISOR: u32 = 2;
 
-/// An entry this many times as long as the mean is initially worth rewriting after one hit.
+/// At first, an entry with one hit is worth rewriting if it is at most this number of times as long as the mean.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
-/// The log's knowledge of its entries' worth.
+/// The values that the log has learned about the worth of its entries.
 pub(super) struct LogWorth {
     sample: RequestSample,
     hits: QuarterHits,
     learned: Mutex<LearnedWorth>,
-    /// See [`EvictionStandard::length_exponent`].
+    /// The exponent with which the objective weighs an entry's length ([`EvictionStandard::length_exponent`]).
     length_exponent: f64,
-    /// Segments begun in an epoch.
+    /// Number of segments begun in one epoch.
     epoch_segments: u32,
 }
 
-/// The learned values.
+/// The values that are learned from requests and hits.
 struct LearnedWorth {
     by_class: HitsByClass,
     expected: ExpectedHits,
-    /// `None` until the first segment is reclaimed.
+    /// The price of rewriting; `None` until the first segment is reclaimed.
     price: Option<RewritePrice>,
     earnings: QuarterEarnings,
     /// Number of the present epoch.
     epoch: u32,
-    /// The sequence with which the present epoch began.
+    /// Sequence of the first segment of the present epoch.
     epoch_sequence: u32,
-    /// The sequence up to which `earnings` counts the hits.
+    /// Sequence up to which `earnings` includes the hits.
     counted_sequence: u32,
 }
 
@@ -80,12 +79,13 @@ impl LogWorth {
         self.sample.memory_bytes()
     }
 
-    /// Returns the weight of a hit under the objective: one, the entry's length, or something in between.
+    /// Returns the weight of a hit of an entry with a length of `sectors`. By the objective it is 1, the length, or
+    /// something in between.
     fn weight(&self, sectors: u64) -> f64 {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
 
-    /// Returns the number of segments begun in the time for which an entry's requests are counted.
+    /// Returns the number of segments that are begun while an entry's requests are counted.
     fn counted_segments(&self) -> f64 {
         f64::from(self.epoch_segments * EPOCHS)
     }
@@ -96,7 +96,8 @@ impl LogWorth {
 }
 
 impl LearnedWorth {
-    /// Begins the next epoch if the present one is over, and learns from the entries whose time has then ended.
+    /// Begins the next epoch if the present one is over. Then learns from the entries whose requests were counted long
+    /// enough.
     fn advance_epoch(&mut self, worth: &LogWorth, next_sequence: u32) {
         if next_sequence.saturating_sub(self.epoch_sequence) < worth.epoch_segments {
             return;
@@ -110,7 +111,7 @@ impl LearnedWorth {
 }
 
 impl LogEngine {
-    /// Counts a request for a key, whether it has an entry or not.
+    /// Counts a request for a key, even if it has no entry.
     pub(super) fn note_request(&self, key_hash: KeyHash) {
         if let Some(worth) = &self.worth {
             worth.sample.note_request(key_hash);
@@ -126,7 +127,8 @@ impl LogEngine {
         }
     }
 
-    /// Adds the live entries of a reclaimed segment to the sample, except for those that are kept in any case.
+    /// Adds the current entries of a reclaimed segment to the sample. Leaves out pinned ones, which are kept in any
+    /// case.
     pub(super) fn note_candidates(&self, live: &[EvictionCandidate], standard: &EvictionStandard) {
         let Some(worth) = &self.worth else { return };
         debug_assert!(standard.price > 0.0, "a log that learns has a price");
@@ -135,7 +137,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the criteria for the live entries of a segment that is being reclaimed.
+    /// Returns what the current entries of a segment are judged by when it is reclaimed.
     pub(super) fn standard(&self, of: SegmentUse, live: &[EvictionCandidate]) -> EvictionStandard {
         let generation = of.generation();
         let Some(worth) = &self.worth else { return EvictionStandard::of(generation) };
@@ -159,7 +161,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that a segment was reclaimed, which changes the price and probation's share.
+    /// Notes that a segment was reclaimed. Adapts the price, and at times probation's share.
     pub(super) fn note_segment_reclaimed(&self) {
         let Some(worth) = &self.worth else { return };
         let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;

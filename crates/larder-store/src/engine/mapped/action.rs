@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// An I/O operation.
+/// An I/O operation that the state requests.
 pub(super) enum MapTransfer {
     Write(PacketTransfer),
     WriteFile {
@@ -21,7 +21,7 @@ pub(super) enum MapTransfer {
         buffer: Arc<AlignedBuffer>,
         sequence: u32,
     },
-    /// Removes a file that holds a single record.
+    /// Removes the file of a single record.
     RemoveFile {
         file: FileName,
         place: MapPlace,
@@ -30,7 +30,7 @@ pub(super) enum MapTransfer {
 }
 
 impl MappedEngine {
-    /// Changes the state, and submits the I/O that follows.
+    /// Changes the state by `change`. Then submits the I/O that follows from it.
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);

@@ -25,16 +25,16 @@ use crate::{
 };
 use std::{sync::Arc, task::Waker, time::Duration};
 
-/// A record, ready to be stored.
+/// A record that is about to be stored.
 pub(super) struct PendingWrite {
     pub(super) key_hash: KeyHash,
     pub(super) site: Site,
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
-    /// Sectors that the search for contiguous room may still evict for this record.
+    /// Sectors that may still be evicted in the search for contiguous space for this record.
     pub(super) evictable: u64,
-    /// The record, padded to whole slots.
+    /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) now: Duration,
 }
@@ -64,9 +64,9 @@ impl PendingWrite {
 }
 
 impl MappedEngine {
-    /// Removes a key's entry. With a journal, this writes a change to the volume. Even if memory has no entry, one may
-    /// just have been removed whose change is not written yet, so this always waits for the journal. Without a journal,
-    /// no I/O is needed: after a close only entries in the map are found, and after a crash none.
+    /// Removes a key's entry. With a journal, waits until the removal is written to it. It also waits if the map has no
+    /// entry, because another caller may have removed one whose change is not written yet. Without a journal, no I/O is
+    /// needed: after a close, only entries in the map are found, and after a crash none.
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (key_hash, _) = self.volume.hash(key);
@@ -83,8 +83,8 @@ impl MappedEngine {
         map_checkpoint::write_down(self).await
     }
 
-    /// Makes `record` its key's entry. With `still_by`, only if that write stored the present entry; returns `false` if
-    /// not.
+    /// Makes `record` the entry of its key. With `still_by`, does so only if the write with this number stored the
+    /// present entry, and otherwise returns `false`.
     pub(super) async fn store_record(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -123,8 +123,8 @@ impl MappedEngine {
         }
     }
 
-    /// Admits a write if there is room. If the buffers are full, writes them and tries once more. Returns `None` if
-    /// there is room only once the journal is written.
+    /// Admits a write if there is space. If the buffers are full, writes them and tries once more. Returns `None` if
+    /// space becomes free as soon as the journal is written.
     fn admit(
         self: &Arc<Self>,
         write: &mut PendingWrite,
@@ -149,7 +149,8 @@ impl MappedEngine {
         }
     }
 
-    /// Returns the number for a write once earlier entries are loaded, or `None` if that takes too long.
+    /// Returns the number for a write, once the entries of an earlier run are loaded. Returns `None` if that takes
+    /// longer than until `deadline`.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
         let number = |state: &mut MappedState| {
             Some(match state.phase {
@@ -187,7 +188,7 @@ impl MappedEngine {
         }
     }
 
-    /// Writes all buffers, and waits until everything committed before is on the device.
+    /// Writes all buffers. Waits until everything committed before is on the device.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let (ticket, failed_before) = self.send_all();
         let failed = |state: &mut MappedState| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
@@ -195,7 +196,7 @@ impl MappedEngine {
         map_checkpoint::write_down(self).await.and(all_written)
     }
 
-    /// Writes all buffers. Returns the last ticket, and the number of writes that had failed before.
+    /// Submits the writes of all buffers. Returns the number of the last commit, and how many writes had failed before.
     fn send_all(self: &Arc<Self>) -> (u64, u64) {
         let now = self.volume.clock.now();
         self.update(|state| {
@@ -206,7 +207,7 @@ impl MappedEngine {
     }
 }
 
-/// Returns the error text for an entry that finds no free run.
+/// Returns the text of the error for an entry for which there is no free run.
 fn no_run(row: MappedRow) -> &'static str {
     match row {
         MappedRow::Bitmap => {

@@ -6,7 +6,7 @@ use crate::{
     units::SECTOR_BYTES,
 };
 
-/// Returns the costs of a policy.
+/// Returns the costs of a policy with a map of all its entries.
 pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let CostAssumptions { mean_entry_bytes, tuning, share_longer_than, .. } = *assumed;
     let mean = mean_entry_bytes as f64;
@@ -56,8 +56,8 @@ pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCost
     }
 }
 
-/// Returns the work of writes at the pointer that circles through the file. A write goes on where the last one ended,
-/// unless a hit or a batch of hits has moved the arm.
+/// Returns the I/O of writes at the pointer that circles through the file. A write continues where the last one ended,
+/// unless a hit, or a batch of hits, has moved the arm in between.
 fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> TransferWork {
     let batches = assumed.hit_ratio / assumed.hits_together;
     let moved = batches / (batches + (1.0 - assumed.hit_ratio) * writes).max(f64::MIN_POSITIVE);
@@ -65,8 +65,8 @@ fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> Tr
     TransferWork::writes_of(writes * moved, bytes_each).and(going_on)
 }
 
-/// Returns the number of page writes for an entry, and their length. The pages of a run are written with one write.
-/// Entries shorter than a page share it.
+/// Returns the number of page writes per entry, and their length in bytes. Adjacent pages of a long entry are written
+/// at once. Entries shorter than a page share one.
 fn pages(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let page = assumed.tuning.page_bytes as f64;
     let record = assumed.record_bytes();

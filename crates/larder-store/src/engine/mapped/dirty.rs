@@ -11,29 +11,29 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// An entry that is not yet on the device.
+/// A committed entry that the device does not have yet.
 pub(super) struct DirtyEntry {
     pub(super) key_hash: KeyHash,
-    /// The record, padded to whole slots.
+    /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,
-    /// The place; `None` while it waits in a locality buffer.
+    /// The entry's place on the volume; `None` while it waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
-    /// Writes of this entry's pieces that have not completed.
+    /// Number of pieces of this entry that are not written yet.
     pub(super) pieces_left: u32,
-    /// Whether the write of one of its pieces failed.
+    /// Whether the write of a piece failed.
     pub(super) failed: bool,
-    /// Set if it was removed, replaced or evicted in the meantime.
+    /// Whether the entry was removed, replaced or evicted since its commit.
     pub(super) dropped: bool,
-    /// Time of the commit.
+    /// Time at which the entry was committed.
     pub(super) since: Duration,
-    /// The entry's number in the order of commits.
+    /// Number of the commit. Later commits have greater numbers.
     pub(super) ticket: u64,
-    /// Completed when the entry is written.
+    /// Completed when the entry is on the device; `None` if no task waits.
     pub(super) done: Option<Completion<()>>,
 }
 
-/// All dirty entries, by the number of their write.
+/// All committed entries that the device does not have yet. Each is found by the number of its write.
 #[derive(Default)]
 pub(super) struct DirtyEntries {
     entries: HashMap<u32, DirtyEntry>,
@@ -70,13 +70,15 @@ impl DirtyEntries {
         self.entries.iter()
     }
 
-    /// Returns the record that write `sequence` stores, if it is still here.
+    /// Returns the record that the write with the number `sequence` stores; `None` if it is on the device or was
+    /// dropped.
     pub(super) fn record(&self, sequence: u32) -> Option<Bytes> {
         let entry = self.entries.get(&sequence)?;
         Some(Bytes::from_owner(DirtyShared(Arc::clone(&entry.record))))
     }
 
-    /// Returns whether an entry up to this ticket is still here. Scans all entries; only flushing calls it.
+    /// Returns whether an entry with a commit number up to `ticket` is not on the device yet. Scans all entries, so
+    /// only flushes call this.
     pub(super) fn holds_up_to(&self, ticket: u64) -> bool {
         self.entries.values().any(|entry| entry.ticket <= ticket)
     }

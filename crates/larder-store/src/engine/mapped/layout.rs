@@ -20,80 +20,84 @@ use files::{DirectoryTurns, FileNames, FileStore};
 use levels::{BlockLevels, FreeRun, LevelsShape};
 use slots::SlotArea;
 
-/// The space of a volume. Implemented only by the layouts of this module.
+/// The space of a volume with a map of all entries. Only the layouts of this module implement it.
 pub(super) trait SpaceLayout: Send {
-    /// Takes room for a record. Returns `None` if there is no contiguous room.
+    /// Takes space for a record of `sectors`. Returns `None` if there is no contiguous space.
     fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace>;
 
-    /// Takes the room of an existing record at `place`. Returns `false` if it is not free.
+    /// Takes the space of an existing record at `place`. Returns `false` if it is not free.
     fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool;
 
-    /// Frees the room of a record.
+    /// Frees the space of a record.
     ///
     /// # Panics
-    /// If it is not in use.
+    /// If the space is not used.
     fn free(&mut self, place: MapPlace, sectors: u64);
 
-    /// Returns the position of the record that write `sequence` stores at `place`.
+    /// Returns where the record is that the write with the number `sequence` stores at `place`: on the volume or in a
+    /// file.
     fn spot(&self, place: MapPlace, _sectors: u64, _sequence: u32) -> RecordPlace {
         RecordPlace::Volume(place.0 * SECTOR_BYTES)
     }
 
-    /// Returns whether a record has its own file, which must be removed with it.
+    /// Returns whether a record of `sectors` has a file of its own, which must be removed with it.
     fn has_own_file(&self, _sectors: u64) -> bool {
         false
     }
 
-    /// Continues at `pointer` when a store is opened again.
+    /// Continues writing at `pointer`, which an earlier run has saved.
     fn point_at(&mut self, _pointer: u64) {}
 
-    /// Returns where the next record goes, if there is room.
+    /// Returns the position at which the next record is written, if it fits there.
     fn pointer(&self) -> u64 {
         0
     }
 
-    /// Returns the number of slots in each file of slots.
+    /// Returns the number of slots in each file of slots, for the snapshot. Empty in layouts without such files.
     fn slot_counts(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Adopts the lengths of existing files. Returns `false` if they are too long, or do not fit this layout.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
+    /// too long or this layout has no such files.
     fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         counts.is_empty()
     }
 
-    /// Notes that a record of `sectors` once existed at `place`. Must be called before any room is taken.
+    /// Notes that a record of `sectors` once was at `place`, so that its file must have that slot. To be called before
+    /// any space is taken.
     fn note_place(&mut self, _place: MapPlace, _sectors: u64) {}
 
-    /// Returns the number of slots for records of `sectors`, in layouts with a file per length.
+    /// Returns the number of slots in the file for records of `sectors`; `None` in layouts without such a file.
     fn slot_count(&self, _sectors: u64) -> Option<u64> {
         None
     }
 
-    /// Returns the sectors that a record takes.
+    /// Returns the sectors of the volume that a record of `sectors` takes.
     fn taken_by(&self, sectors: u64) -> u64;
 
-    /// Returns the sectors that are written for a record: all that it takes if the device requires that, otherwise its
-    /// length.
+    /// Returns how many sectors are written for a record of `sectors`: all that it takes if the device requires that,
+    /// otherwise its own.
     fn written_by(&self, sectors: u64) -> u64 {
         sectors
     }
 
-    /// Checks the layout's own invariants.
+    /// Checks the invariants of this layout.
     fn check(&self) {}
 
-    /// Returns the sectors in use, in layouts that count them.
+    /// Returns the number of used sectors, in layouts that count them.
     fn sectors_in_use(&self) -> Option<u64> {
         None
     }
 
     fn capacity_sectors(&self) -> u64;
 
-    /// Returns the limit on used sectors, above which entries are evicted. There is none if eviction is paced.
+    /// Returns the number of used sectors above which entries are evicted; [`u64::MAX`] in layouts that evict entries
+    /// as time passes.
     fn used_sectors_max(&self) -> u64;
 
-    /// Returns the last run of free blocks found, in layouts whose eviction is paced by it. Returns `None` while the
-    /// volume is written for the first time.
+    /// Returns the free run that the last search found, in layouts whose eviction is paced by it. Returns `None` while
+    /// the volume is being filled for the first time.
     fn last_run(&self) -> Option<FreeRun> {
         None
     }
@@ -102,7 +106,7 @@ pub(super) trait SpaceLayout: Send {
         RoomRemedy::Nothing
     }
 
-    /// Returns whether a record of `sectors` fits in the room of one of `others`.
+    /// Returns whether the space of a record of `others` sectors can be used for one of `sectors`.
     fn is_of_class(&self, sectors: u64, others: u64) -> bool {
         sectors == others
     }
@@ -112,26 +116,26 @@ pub(super) trait SpaceLayout: Send {
     }
 }
 
-/// The present or future place of a record.
+/// The place where a record is, or will be written.
 pub(super) enum RecordPlace {
-    /// An offset in the volume, in bytes.
+    /// On the volume, at this offset in bytes.
     Volume(u64),
-    /// An offset in a file, in bytes.
+    /// In a file, at this offset in bytes.
     File(FileName, u64),
 }
 
-/// A way to make room for a record that found none.
+/// The way to get space for a record if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomRemedy {
-    /// Evict any entry.
+    /// Evict the least recently used entry.
     AnyEntry,
-    /// Evict entries of the same length.
+    /// Evict the least recently used entry of the same length.
     EntryOfLength,
-    /// Nothing helps but waiting.
+    /// Wait, because no eviction frees usable space.
     Nothing,
 }
 
-/// Creates the layout of a volume with all space free.
+/// Creates the layout of a volume, with all space free.
 pub(super) fn layout_of(volume: &Volume, row: MappedRow) -> Box<dyn SpaceLayout> {
     let area = volume.shape.data_area();
     let tuning = &volume.options.tuning;
@@ -172,7 +176,7 @@ pub(super) fn layout_of(volume: &Volume, row: MappedRow) -> Box<dyn SpaceLayout>
     Box::new(OwnFiles { files: FileStore::new(names, block_sectors), capacity_sectors: files_sectors })
 }
 
-/// One file for each record.
+/// The layout with one file for each record.
 struct OwnFiles {
     files: FileStore,
     capacity_sectors: u64,
@@ -218,24 +222,24 @@ impl SpaceLayout for OwnFiles {
     }
 }
 
-/// One file per length, and one file for each long record.
+/// The layout with a file of slots for each length, and a file for each long record.
 struct ClassFiles {
     classes: SizeClasses,
-    /// The directories of long records' files: all in one, or one per site.
+    /// Directories of the files of long records: one for all of them, or one for each site.
     long: [FileStore; 2],
-    /// Whether new files go to the directory of their site.
+    /// Whether a new long record's file goes to the directory of its site.
     is_long_by_site: bool,
     used_sectors_max: u64,
 }
 
-/// The directory for the files of long entries, next to the files of slots.
+/// Directory for the files of long records, next to the files of slots.
 const LONG_PREFIX: &str = "long";
-/// Set in the place of a long record whose file is in its site's directory. So a volume finds its files whatever the
-/// present setting.
+/// Bit in the place of a long record: its file is in the directory of its site. With it, the file is found even if the
+/// setting has changed since.
 const BY_SITE_BIT: u64 = 1;
 
 impl ClassFiles {
-    /// Returns the directories that have the file of a long record at `place`.
+    /// Returns the directories among which the file of the long record at `place` is.
     fn long_files(&self, place: MapPlace) -> &FileStore {
         &self.long[(place.0 & BY_SITE_BIT) as usize]
     }

@@ -17,50 +17,51 @@ use crate::hash::KeyHash;
 
 use lifetime::EntryLifetime;
 
-/// Most entries: node numbers have 32 bits, and one value means none.
+/// Most entries of a map. The numbers of nodes have 32 bits, and one value means none.
 pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
-/// Bits of a place.
+/// Number of bits of a place.
 pub(crate) const PLACE_BITS: u32 = 36;
 const SECTOR_COUNT_BITS: u32 = 12;
 const NONE: u32 = u32::MAX;
 
-/// The place of an entry, in a unit that the layout chooses: a sector, a slot in the file for its length, or a
+/// The place of an entry, in a unit that depends on the layout: a sector, a slot in the file for its length, or a
 /// directory. Less than 2^36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MapPlace(pub(crate) u64);
 
-/// An entry of the map.
+/// The data that the map has of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,
-    /// Length of its record in sectors; less than 4096.
+    /// Length of the record in sectors; less than 4096.
     pub(crate) sectors: u32,
-    /// The number of the write that stored the entry.
+    /// Number of the write that stored the entry.
     pub(crate) sequence: u32,
-    /// Unix time in seconds after which it is expired; 0 means never. The map returns it rounded up.
+    /// Unix time in seconds after which the entry is expired; 0 means never. The map rounds it up.
     pub(crate) expires_at: u32,
 }
 
-/// The entries of one store.
+/// The map of all entries of a volume.
 pub(crate) struct EntryMap {
     nodes: Vec<MapNode>,
-    /// Node numbers plus one; 0 means none, so that a new table is memory that was never touched.
+    /// Hash table of node numbers plus one. 0 means none, so that a new table is memory that was never written to.
     table: Vec<u32>,
     entries_max: u32,
     entry_count: u32,
-    /// The first unused node; unused nodes are linked by `newer`.
+    /// The first unused node. Unused nodes are a list, linked by `newer`.
     unused: u32,
     oldest: u32,
     newest: u32,
-    /// The Unix time in seconds that lifetimes are relative to.
+    /// Unix time in seconds from which lifetimes count.
     base_s: u32,
 }
 
-/// The node of an entry. Eight-byte fields are split in two, so that nodes need no padding.
+/// A node: an entry with its hash and its place in the order of use. Fields of eight bytes are split in two, so that
+/// nodes need no padding.
 #[derive(Clone, Copy)]
 struct MapNode {
     key_hash: [u32; 2],
-    /// 36 bits of place, 12 bits of sectors, 16 bits of lifetime.
+    /// Three fields in one word: 36 bits of place, 12 bits of sectors, and 16 bits of lifetime.
     packed: [u32; 2],
     sequence: u32,
     older: u32,
@@ -71,8 +72,8 @@ const NODE_BYTES: u64 = 28;
 const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
 impl EntryMap {
-    /// Creates a map of at most `entries_max` entries. Lifetimes are relative to `now_s`: the nearer an expiry time is
-    /// to it, the more precisely it is kept.
+    /// Creates a map for at most `entries_max` entries. Expiry times near `now_s` are kept more precisely than later
+    /// ones.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
         let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
         Self {
@@ -87,7 +88,8 @@ impl EntryMap {
         }
     }
 
-    /// Makes `entry` the entry of `key_hash`, most recently used. Returns the entry that it replaces.
+    /// Adds `entry` as the entry of `key_hash`, and makes it the most recently used one. Returns the entry that it
+    /// replaces.
     ///
     /// # Panics
     /// If the map is full and has no entry of `key_hash`. The caller must evict first.
@@ -114,7 +116,7 @@ impl EntryMap {
         replaced
     }
 
-    /// Removes the entry of `key_hash`.
+    /// Removes the entry of `key_hash`, and returns it.
     pub(crate) fn remove(&mut self, key_hash: KeyHash) -> Option<MapEntry> {
         let at = self.position(key_hash)?;
         let id = self.table[at] - 1;
@@ -128,7 +130,7 @@ impl EntryMap {
         Some(entry)
     }
 
-    /// Removes the entry of `key_hash` if write `sequence` stored it.
+    /// Removes the entry of `key_hash` if the write with the number `sequence` stored it. Returns the entry.
     pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<MapEntry> {
         self.find(key_hash).filter(|entry| entry.sequence == sequence)?;
         let removed = self.remove(key_hash);
@@ -136,7 +138,7 @@ impl EntryMap {
         removed
     }
 
-    /// Makes the entry of `key_hash` the most recently used.
+    /// Makes the entry of `key_hash` the most recently used one.
     pub(crate) fn touch(&mut self, key_hash: KeyHash) {
         let Some(at) = self.position(key_hash) else { return };
         let id = self.table[at] - 1;
@@ -147,7 +149,7 @@ impl EntryMap {
         assert_eq!(self.newest, id, "what was touched was used last");
     }
 
-    /// Sets the place of the entry that write `sequence` stored. Returns `false` if there is no such entry.
+    /// Sets the place of the entry that the write with the number `sequence` stored. Returns `false` if there is none.
     pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: MapPlace) -> bool {
         let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
@@ -159,7 +161,7 @@ impl EntryMap {
         true
     }
 
-    /// Returns the entry of `key_hash`.
+    /// Returns the entry of `key_hash`; `None` if there is none.
     pub(crate) fn find(&self, key_hash: KeyHash) -> Option<MapEntry> {
         let at = self.position(key_hash)?;
         Some(self.nodes[self.table[at] as usize - 1].entry(self.base_s))
@@ -170,7 +172,7 @@ impl EntryMap {
         self.oldest_first().next()
     }
 
-    /// Returns all entries with their hashes, least recently used first.
+    /// Returns all entries with their hashes, from the least to the most recently used.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.oldest;
         std::iter::from_fn(move || {
@@ -180,8 +182,8 @@ impl EntryMap {
         })
     }
 
-    /// Returns up to `count_max` entries in the order of use, from node `cursor` on (`None`: the least recently used),
-    /// and the node after them.
+    /// Returns up to `count_max` entries in the order of use, and the node after them. Begins with node `cursor`, or
+    /// with the least recently used entry if it is `None`.
     pub(crate) fn part_in_order(
         &self,
         cursor: Option<u32>,
@@ -199,8 +201,8 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Returns up to `count_max` entries in the order of their nodes, from `cursor` on, and the node after them. A scan
-    /// in such parts visits every entry that stays in the map, no matter what else changes.
+    /// Returns up to `count_max` entries in the order of their nodes from `cursor` on, and the node after them. A scan
+    /// in such steps visits every entry that stays in the map, even if others change.
     pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
@@ -216,7 +218,7 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Orders entries by the time when they were written. `next` is the number of the next write.
+    /// Puts the entries in the order of use by the age of their writes. `next` is the number of the next write.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut ids = Vec::with_capacity(self.entry_count as usize);
         let mut id = self.oldest;
@@ -230,7 +232,7 @@ impl EntryMap {
         ids.into_iter().for_each(|id| self.link_newest(id));
     }
 
-    /// Returns all entries with their hashes, most recently used first.
+    /// Returns all entries with their hashes, from the most to the least recently used.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.newest;
         std::iter::from_fn(move || {
@@ -252,7 +254,7 @@ impl EntryMap {
         u64::from(self.entries_max)
     }
 
-    /// Returns the memory when full, in bytes.
+    /// Returns the memory that the map takes when it is full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         memory_bytes(u64::from(self.entries_max))
     }
@@ -265,7 +267,7 @@ impl EntryMap {
         if at + 1 == self.table.len() { 0 } else { at + 1 }
     }
 
-    /// Returns the position in the table of `key_hash`'s node.
+    /// Returns the position of `key_hash`'s node in the hash table.
     fn position(&self, key_hash: KeyHash) -> Option<usize> {
         let mut at = self.home(key_hash);
         loop {
@@ -277,7 +279,8 @@ impl EntryMap {
         }
     }
 
-    /// Empties position `gap` of the table. Moves back entries that probing would not find any more.
+    /// Empties the position `gap` of the hash table. Moves entries behind it forward if a search would otherwise not
+    /// find them.
     fn close_gap(&mut self, mut gap: usize) {
         let len = self.table.len();
         assert!((self.entry_count as usize) < len, "the table has an empty place, where probing ends");
@@ -321,7 +324,7 @@ impl EntryMap {
     }
 }
 
-/// Returns the memory of a full map of `entries_max` entries, in bytes.
+/// Returns the memory that a map of `entries_max` entries takes when it is full, in bytes.
 pub(crate) fn memory_bytes(entries_max: u64) -> u64 {
     entries_max * NODE_BYTES + table_len(entries_max) * 4
 }

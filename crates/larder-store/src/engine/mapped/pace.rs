@@ -10,44 +10,44 @@
 
 use std::time::Duration;
 
-/// Longest time that counts per round: nothing is made up for after a pause.
+/// Longest time between two rounds that counts. Evictions that were due in a longer pause are not made up for.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// The rates, in entries per second, and the watermarks.
+/// The rates of eviction, in entries per second, and the watermarks between which they apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EvictionPace {
     pub(crate) low_percent: u64,
     pub(crate) high_percent: u64,
-    /// The rate below the low watermark.
+    /// Entries evicted per second below the low watermark.
     pub(crate) base_per_s: u32,
-    /// The rate between the watermarks. Above the high one, this number is evicted every half second.
+    /// Entries evicted per second between the watermarks. Above the high watermark, the rate is doubled.
     pub(crate) between_per_s: u32,
 }
 
-/// The length of the last run found, relative to the threshold.
+/// A free run that was found: its length, and the threshold with which it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunFound {
     pub(crate) len: u64,
     pub(crate) threshold: u64,
 }
 
-/// The demand on the volume since evictions were last counted.
+/// The entries that were to be stored since the evictions were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
     /// Whether anything was to be stored.
     pub(crate) is_any: bool,
-    /// Entries that found room.
+    /// Number of entries for which there was space.
     pub(crate) placed: u64,
-    /// Entries for which no run was found.
+    /// Number of entries for which no free run was found.
     pub(crate) unplaced: u64,
 }
 
-/// Converts time and demand to evictions.
+/// Decides how many entries to evict, by time and demand.
 pub(crate) struct EvictionPacer {
     pace: EvictionPace,
-    /// The time up to which evictions were counted.
+    /// Time up to which evictions were counted; `None` before the first round.
     counted_until: Option<Duration>,
-    /// The fraction of an entry that was due, in millionths.
+    /// Fraction of an entry that was due but not evicted yet, in millionths.
     remainder: u64,
 }
 
@@ -57,8 +57,8 @@ impl EvictionPacer {
         Self { pace, counted_until: None, remainder: 0 }
     }
 
-    /// Returns the number of entries to evict at `now`, with `used_percent` of the volume in use and the `demand` since
-    /// the last call.
+    /// Returns the number of entries to evict at `now`. `used_percent` is the share of the volume that is used, `run`
+    /// the last free run found, and `demand` what was to be stored since the last call.
     pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: VolumeDemand) -> u64 {
         let since = self.counted_until.replace(now);
         let (Some(since), Some(run), true) = (since, run, demand.is_any) else { return 0 };
@@ -69,7 +69,7 @@ impl EvictionPacer {
         (due / 1_000_000).max(self.wanted(used_percent, demand))
     }
 
-    /// Returns the number of evictions that arrivals require.
+    /// Returns how many entries to evict because of `demand`, whatever the rates are.
     fn wanted(&self, used_percent: u64, demand: VolumeDemand) -> u64 {
         let VolumeDemand { placed, unplaced, .. } = demand;
         if used_percent > self.pace.high_percent {
@@ -92,7 +92,7 @@ impl EvictionPacer {
     }
 }
 
-/// Returns the published steps of the additional rate.
+/// Returns how many more entries per second to evict because the last run was short. The steps are those of the paper.
 fn evict_more(run: RunFound) -> u32 {
     let RunFound { len, threshold } = run;
     if len < threshold {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!([90, 95, 96].map(|used| due_in_10_s(used, 50, SOME)), [2000, 2000, 4000]);
     }
 
-    /// A load far above that of the paper's disk: 3,600 entries per second.
+    /// At stake: a rate of new entries far above that of the paper's disk, 3,600 per second instead of 200.
     #[test]
     fn what_comes_faster_than_the_published_rates_makes_room_for_itself() {
         let demand = VolumeDemand { is_any: true, placed: 900, unplaced: 0 };

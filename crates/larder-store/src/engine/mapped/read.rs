@@ -14,11 +14,11 @@ use crate::{
 use bytes::Bytes;
 use std::{io, sync::Arc};
 
-/// The place at which an entry was found.
+/// An entry that the map knows.
 pub(super) struct FoundOnMap {
-    /// The number of the write that stored the entry.
+    /// Number of the write that stored the entry.
     pub(super) sequence: u32,
-    /// The record, while it is not yet on the device.
+    /// The record, if the device does not have it yet.
     pub(super) dirty: Option<Bytes>,
     pub(super) spot: RecordPlace,
     pub(super) len_bytes: u64,

@@ -33,23 +33,23 @@ use crate::{
 use futures_util::future::join_all;
 use std::{io, sync::Arc};
 
-/// Files removed at a time.
+/// Number of files that are removed at the same time.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// The share of earlier runs' entries that a start found.
+/// The entries of an earlier run that a start has found: all, most or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,
-    /// All recorded entries; there may be further files.
+    /// All entries that were recorded. Files of other entries may remain.
     Most,
     All,
 }
 
-/// The files that must not be removed as unknown.
+/// The files that must not be removed when all others are.
 pub(super) struct KnownFiles {
-    /// The writes that created the files of earlier runs, sorted.
+    /// Numbers of the writes that created the files of earlier runs, in ascending order.
     sequences: Vec<u32>,
-    /// The first write of this run.
+    /// Number of the first write of this run. Files of this run are always kept.
     first: u32,
 }
 
@@ -109,15 +109,15 @@ impl MapEntry {
 }
 
 impl MappedState {
-    /// Notes that an entry on the device is no longer its key's entry.
+    /// Records in the journal that an entry on the device is no longer the current one of its key.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         assert!(entry.sectors > 0, "a record has bytes");
         let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
         self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
-    /// Notes that a write is done. Its entry is its key's entry from now on. If the entry was dropped in the meantime,
-    /// notes that: the write may have made a file longer nevertheless.
+    /// Records in the journal that a write is complete, so that its entry is the current one of its key. If the entry
+    /// was dropped meanwhile, records that too, because the write may have extended a file.
     pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
         assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
         let Some(place) = dirty.place else { return };
@@ -131,7 +131,7 @@ impl MappedState {
         self.checkpoint.journal.seal_after(self.volume.options.flush_interval, now, pointer);
     }
 
-    /// Adds an entry of a snapshot. Changes that are read later can replace or remove it.
+    /// Adds an entry of a snapshot to the map. Changes that are read from the journal later can replace or remove it.
     fn recover_listing(&mut self, listing: &SnapshotEntry) {
         assert!(self.is_recovering, "what may be gone is not shown");
         self.space.note_place(MapPlace(listing.place), listing.sectors.into());
@@ -154,7 +154,7 @@ impl MappedState {
         }
     }
 
-    /// Assigns room to all recovered entries.
+    /// Takes space for all recovered entries.
     fn settle(&mut self) {
         self.map.order_by_age(self.numbers.next() as u32);
         let mut displaced = Vec::new();
@@ -218,7 +218,7 @@ impl MappedEngine {
         RecoveryFindings::Most
     }
 
-    /// Determines the lengths of the files of slots. Writes that are not in the journal may have made them longer.
+    /// Measures the files of slots. Writes that are not in the journal may have extended them.
     async fn measure_files(self: &Arc<Self>) {
         let Some(directory) = self.volume.directory.as_ref() else { return };
         let slots_of = |sectors| self.lock().space.slot_count(sectors);
@@ -238,8 +238,8 @@ impl MappedEngine {
         }
     }
 
-    /// Removes files without an entry: those of writes that were not recorded, and of entries that were removed before
-    /// the kill.
+    /// Removes the files that belong to no entry. These are files of writes that were not recorded, and of entries that
+    /// were removed just before the kill.
     pub(super) async fn remove_unknown_files(self: &Arc<Self>) {
         let Some(directory) = self.volume.directory.as_ref() else { return };
         let known = {

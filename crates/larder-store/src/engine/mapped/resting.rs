@@ -14,19 +14,19 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct RestingRooms {
     rooms: VecDeque<RestingRoom>,
-    /// The lengths of all rooms together.
+    /// Length of all resting spaces in total, in sectors.
     sectors: u64,
 }
 
 struct RestingRoom {
     place: MapPlace,
     sectors: u64,
-    /// The number of changes in the journal up to the removal.
+    /// Number of changes that the journal has once the removal is in it.
     noted: u64,
 }
 
 impl RestingRooms {
-    /// Lets a room rest until `noted` changes are in the journal.
+    /// Adds the space of a removed entry. It may be reused once the journal has `noted` changes.
     pub(super) fn add(&mut self, place: MapPlace, sectors: u64, noted: u64) {
         assert!(sectors > 0, "a room has a length");
         assert!(self.rooms.back().is_none_or(|last| last.noted <= noted), "removals are noted in their order");
@@ -34,14 +34,15 @@ impl RestingRooms {
         self.rooms.push_back(RestingRoom { place, sectors, noted });
     }
 
-    /// Takes the oldest room if `is_written` returns that its removal is in the journal.
+    /// Removes and returns the oldest space if it may be reused. `is_written` says whether the journal has a number of
+    /// changes.
     pub(super) fn take_rested(&mut self, is_written: impl Fn(u64) -> bool) -> Option<(MapPlace, u64)> {
         let room = self.rooms.pop_front_if(|room| is_written(room.noted))?;
         self.sectors -= room.sectors;
         Some((room.place, room.sectors))
     }
 
-    /// Returns the sectors that rest.
+    /// Returns the length of all resting spaces in total, in sectors.
     pub(super) fn sectors(&self) -> u64 {
         self.sectors
     }

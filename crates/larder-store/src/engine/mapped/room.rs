@@ -15,13 +15,14 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
-/// The journal is written at once when more than one part in this many of the volume rests.
+/// If more than this fraction (1/n) of the volume waits for the journal before it can be reused, the journal is written
+/// at once.
 const RESTING_SHARE: u64 = 32;
-/// Number of the oldest entries that are searched for one of a given length.
+/// Number of the least recently used entries among which one of a given length is searched.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
-    /// Evicts the least recently used entry. Returns the sectors that it had.
+    /// Evicts the least recently used entry. Returns the sectors that it took; `None` if there is no entry.
     pub(super) fn evict_oldest(&mut self) -> Option<u64> {
         let (key_hash, entry) = self.map.oldest()?;
         let count = self.map.entry_count();
@@ -32,8 +33,8 @@ impl MappedState {
         Some(self.space.taken_by(entry.sectors.into()))
     }
 
-    /// Evicts the least recently used entry whose room is useful for a record of `sectors`. Returns the sectors that it
-    /// had.
+    /// Evicts the least recently used entry whose space a record of `sectors` can use. Returns the sectors that it
+    /// took; `None` if there is no such entry.
     fn evict_for(&mut self, sectors: u64) -> Option<u64> {
         match self.space.remedy() {
             RoomRemedy::AnyEntry => self.evict_oldest(),
@@ -53,7 +54,8 @@ impl MappedState {
         }
     }
 
-    /// Frees the room of an entry that was removed from the map, now or when its write is done.
+    /// Frees the space of an entry that was removed from the map. If the entry is being written, that happens when the
+    /// write is done.
     pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
@@ -72,8 +74,8 @@ impl MappedState {
         self.held_back_sectors += taken;
     }
 
-    /// Frees the room of an entry that is neither in the map nor being written. The room of a file is freed when the
-    /// file is removed.
+    /// Frees the space of an entry that is neither in the map nor being written. If the entry is a file, its space is
+    /// freed once the file is removed.
     pub(super) fn release_room(&mut self, place: MapPlace, sectors: u32, sequence: u32) {
         let sectors = u64::from(sectors);
         let taken = self.space.taken_by(sectors);
@@ -90,8 +92,8 @@ impl MappedState {
         self.used_sectors -= taken;
     }
 
-    /// Lets room rest until the journal no longer lists its entry. If much rests, the journal is written at once, one
-    /// page after the other.
+    /// Keeps a space from being reused until the journal no longer lists its entry. If much space waits like this,
+    /// writes the journal at once, one page after the other.
     fn rest(&mut self, place: MapPlace, taken: u64) {
         let journal = &mut self.checkpoint.journal;
         self.resting.add(place, taken, journal.noted());
@@ -102,7 +104,7 @@ impl MappedState {
         }
     }
 
-    /// Takes contiguous room for `sectors` without evicting.
+    /// Takes contiguous space for `sectors`, without evicting anything.
     fn take_free(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
         let journal = &self.checkpoint.journal;
         while let Some((place, sectors)) = self.resting.take_rested(|noted| journal.is_written_until(noted)) {
@@ -113,7 +115,7 @@ impl MappedState {
         place
     }
 
-    /// Notes that a file was removed. If that failed, its room stays used until the store starts empty.
+    /// Notes the outcome of removing a file. If it failed, the file's space stays used until the store starts empty.
     pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(
@@ -130,13 +132,13 @@ impl MappedState {
         self.wake_waiting();
     }
 
-    /// Returns the sectors that a record of `sectors` may evict to get contiguous room.
+    /// Returns how many sectors may be evicted to get contiguous space for a record of `sectors`.
     pub(super) fn evictable_for(&self, sectors: u64) -> u64 {
         self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX
     }
 
-    /// Takes contiguous room for a write. If eviction is paced and there is none, does the evictions that are due and
-    /// tries again. Returns `None` like [`Self::take_place`].
+    /// Takes contiguous space for a write. If there is none and eviction is paced, evicts what is due and tries again.
+    /// Returns `None` if space becomes free as soon as the journal is written.
     pub(super) fn take_place_in_time(&mut self, write: &mut PendingWrite) -> Result<Option<MapPlace>, NoRoom> {
         let sectors = write.sectors.into();
         let site = write.site;
@@ -152,8 +154,8 @@ impl MappedState {
         }
     }
 
-    /// Takes contiguous room for a record of `sectors`, evicting at most `evictable` sectors if the layout does so.
-    /// Returns `None` if there is room only once the journal is written.
+    /// Takes contiguous space for a record of `sectors`. If the layout allows, evicts up to `evictable` sectors for it.
+    /// Returns `None` if space becomes free as soon as the journal is written.
     fn take_place(&mut self, sectors: u64, site: Site, evictable: &mut u64) -> Result<Option<MapPlace>, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let taken = self.space.taken_by(sectors);
@@ -176,7 +178,7 @@ impl MappedState {
         Err(NoRoom::Now)
     }
 
-    /// Passes a placed entry to the schedule.
+    /// Passes an entry that has a place to the schedule of writes.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
@@ -203,7 +205,7 @@ impl MappedState {
         self.effects.transfers.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
-    /// Places entries that waited together, in one run if there is one for all of them.
+    /// Takes space for entries that waited together, next to each other if possible.
     pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Only policies whose room does not depend on the site have groups.
@@ -220,7 +222,7 @@ impl MappedState {
         }
     }
 
-    /// Submits the packetizer's open page.
+    /// Submits the write of the page that is being collected.
     pub(super) fn send_page(&mut self) {
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes {
             self.effects.transfers.extend(packetizer.take().map(MapTransfer::Write));
@@ -233,8 +235,8 @@ impl MappedState {
         self.space.taken_by(sectors.into())
     }
 
-    /// Places a waiting entry. Returns `false` if it is lost: there was no contiguous room, or it was evicted to make
-    /// room for another entry of its group.
+    /// Takes space for an entry that waited in a locality buffer. Returns `false` if the entry is lost, because there
+    /// was no contiguous space or because it was evicted for another entry of its group.
     fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let key_hash = entry.key_hash;

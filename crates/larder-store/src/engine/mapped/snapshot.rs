@@ -44,7 +44,7 @@ impl MappedEngine {
         self.enter(if begun.is_ok() { StorePhase::Open } else { StorePhase::Unusable });
     }
 
-    /// Begins the run now if that failed at the start.
+    /// Begins the run now, if that failed when the store was opened.
     pub(super) async fn retry_start(self: &Arc<Self>) {
         if self.lock().phase != StorePhase::Unusable {
             return;
@@ -60,7 +60,7 @@ impl MappedEngine {
         }
     }
 
-    /// Writes everything that must be durable before an entry is stored.
+    /// Writes everything that must be durable before the first entry of this run is stored.
     async fn begin(self: &Arc<Self>, found: RecoveryFindings) -> Result<()> {
         map_checkpoint::begin_run(self).await?;
         map_checkpoint::renew(self).await?;
@@ -81,7 +81,8 @@ impl MappedEngine {
         }
     }
 
-    /// Loads the entries from the snapshot, or from the snapshot and the journal.
+    /// Loads the entries of an earlier run, from the snapshot alone if the store was closed, otherwise also from the
+    /// journal.
     async fn load_entries(self: &Arc<Self>, header: Option<&SnapshotHeader>) -> RecoveryFindings {
         let is_newer =
             |header: &SnapshotHeader| header.recovery.is_some_and(|recovery| recovery.epoch > self.volume.epoch());
@@ -101,7 +102,7 @@ impl MappedEngine {
         found
     }
 
-    /// Loads a snapshot that is up to date.
+    /// Loads a snapshot that was written when the store was closed.
     async fn load_whole(self: &Arc<Self>, header: &SnapshotHeader) -> RecoveryFindings {
         let is_sound = {
             let mut state = self.lock();
@@ -132,7 +133,7 @@ impl MappedEngine {
         }
     }
 
-    /// Reserves further numbers for writes.
+    /// Reserves more numbers for writes.
     pub(super) async fn reserve_numbers(self: &Arc<Self>) {
         let Some(turn) = self.volume.head_turn() else { return };
         if let Err(error) = map_checkpoint::begin_run(self).await {
@@ -142,7 +143,7 @@ impl MappedEngine {
         self.wake_waiting();
     }
 
-    /// Waits until everything is written, then writes the snapshot.
+    /// Waits until everything is written, then writes the snapshot for the next start.
     pub(super) async fn write_snapshot(self: &Arc<Self>) -> Result<()> {
         self.wait_loaded().await;
         // The order matters: everything committed before the phase changes is flushed, and nothing is committed after
@@ -157,12 +158,12 @@ impl MappedEngine {
         flushed
     }
 
-    /// Waits until the start is done.
+    /// Waits until the entries of an earlier run are loaded.
     pub(super) async fn wait_loaded(&self) {
         wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != StorePhase::Loading).then_some(())).await;
     }
 
-    /// Wakes waiting commits, so that they check their deadlines.
+    /// Wakes waiting commits, so that they check whether their time is over.
     pub(super) fn wake_waiting(&self) {
         let woken = self.lock().waiting.take();
         woken.wake();

@@ -31,20 +31,20 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Write numbers that are reserved at a time.
+/// Number of numbers for writes that one reservation adds.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
-/// Whether entries can be stored.
+/// Whether entries can be stored now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorePhase {
     Loading,
     Open,
-    /// The snapshot could not be marked as outdated.
+    /// Entries cannot be stored, because the header of this run could not be written.
     Unusable,
     Closed,
 }
 
-/// The state of a volume.
+/// The state of a volume: map, space, buffers and unwritten entries.
 pub(crate) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
@@ -54,34 +54,34 @@ pub(crate) struct MappedState {
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
-    /// Set during recovery after a crash: data that is still to be read may remove any entry.
+    /// Whether the map is being rebuilt after a crash. Until the whole journal is read, it may contain removed entries.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
-    /// Part of `used_sectors`: the room of removed entries that are still being written.
+    /// Sectors of removed entries whose writes are still in flight. Also counted in `used_sectors`.
     pub(super) held_back_sectors: u64,
-    /// Part of `used_sectors`: the room of files that could not be removed.
+    /// Sectors of files that could not be removed. Also counted in `used_sectors`.
     pub(super) lost_sectors: u64,
-    /// Write numbers. Their low halves are stored on the volume.
+    /// The numbers of writes. The volume only has their low 32 bits.
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
-    /// The snapshot and journal with which the map survives a kill.
+    /// The snapshot and the journal of the map.
     pub(super) checkpoint: MapCheckpoint,
     pub(super) resting: RestingRooms,
-    /// The demand since eviction was last paced.
+    /// The entries that were to be stored since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
-    /// The files that the removal of unknown files must spare, while that removal is pending.
+    /// The files to keep when unknown files are removed; `None` if that is done.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// The entries that the start found, kept in case the start must be repeated.
+    /// Findings of the start about an earlier run, in case the start must be repeated.
     pub(super) found: StartFound,
     pub(super) effects: Effects<MapTransfer>,
 }
 
-/// When bytes are written.
+/// When the bytes of records are written.
 pub(super) enum WriteSchedule {
-    /// Each record is written at once; its commit waits for the write.
+    /// Each record is written at once, and its commit waits for that.
     Through,
-    /// Each record is written at once; commits do not wait.
+    /// Each record is written at once. Commits do not wait.
     Asynchronous,
     Packets {
         packetizer: Packetizer,
@@ -140,14 +140,14 @@ impl MappedState {
         }
     }
 
-    /// Returns whether numbers for writes must be reserved.
+    /// Returns whether more numbers for writes must be reserved.
     pub(super) fn numbers_are_scarce(&self) -> bool {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` its key's entry if there is room. With `still_by`, only if that write stored the present entry;
-    /// returns `false` if not. Returns `None` if there is room only once the journal is written. `done` is completed
-    /// when the entry is written.
+    /// Makes `write` the entry of its key, if there is space. With `still_by`, does so only if the write with this
+    /// number stored the present entry, and otherwise returns `false`. Returns `None` if space becomes free as soon as
+    /// the journal is written. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &mut PendingWrite,
@@ -215,7 +215,7 @@ impl MappedState {
         Ok(Some(true))
     }
 
-    /// Removes an entry, for any reason.
+    /// Removes the entry of `key_hash`, and frees its space. Returns whether there was one.
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(key_hash, &entry);
@@ -223,7 +223,7 @@ impl MappedState {
         true
     }
 
-    /// Removes an entry if write `sequence` stored it.
+    /// Removes the entry of `key_hash` if the write with the number `sequence` stored it. Returns whether it did.
     pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
         assert_eq!(entry.sequence, sequence, "the entry of this write goes, and no later one");
@@ -237,7 +237,7 @@ impl MappedState {
         }
     }
 
-    /// Returns an entry, and makes it the most recently used.
+    /// Returns the entry of `key_hash`, and makes it the most recently used one.
     pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<FoundOnMap> {
         let entry = self.map.find(key_hash).filter(|_| self.phase != StorePhase::Closed && !self.is_recovering)?;
         assert!(entry.sectors > 0, "a record has bytes");
@@ -252,7 +252,7 @@ impl MappedState {
         Some(FoundOnMap { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
     }
 
-    /// Adds an entry of an earlier run. Returns `false` if its place is taken or the map is full.
+    /// Adds an entry of an earlier run. Returns `false` if its space is taken or the map is full.
     pub(super) fn load(&mut self, key_hash: KeyHash, entry: MapEntry) -> bool {
         let taken = self.space.taken_by(entry.sectors.into());
         let fits = !self.map.is_full() && self.map.find(key_hash).is_none();
@@ -265,7 +265,7 @@ impl MappedState {
         true
     }
 
-    /// Discards everything that was loaded, and starts empty.
+    /// Discards everything that was loaded, so that the store starts empty.
     pub(super) fn forget_all(&mut self) {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
@@ -274,7 +274,8 @@ impl MappedState {
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
-    /// Notes that a write with pieces of `writes` completed. Returns the completions to call, each with its outcome.
+    /// Notes that a write to the device has ended that contained pieces of `writes`. Returns the completions to call,
+    /// each with the outcome.
     pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
         let mut done = Vec::new();
         for &sequence in writes {
@@ -307,33 +308,33 @@ impl MappedState {
         done
     }
 
-    /// Wakes the tasks that wait for room, so that they check again.
+    /// Wakes the tasks that wait for space, so that they check again.
     pub(super) fn wake_waiting(&mut self) {
         self.effects.wake(self.waiting.take());
     }
 
-    /// Submits everything in the buffers.
+    /// Submits the writes of all buffers.
     pub(super) fn send_all(&mut self, now: Duration) {
         self.send_opened_before(Duration::MAX, now);
     }
 
-    /// Submits everything that has waited in the buffers for the flush interval.
+    /// Submits the writes of buffers that have waited for the flush interval.
     pub(super) fn flush_due(&mut self, now: Duration) {
         let before = now.saturating_sub(self.volume.options.flush_interval);
         self.send_opened_before(before, now);
     }
 
-    /// Returns whether eviction is paced by time and demand, rather than triggered when an entry needs room.
+    /// Returns whether entries are evicted in time, before they must make space for others.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }
 
-    /// Notes that no run was found for an entry.
+    /// Notes that no free run was found for an entry.
     pub(super) fn note_unplaced(&mut self) {
         self.demand.unplaced += 1;
     }
 
-    /// Does the evictions that are due because of time and demand.
+    /// Evicts as many entries as time and demand require.
     pub(super) fn evict_due(&mut self, now: Duration) {
         let Some(pacer) = &mut self.pacer else { return };
         let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
@@ -344,7 +345,7 @@ impl MappedState {
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }
 
-    /// Returns whether work will become due as time passes.
+    /// Returns whether there is work that will become due as time passes.
     pub(super) fn is_busy(&self) -> bool {
         let buffered = match &self.writes {
             WriteSchedule::Packets { packetizer, locality } => {
@@ -364,7 +365,8 @@ impl MappedState {
         self.space.point_at(pointer);
     }
 
-    /// Adopts the lengths of an earlier run's files of slots. Returns `false` if they are not valid.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
+    /// not valid.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         self.space.set_slot_counts(counts)
     }

@@ -27,7 +27,7 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::HashMap, io::ErrorKind};
 
-/// Scans the snapshot and the records that it lists.
+/// Scans the snapshot and the journal, and verifies the records that they list. Passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let space = layout_of(volume, row);
     let Some(header) = newest_header(volume, meet) else { return };
@@ -36,7 +36,7 @@ pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkIte
     listings.iter().for_each(|listing| meet_listed(volume, &*space, listing, meet));
 }
 
-/// Returns the number of entries that a start would find.
+/// Returns how many entries a start would find.
 pub(crate) fn listed_count(volume: &Volume) -> u64 {
     match newest_header(volume, &mut |_| {}) {
         None => 0,
@@ -45,7 +45,7 @@ pub(crate) fn listed_count(volume: &Volume) -> u64 {
     }
 }
 
-/// Returns the listings of a header's snapshot.
+/// Returns the entries in the snapshot that `header` names.
 fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let area = MapCheckpointArea::of(&volume.shape);
     let (start_bytes, generation) = area.snapshot_of(header);
@@ -62,7 +62,7 @@ fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkIte
     all
 }
 
-/// Returns the entries of a volume that was not closed.
+/// Returns the entries of a volume that was not closed: those of the snapshot, changed by the journal.
 fn recovered(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let Some(recovery) = header.recovery else { return Vec::new() };
     let listings = listed(volume, header, meet);

@@ -6,7 +6,7 @@ use crate::{
     units::BLOCK_BYTES,
 };
 
-/// Returns the costs of a policy.
+/// Returns the costs of a policy with a disk table.
 pub(crate) fn costs(row: TableRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let tuning = assumed.tuning;
     let bin = tuning.hashcache_bin_bytes as f64;
@@ -46,7 +46,8 @@ pub(crate) fn costs(row: TableRow, assumed: &CostAssumptions<'_>) -> PolicyCosts
     }
 }
 
-/// Returns the work for the remainder of entries that are longer than a bin.
+/// Returns the I/O for the parts of entries that do not fit in their bins. `of` converts a number of operations and
+/// their length to I/O.
 fn rest(assumed: &CostAssumptions<'_>, of: fn(f64, f64) -> TransferWork) -> TransferWork {
     let bin = assumed.tuning.hashcache_bin_bytes as f64;
     let long = (assumed.share_longer_than)(bin);
@@ -59,10 +60,10 @@ fn bin_count(assumed: &CostAssumptions<'_>) -> f64 {
     assumed.size_bytes as f64 * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64
 }
 
-/// Returns the hits of a table relative to one that keeps as many entries of mean length as fit into the volume.
+/// Returns the share of entries that a table keeps, of those of mean length that fit in the volume.
 ///
-/// A bin has one entry, however short. The bytes of long entries that do not fit go to a ring, which overwrites the
-/// oldest. So a table has fewer entries than an LRU of the same bytes.
+/// A bin has one entry, even if it is short. The parts of long entries that do not fit in bins go to a ring, which
+/// overwrites the oldest. So a table has fewer entries than an LRU cache of the same size.
 fn table_share(assumed: &CostAssumptions<'_>) -> f64 {
     let CostAssumptions { size_bytes, tuning, share_longer_than, .. } = *assumed;
     let rest = mean_rest_bytes(share_longer_than, tuning.hashcache_bin_bytes);
@@ -71,9 +72,11 @@ fn table_share(assumed: &CostAssumptions<'_>) -> f64 {
     libm::pow(of_lru, HITS_EXPONENT)
 }
 
-/// Hits relative to an LRU. LRU and FIFO within sets of 8 are between it and [`BINS_HITS`] (docs/how-to/planning.md).
+/// Hits of a table with one bin per key, as a share of those of an LRU cache. The hits of LRU and FIFO in sets of 8 are
+/// between both (docs/how-to/planning.md).
 const BINS_HITS: f64 = 0.8;
 const FIFO_IN_SET_HITS: f64 = 0.92;
 const LRU_IN_SET_HITS: f64 = 0.97;
-/// Set numbers that find and order a resident set, including the heads of the hash lists.
+/// Number of links that a set in memory takes to be found and ordered, each as long as a set number. Includes the heads
+/// of the hash chains.
 const RESIDENT_LINKS: f64 = 3.5;

@@ -9,10 +9,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Fewest sets of a table.
+/// Fewest sets that a table can have.
 const SET_COUNT_MIN: u64 = 4;
 
-/// The positions of bins and ring.
+/// The place of the bins and the ring on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     start_bytes: u64,
@@ -24,8 +24,8 @@ pub(crate) struct TableLayout {
 }
 
 impl TableLayout {
-    /// Creates a layout with `set_count` sets of `ways` bins of `bin_bytes` at the start of `room`, and the ring in the
-    /// remainder. Returns `None` if the room is too small for a useful table.
+    /// Creates a layout in the range `room` of the volume: `set_count` sets of `ways` bins of `bin_bytes` each, and
+    /// behind them the ring. Returns `None` if there is not enough room for a useful table.
     pub(crate) fn new(room: Range<u64>, bin_bytes: u64, ways: u64, set_count: u64) -> Option<Self> {
         let start_bytes = room.start.next_multiple_of(BLOCK_BYTES);
         let table_bytes = bin_bytes.checked_mul(ways)?.checked_mul(set_count)?;
@@ -35,7 +35,7 @@ impl TableLayout {
         enough.then_some(Self { start_bytes, bin_bytes, ways, set_count, ring_start_bytes, ring_len_bytes })
     }
 
-    /// Returns the number of bins.
+    /// Returns the number of bins in all sets together.
     pub(crate) fn bin_count(&self) -> u64 {
         self.set_count * self.ways
     }
@@ -52,12 +52,12 @@ impl TableLayout {
         self.set_offset_bytes(set) + way * self.bin_bytes
     }
 
-    /// Returns the length of a set.
+    /// Returns the length of a set in bytes.
     pub(crate) fn set_bytes(&self) -> u64 {
         self.ways * self.bin_bytes
     }
 
-    /// Returns how many bytes of a record fit in its bin.
+    /// Returns how many bytes of a record fit in a bin behind its header.
     pub(crate) fn first_bytes(&self) -> u64 {
         self.bin_bytes - BIN_HEADER_BYTES as u64
     }

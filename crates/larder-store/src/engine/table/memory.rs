@@ -9,7 +9,7 @@ use crate::{
     units::SetNumber,
 };
 
-/// The memory of the sets.
+/// The data of the sets that are in memory, by policy.
 pub(crate) enum SetMemory {
     Nothing,
     All(PackedSets),
@@ -17,7 +17,7 @@ pub(crate) enum SetMemory {
 }
 
 impl SetMemory {
-    /// Returns a set, and counts a use of it.
+    /// Returns the content of a set, and counts a use of the set. Returns `None` if it is not in memory.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -44,7 +44,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns a set, without counting a use.
+    /// Returns the content of a set without counting a use. Returns `None` if it is not in memory.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -53,7 +53,7 @@ impl SetMemory {
         }
     }
 
-    /// Checks the sets in memory, and the count of entries.
+    /// Checks the sets in memory, and that the number of entries is right.
     pub(super) fn check(&self) {
         match self {
             Self::Nothing => {}
@@ -62,7 +62,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the approximate number of ways that [`Self::check`] examines.
+    /// Returns about how many ways [`Self::check`] examines.
     pub(super) fn check_cost(&self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -71,7 +71,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the shape of a set in memory, if sets are kept.
+    /// Returns which fields are in memory of each set; `None` if no set is in memory.
     pub(crate) fn shape(&self) -> Option<SetShape> {
         match self {
             Self::Nothing => None,
@@ -80,7 +80,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the memory when full, in bytes.
+    /// Returns the memory that the sets take at most, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -89,7 +89,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns whether memory knows all entries. It does not if some sets must be read first.
+    /// Returns whether all entries are known. They are not while some sets must be read first.
     pub(crate) fn counts_all(&self) -> bool {
         match self {
             Self::Nothing | Self::Recent(_) => false,
@@ -97,7 +97,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the number of entries that memory knows.
+    /// Returns the number of entries in sets that are in memory.
     pub(crate) fn entries(&self) -> u64 {
         match self {
             Self::Nothing => 0,

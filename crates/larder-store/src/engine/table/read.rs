@@ -16,28 +16,28 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// The way to look up an entry.
+/// The reads by which an entry is looked up.
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
-    /// The ways with the key's tag.
+    /// Read the bins in these ways, which have the key's tag.
     Bins(Vec<usize>),
     Set,
 }
 
-/// An entry that was found in a way of its set.
+/// An entry, and the way in which it was found.
 struct FoundInWay {
     way: usize,
     reader: Reader,
 }
 
-/// A bin that was read, and its offset.
+/// The bytes of a bin, and its offset on the volume.
 struct ReadBin {
     bytes: Bytes,
     offset_bytes: u64,
 }
 
-/// A key, and the set of the table to which it belongs.
+/// A key, its hash, and the set that it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct LookupTarget<'a> {
     pub(super) key: &'a [u8],
@@ -51,7 +51,7 @@ impl TableEngine {
         LookupTarget { key, hash, set: self.set_of(key_hash) }
     }
 
-    /// Returns the entry of `key`, and the changes of its set before it was read.
+    /// Returns the entry of `key`, and the change counter of its set from before the read.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
         let target = self.target(key);
         lookup::follow(&self.volume, true, || self.look(target)).await
@@ -82,10 +82,10 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns the change count of the set that holds `key`'s entry, or `None` if there is no entry.
+    /// Returns the change counter of `key`'s set from before the read; `None` if the key has no entry.
     ///
-    /// Reads only the header of the entry's bin. For a long entry, also checks that the ring has not overwritten the
-    /// remainder, without reading it.
+    /// Reads only the header of the entry's bin. For a long entry, also checks in memory that the ring has not
+    /// overwritten the remainder.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<u32>> {
         self.volume.check_open()?;
         let target = self.target(key);
@@ -122,14 +122,14 @@ impl TableEngine {
         Ok(is_there.then_some(changes))
     }
 
-    /// Reads the header of a bin. Returns `None` if it is not valid.
+    /// Reads the header of the bin in `way`. Returns `None` if it is not valid.
     pub(super) async fn header(&self, set: SetNumber, way: usize) -> Result<Option<BinHeader>> {
         let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
         let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
         Ok(BinHeader::decode(self.volume.id, &bin, offset_bytes))
     }
 
-    /// Reads bins, one after the other, until one has the entry of `target`.
+    /// Reads the bins in `ways`, one after the other, until one has the entry of `target`.
     async fn search_bins(
         self: &Arc<Self>,
         target: &LookupTarget<'_>,
@@ -146,13 +146,13 @@ impl TableEngine {
         Ok(None)
     }
 
-    /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.
+    /// Reads a set. Keeps its content in memory, unless the set has changed since its counter was `changes`.
     pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, SetSummary)> {
         let bytes = self.volume.read(self.layout.set_offset_bytes(set), self.layout.set_bytes()).await?;
         Ok(self.take_set(set, bytes, changes))
     }
 
-    /// Stores the content of a set that was read in memory, unless the set changed since its counter was `changes`.
+    /// Keeps the content of a set that was read in memory, unless the set has changed since its counter was `changes`.
     fn take_set(&self, set: SetNumber, bytes: Bytes, changes: u32) -> (Bytes, SetSummary) {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
@@ -184,7 +184,7 @@ impl TableEngine {
         Ok(found.map(|reader| FoundInWay { way, reader }))
     }
 
-    /// Returns the entry of `target` in a bin that was read at `offset_bytes`.
+    /// Returns the entry of `target` from a bin that was read; `None` if the bin has another one or is damaged.
     async fn open_bin(
         self: &Arc<Self>,
         target: &LookupTarget<'_>,
@@ -210,7 +210,8 @@ impl TableEngine {
         Ok(found.filter(|reader| reader.decoded().meta.sequence == header.sequence as u32))
     }
 
-    /// Returns the record of a bin with its remainder, or `None` if the remainder was overwritten.
+    /// Returns the whole record of a bin, including the part in the ring. Returns `None` if the ring has overwritten
+    /// that part.
     async fn whole_record(&self, header: &BinHeader, bin: &Bytes) -> Result<Option<Bytes>> {
         let len = u64::from(header.record_bytes);
         let first = self.layout.first_bytes();

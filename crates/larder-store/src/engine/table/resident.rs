@@ -13,13 +13,13 @@ use crate::{
     units::SetNumber,
 };
 
-/// Resident sets per chain.
+/// Number of sets per hash chain.
 const SETS_PER_CHAIN: u64 = 2;
 
-/// The resident sets.
+/// The sets that are in memory, in the order of use.
 pub(crate) struct ResidentSets {
     bits: PackedBits,
-    /// The first slot of each chain.
+    /// The first slot of each hash chain.
     heads: PackedBits,
     shape: SetShape,
     widths: LinkWidths,
@@ -30,7 +30,7 @@ pub(crate) struct ResidentSets {
     entries: u64,
 }
 
-/// Bit widths of the fields that link the sets.
+/// Numbers of bits of the fields that link the sets in memory.
 #[derive(Clone, Copy)]
 struct LinkWidths {
     chain_count: u64,
@@ -39,18 +39,18 @@ struct LinkWidths {
     link: u32,
 }
 
-/// The links of a resident set.
+/// The links of a set in memory.
 #[derive(Clone, Copy)]
 struct ResidentLinks {
-    /// The set's number divided by the number of chains.
+    /// Number of the set, divided by the number of chains. The remainder is the number of its chain.
     quotient: u64,
-    /// The next slot of the chain. At the end of a chain: its number, added to the number of slots.
+    /// The next slot of the chain. At the end of a chain, the number of the chain plus the number of slots.
     next_in_chain: u64,
     more_recent: u64,
     less_recent: u64,
 }
 
-/// Marks the absence of a slot. Slots are numbered from 1.
+/// Stands for no slot. Slots are numbered from 1.
 const NONE: u64 = 0;
 
 impl LinkWidths {
@@ -66,7 +66,7 @@ impl LinkWidths {
 }
 
 impl ResidentSets {
-    /// Creates memory for `capacity` of `set_count` sets.
+    /// Creates memory for up to `capacity` of the volume's `set_count` sets.
     pub(crate) fn new(shape: SetShape, set_count: u64, capacity: u64) -> Self {
         let capacity = capacity.clamp(1, set_count.max(1));
         let widths = LinkWidths::new(set_count, capacity);
@@ -84,7 +84,7 @@ impl ResidentSets {
         }
     }
 
-    /// Returns a set and makes it the most recently used, or `None` if it is not resident.
+    /// Returns the content of a set, and makes it the most recently used one. Returns `None` if it is not in memory.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
@@ -93,12 +93,12 @@ impl ResidentSets {
         self.contents(slot)
     }
 
-    /// Returns a set, without counting a use.
+    /// Returns the content of a set without counting a use. Returns `None` if it is not in memory.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         self.contents(self.slot_of(set)?)
     }
 
-    /// Stores the content of a set, which becomes resident.
+    /// Stores the content of a set, which is then in memory.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
@@ -113,22 +113,23 @@ impl ResidentSets {
         }
     }
 
-    /// Returns the shape of each set.
+    /// Returns which fields the sets have.
     pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
-    /// Returns the memory when full, in bytes.
+    /// Returns the memory that this takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bits.memory_bytes() + self.heads.memory_bytes()
     }
 
-    /// Returns the number of entries in the resident sets.
+    /// Returns the number of entries in the sets in memory.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Checks that every resident set is in its chain and once in the list of use, and the count of entries.
+    /// Checks three things: every set is in its chain, it is in the order of use once, and the number of entries is
+    /// right.
     pub(super) fn check(&self) {
         assert!(self.count <= self.capacity);
         let mut slot = self.most_recent;
@@ -155,7 +156,7 @@ impl ResidentSets {
         assert_eq!(in_chains, self.count, "every resident set is in one chain");
     }
 
-    /// Returns the number of ways of all slots.
+    /// Returns the number of ways of all sets that can be in memory.
     pub(super) fn way_count(&self) -> u64 {
         self.capacity * u64::from(self.shape.ways)
     }
@@ -172,7 +173,7 @@ impl ResidentSets {
         UnpackedSet::unpack(&self.shape, &self.bits, self.payload_at(slot)).known()
     }
 
-    /// Returns a slot for a new set: an unused one, or that of the least recently used set.
+    /// Returns the slot for a set that comes into memory: an unused one, or that of the least recently used set.
     fn admit(&mut self, set: SetNumber) -> u64 {
         let slot = if self.count < self.capacity {
             self.count += 1;
@@ -226,7 +227,7 @@ impl ResidentSets {
         self.write_links(before, ResidentLinks { next_in_chain: next, ..self.links(before) });
     }
 
-    /// Removes a slot from the list of use.
+    /// Removes a slot from the order of use.
     fn unlist(&mut self, slot: u64) {
         let ResidentLinks { more_recent, less_recent, .. } = self.links(slot);
         assert!(more_recent != slot && less_recent != slot, "a slot is in the list of use once");
@@ -240,7 +241,7 @@ impl ResidentSets {
         }
     }
 
-    /// Adds a slot at the recent end of the list of use.
+    /// Makes a slot the most recently used one.
     fn list(&mut self, slot: u64) {
         let before = self.most_recent;
         assert_ne!(before, slot, "a slot is in the list of use once");
@@ -271,7 +272,7 @@ impl ResidentSets {
         cursor.write(&mut self.bits, self.widths.link, links.less_recent);
     }
 
-    /// Returns the first slot of a chain, or the end marker if the chain is empty.
+    /// Returns the first slot of a chain. If the chain is empty, returns the number that marks its end.
     fn head(&self, chain: u64) -> u64 {
         match self.heads.read(chain * u64::from(self.widths.link), self.widths.link) {
             NONE => self.capacity + 1 + chain,
@@ -300,7 +301,7 @@ impl ResidentSets {
     }
 }
 
-/// Returns the number of bits for numbers up to `most`.
+/// Returns the number of bits that numbers up to `most` need.
 fn bits_of(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
@@ -321,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a list: the same sets are resident, with the same content, after any operations.
+        /// At stake: after any operations, the same sets must be in memory, with the same content, as in a simple list.
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);

@@ -8,37 +8,37 @@
 
 use std::collections::VecDeque;
 
-/// The state of the ring.
+/// The write position of the ring, and the writes in flight. Places count all bytes ever written to the ring.
 pub(crate) struct RingState {
     start_bytes: u64,
     len_bytes: u64,
     alignment_bytes: u64,
-    /// The next place, counted from the first use.
+    /// The place where the next remainder is written.
     next: u64,
-    /// Places that are being written, oldest first, and whether each is done. Places that are done are removed from the
-    /// front.
+    /// Places that are being written, the oldest first, each with whether its write is done. Leading places that are
+    /// done are removed.
     in_flight: VecDeque<(u64, bool)>,
 }
 
-/// The reason why no place can be assigned.
+/// Why there is no place for a remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// Earlier writes of the same bytes are in flight; the caller must wait.
+    /// An earlier write to the same bytes is in flight. The caller must wait for it.
     Now,
-    /// The remainder is longer than the ring.
+    /// The remainder is longer than the ring and never fits.
     Ever,
 }
 
 impl RingState {
-    /// Creates a ring of `len_bytes` at `start_bytes`, both multiples of `alignment_bytes`. Writing continues at
-    /// `next`.
+    /// Creates a ring of `len_bytes` at `start_bytes` of the volume, both multiples of `alignment_bytes`. Writing
+    /// begins at the place `next`.
     pub(crate) fn new(start_bytes: u64, len_bytes: u64, alignment_bytes: u64, next: u64) -> Self {
         assert!(start_bytes.is_multiple_of(alignment_bytes) && len_bytes.is_multiple_of(alignment_bytes));
         let next = next.next_multiple_of(alignment_bytes);
         Self { start_bytes, len_bytes, alignment_bytes, next, in_flight: VecDeque::new() }
     }
 
-    /// Assigns a place for `len_bytes`, which is in flight until [`Self::written`].
+    /// Returns the place for a remainder of `len_bytes`. It counts as being written until [`Self::written`].
     pub(crate) fn place(&mut self, len_bytes: u64) -> Result<u64, NoPlace> {
         let len_bytes = len_bytes.next_multiple_of(self.alignment_bytes);
         if len_bytes > self.len_bytes {
@@ -59,7 +59,7 @@ impl RingState {
         Ok(at)
     }
 
-    /// Notes that the write to `at` is done, whether or not it succeeded.
+    /// Notes that the write to the place `at` has ended, whether or not it succeeded.
     pub(crate) fn written(&mut self, at: u64) {
         let found = self.in_flight.iter_mut().find(|(place, _)| *place == at);
         *found.map(|(_, written)| written).expect("what is written was on its way") = true;
@@ -69,8 +69,8 @@ impl RingState {
         debug_assert!(self.in_flight.iter().is_sorted_by_key(|&(place, _)| place), "places are given out in order");
     }
 
-    /// Returns the offset of `at` on the volume, if its `len_bytes` were not overwritten since. Returns `None` also for
-    /// an impossible place.
+    /// Returns the offset on the volume of the `len_bytes` at the place `at`. Returns `None` if they were overwritten
+    /// since, or the place is impossible.
     pub(crate) fn offset_bytes(&self, at: u64, len_bytes: u64) -> Option<u64> {
         let end = at.checked_add(len_bytes.checked_next_multiple_of(self.alignment_bytes)?)?;
         let within = at.is_multiple_of(self.alignment_bytes) && at % self.len_bytes + (end - at) <= self.len_bytes;
@@ -78,7 +78,7 @@ impl RingState {
         (within && kept).then(|| self.start_bytes + at % self.len_bytes)
     }
 
-    /// Checks that places being written are in order and at most one round apart.
+    /// Checks that the places that are being written are in order and at most one round apart.
     pub(super) fn check(&self) {
         assert!(self.in_flight.iter().is_sorted_by(|(one, _), (other, _)| one < other), "places are in order");
         assert!(
@@ -89,7 +89,7 @@ impl RingState {
         assert!(self.next - oldest <= self.len_bytes, "nothing on its way is overtaken");
     }
 
-    /// Returns the write position.
+    /// Returns the place where the next remainder is written.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

@@ -14,20 +14,20 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Write numbers reserved by each session block.
+/// Number of numbers for writes that each session block reserves.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
-/// Write numbers per millisecond of the time of day.
+/// Numbers for writes per millisecond of the time of day, from which the first number of a run is derived.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
-/// Number of session blocks written per round of the ring.
+/// Number of session blocks that are written while the ring is written once around.
 const NOTES_PER_ROUND: u64 = 16;
 
-/// Returns the ring of a volume. Writing continues at `next`.
+/// Returns the ring of a volume. Writing begins at the place `next`.
 pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
     RingState::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
 
 impl TableEngine {
-    /// Continues from the session of the last run.
+    /// Begins the run: continues where the session block of the last run says.
     pub(super) async fn begin_session(self: &Arc<Self>) {
         let outcome = self.start_session().await;
         let mut state = self.lock();
@@ -46,7 +46,7 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// Does the work that is due: writes the ring's write position to the session block, or retries to begin.
+    /// Writes the ring's position to the session block if that is due. If the run could not begin, retries that.
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == TablePhase::Failed {
             // Only one task may begin. Otherwise a second one would reset the ring after others have stored entries in
@@ -79,7 +79,7 @@ impl TableEngine {
         state.phase == TablePhase::Ready && (is_behind || state.numbers.are_scarce())
     }
 
-    /// Writes the final position of the ring for the next run.
+    /// Writes the last position of the ring to the session block, for the next run.
     pub(super) async fn end_session(self: &Arc<Self>) -> Result<()> {
         if self.lock().phase != TablePhase::Ready {
             return Ok(());
@@ -117,8 +117,8 @@ impl TableEngine {
         Ok(())
     }
 
-    /// Returns the next session block. Its position is ahead of the ring's, so that the position does not go back after
-    /// a crash.
+    /// Returns the session block to write next. Its position is ahead of the ring's, so that a run after a crash does
+    /// not begin at an earlier position.
     fn next_session(&self) -> RunSession {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;

@@ -15,14 +15,15 @@ use crate::{
     units::SetNumber,
 };
 
-/// Number of summaries kept: enough that an insertion right after its miss rarely has to read the set again.
+/// Number of sets whose summaries are kept. It is large enough that storing an entry right after its miss rarely has to
+/// read the set again.
 const REMEMBERED_COUNT: usize = 64;
 
-/// The content of one bin.
+/// The content of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BinContent {
     Empty,
-    /// Neither blank nor valid.
+    /// Bytes that are neither blank nor valid.
     Damaged,
     Entry {
         hash: FullHash,
@@ -30,13 +31,13 @@ pub(crate) enum BinContent {
     },
 }
 
-/// The content of a set's bins.
+/// The content of each bin of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetSummary {
     bins: [BinContent; WAYS_MAX],
     way_count: usize,
-    /// Whether a header confirmed the position of a bin. Otherwise the read may have been misdirected, and blank bins
-    /// prove nothing.
+    /// Whether the header of a bin confirms that the read was of this set. Otherwise the device may have read at a
+    /// wrong position, and blank bins do not show that a bin is empty.
     is_proven: bool,
 }
 
@@ -46,7 +47,8 @@ impl SetSummary {
         Self { bins: [BinContent::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
-    /// Returns the content of the bins in `set`, which was read whole at `offset_bytes` and has bins of `bin_bytes`.
+    /// Returns what is in the bins of `set`. These bytes are a whole set with bins of `bin_bytes`, read at
+    /// `offset_bytes`.
     pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
         let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
         for ((bin, bytes), at) in
@@ -64,26 +66,26 @@ impl SetSummary {
         summary
     }
 
-    /// Sets the content of a bin.
+    /// Sets what is in the bin in `way`.
     pub(crate) fn put(&mut self, way: usize, bin: BinContent) {
         assert!(way < self.way_count, "a way of the set: {way}");
         self.bins[way] = bin;
     }
 
-    /// Returns the bin that holds the newest entry of a key.
+    /// Returns the way with the newest entry of a key; `None` if there is none.
     pub(crate) fn newest(&self, wanted: FullHash) -> Option<usize> {
         let of_key = |way: &usize| matches!(self.bins[*way], BinContent::Entry { hash, .. } if hash == wanted);
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Returns the bin for a new entry of a key: the bin of its present entry, or an empty bin, or the one that was
-    /// written first.
+    /// Returns the way for a new entry of a key: that of its present entry. Without one, returns an empty way, or the
+    /// one that was written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
     }
 
-    /// Returns the bins to wipe when a key is removed: its own bins, and bins that could hold it.
+    /// Returns the ways to wipe when a key is removed: those with its entries, and those that may have one.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: BinContent| match bin {
             BinContent::Empty => !self.is_proven,
@@ -93,14 +95,14 @@ impl SetSummary {
         (0..self.way_count).filter(|&way| suspect(self.bins[way])).collect()
     }
 
-    /// Returns whether a bin holds an entry.
+    /// Returns whether the bin in `way` has an entry.
     pub(crate) fn is_entry(&self, way: usize) -> bool {
         matches!(self.bins[way], BinContent::Entry { .. })
     }
 
-    /// Returns the part of the set that memory keeps, with the entries in the order of their writes, and the bins to
-    /// wipe before memory can be trusted. Bins to wipe are damaged ones, which may become readable again, all but the
-    /// newest of a key, and blank ones whose position was not confirmed.
+    /// Returns the part of the set that is kept in memory, with the entries in the order of their writes, and the ways
+    /// to wipe. Until these are wiped, memory cannot be relied on: damaged bins may become readable again, a key may
+    /// have older entries, and blank bins may be misread.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
@@ -132,7 +134,7 @@ impl SetSummary {
     }
 }
 
-/// The summaries of the sets that were used last.
+/// The summaries of the sets that were read most recently.
 pub(crate) struct RecentSummaries(Box<[Option<(SetNumber, SetSummary)>]>);
 
 impl RecentSummaries {
@@ -167,12 +169,13 @@ mod tests {
     use crate::hash::KeyHash;
 
     const VOLUME: VolumeId = VolumeId([8; 16]);
-    /// Offset of the set.
+    /// Offset of the set on the volume.
     const AT: u64 = 5 << 30;
     const SHAPE: SetShape =
         SetShape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
 
-    /// Creates the summary of a set of four bins of 512 bytes. Each bin has a hash and a sequence, or nothing.
+    /// Returns the summary of a set with four bins of 512 bytes. Each bin is given as a hash and a sequence, or is
+    /// empty.
     fn summary(bins: [Option<(u128, u64)>; 4]) -> SetSummary {
         let mut set = vec![0; 4 * 512];
         for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {

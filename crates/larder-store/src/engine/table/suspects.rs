@@ -12,12 +12,12 @@ use super::{
 use crate::{Error, ErrorKind, Result, engine::kit::sets::UnpackedSet, units::SetNumber};
 use std::sync::Arc;
 
-/// Sets that are wiped in one round.
+/// Most sets that are wiped in one round.
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns a writer's view of a suspect set: empty, because all of it will be wiped. Returns `None` if the set is
-    /// not suspect.
+    /// Returns what a task that changes a suspect set should assume: an empty set, because all of it will be written.
+    /// Returns `None` if the set is not suspect.
     pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -28,7 +28,7 @@ impl TableEngine {
         })
     }
 
-    /// Wipes some suspect sets, if a retry is due.
+    /// Wipes some suspect sets, if the pause after a failure is over.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) {
         let now = self.volume.clock.now();
         // A clock that is set back does not prolong the pause.
@@ -50,7 +50,7 @@ impl TableEngine {
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
-    /// Wipes some suspect sets. Returns whether more remain and none failed.
+    /// Wipes up to [`WIPES_MAX`] suspect sets. Returns whether there are more of them and no wipe has failed.
     async fn wipe_some_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let Some(set) = self.lock().suspects.next() else { return false };

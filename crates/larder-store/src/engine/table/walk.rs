@@ -18,7 +18,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Scans every set, as long as `goes_on` returns `true`.
+/// Scans every set, as long as `goes_on` returns `true`. Passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(layout) = layout_of(&volume.shape) else {
         return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });
@@ -52,13 +52,13 @@ struct TableWalk<'a> {
     volume: &'a Volume,
     layout: TableLayout,
     ring: RingState,
-    /// The end of the newest remainder found, or the position in the session block if that is later.
+    /// End of the newest remainder that was found in the ring, or the position in the session block if that is later.
     next: u64,
-    /// Entries whose remainder is wrong.
+    /// Entries whose remainders in the ring are not valid.
     wrong: Vec<WrongRemainder>,
 }
 
-/// An entry whose remainder is wrong.
+/// An entry whose remainder in the ring is not valid.
 struct WrongRemainder {
     offset_bytes: u64,
     rest_at: u64,
@@ -106,8 +106,8 @@ impl TableWalk<'_> {
         });
     }
 
-    /// Decides which of the wrong remainders a kill explains: those that writes at the position of the ring may have
-    /// overwritten, in this run or in the one before.
+    /// Reports each remainder that is not valid: as lost if writes after the ring's last saved position may have
+    /// overwritten it before a kill, otherwise as damage.
     fn meet_wrong(&self, meet: &mut dyn FnMut(WalkItem<'_>)) {
         let margin = self.layout.ring_len_bytes / UNSURE_DIVISOR;
         for &WrongRemainder { offset_bytes, rest_at, what } in &self.wrong {
@@ -118,5 +118,5 @@ impl TableWalk<'_> {
     }
 }
 
-/// The part of the ring (1/n) after its position that writes may have overwritten before a kill.
+/// Writes may have overwritten this fraction (1/n) of the ring behind its saved position before a kill.
 const UNSURE_DIVISOR: u64 = 8;

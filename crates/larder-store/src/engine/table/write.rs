@@ -33,22 +33,22 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// The known content of a set before a change.
+/// The known content of a set before the set is changed.
 pub(super) struct SetView {
-    /// The part that memory keeps.
+    /// The part that is kept in memory; `None` if it is not.
     pub(super) contents: Option<UnpackedSet>,
     pub(super) summary: Option<SetSummary>,
-    /// Bins to wipe before memory can be trusted.
+    /// Ways to wipe before memory can be relied on.
     pub(super) stale: Vec<usize>,
 }
 
-/// The way chosen for an entry in its set.
+/// The way for an entry, and what it means for the set.
 struct ChosenWay {
     way: usize,
     sequence: u64,
 }
 
-/// The location of a bin.
+/// The place of a bin: its set and its way.
 #[derive(Clone, Copy)]
 struct BinAt {
     set: SetNumber,
@@ -63,7 +63,7 @@ pub(super) struct SetChange {
     pub(super) bins: Vec<(usize, BinContent)>,
 }
 
-/// The writes of one change that are in flight.
+/// The writes of a change that are in flight.
 struct SetWrites {
     change: SetChange,
     completion: Completion<()>,
@@ -72,7 +72,7 @@ struct SetWrites {
 }
 
 impl TableEngine {
-    /// Stores an entry. With `expected`, only if the change counter of its set still has this value.
+    /// Stores an entry. With `found`, does so only if the change counter of its set still has this value.
     pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
@@ -107,7 +107,7 @@ impl TableEngine {
         self.finished(pending).await.map(|()| true)
     }
 
-    /// Removes an entry by overwriting the start of its bin.
+    /// Removes the entry of `key` by overwriting the start of its bin.
     pub(super) async fn wipe(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let target = self.target(key);
@@ -150,7 +150,7 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Returns the known content of a set before an entry is added. For a set of one way, nothing has to be known.
+    /// Returns what must be known of a set before an entry is added. In sets with one way, that is nothing.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -161,7 +161,7 @@ impl TableEngine {
         self.bins_of(set).await
     }
 
-    /// Returns the content of a set. Reads the set if it is unknown.
+    /// Returns what is in a set. Reads the set if that is not known.
     async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -190,8 +190,8 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
-    /// Returns the way of a set that has the key's entry, if memory has the set. Bins that cannot be read may have an
-    /// older entry of the key, which would come back. If there are several such bins, all but one are to be wiped.
+    /// Returns the way with the key's present entry, if the set is in memory. Bins that cannot be read may have an
+    /// older entry of the key, which could come back. If there are several, marks all but one of them for wiping.
     async fn take_own(&self, target: &LookupTarget<'_>, view: &mut SetView) -> Option<usize> {
         let shape = self.lock().memory.shape()?;
         let contents = view.contents.as_mut()?;
@@ -212,7 +212,8 @@ impl TableEngine {
         own
     }
 
-    /// Waits until an entry of `len` may be in flight, and takes a place for its remainder of `rest` bytes.
+    /// Waits until the limit on unwritten bytes allows an entry of `len` bytes. Takes a place in the ring for `rest`
+    /// bytes, if that is not 0.
     async fn make_room(&self, len: u64, rest: u64) -> Result<Option<u64>> {
         let dirty_bytes_max = self.volume.options.dirty_bytes_max;
         self.wait(|state| {
@@ -233,8 +234,8 @@ impl TableEngine {
         .await
     }
 
-    /// Chooses the way for an entry, and the number of its write. `own` is the way with the key's entry, if memory has
-    /// the set.
+    /// Chooses the way and the write number for an entry. `own` is the way with the key's present entry, if the set is
+    /// in memory.
     fn choose(&self, target: &LookupTarget<'_>, view: &SetView, own: Option<usize>) -> Result<ChosenWay> {
         let mut state = self.lock();
         let sequence = state.numbers.take().ok_or_else(spent)?;
@@ -254,7 +255,7 @@ impl TableEngine {
         Ok(ChosenWay { way, sequence })
     }
 
-    /// Returns the writes for an entry: its bin, its remainder, and the bins to be wiped.
+    /// Returns the writes for an entry: its bin, its part in the ring, and the bins in `stale`, which are wiped.
     fn writes(
         &self,
         header: &BinHeader,
@@ -298,7 +299,7 @@ impl TableEngine {
         (self.layout.set_offset_bytes(set), buffer)
     }
 
-    /// Returns the write that wipes a bin.
+    /// Returns the write that wipes the bin in `way`.
     fn wiping(&self, set: SetNumber, way: usize) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
         buffer.as_mut_slice().fill(0);
@@ -307,7 +308,7 @@ impl TableEngine {
         (offset_bytes, buffer)
     }
 
-    /// Starts the writes of a change.
+    /// Starts the writes of a change. The returned future waits until all are done.
     pub(super) fn submit(
         self: &Arc<Self>,
         change: SetChange,
@@ -357,7 +358,7 @@ impl TableEngine {
 }
 
 impl TableState {
-    /// Begins to serve the entry from memory, and records its future way.
+    /// Makes lookups find the entry in memory while it is being written, and records its way.
     fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
@@ -369,7 +370,7 @@ impl TableState {
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));
     }
 
-    /// Ends a change whose writes are done. If one failed, the set is suspect until all of it is wiped.
+    /// Ends a change whose writes are done. If one of them failed, marks the set as suspect until all of it is wiped.
     fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");

@@ -28,9 +28,9 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
-/// Packs of the two rings that must be written.
+/// Complete packs of both rings, which must be written.
 pub(super) struct SealedPacks {
-    /// Time of the append that filled the packs.
+    /// Time of the call that completed the packs.
     pub(super) now: Duration,
     pub(super) front: Vec<SealedPack>,
     long: Vec<SealedPack>,
@@ -42,14 +42,14 @@ impl SealedPacks {
     }
 }
 
-/// The ring that a pack belongs to.
+/// The ring to which a pack belongs.
 #[derive(Clone, Copy)]
 enum PackRing {
     Front,
     Long,
 }
 
-/// The data to append to the front.
+/// The data that is appended to the front.
 enum FrontLoad<'a, 'b> {
     Entry(&'a mut RecordParts<'b>),
     Tombstone(FullHash),
@@ -65,7 +65,7 @@ impl FrontLoad<'_, '_> {
 }
 
 impl TinyEngine {
-    /// Appends an entry. With `place`, only if the key's entry is still there; returns `false` if not.
+    /// Appends an entry. With `place`, does so only if the key's entry is still there, and otherwise returns `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -97,8 +97,8 @@ impl TinyEngine {
         self.flush_removal(prefix_of(hash.key_hash()), offset_bytes, given_up_before).await
     }
 
-    /// Returns the place of the key's tombstone, if it is the newest record of the key in the front and not on the
-    /// device yet.
+    /// Returns where the tombstone of a key is in the front, if it is the newest record of the key and the device does
+    /// not have it yet. A repeated removal then need not append another.
     fn unwritten_tombstone(&self, state: &TinyState, hash: FullHash) -> Option<u64> {
         let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
         let offset_bytes = self.front_offset(slot.granule);
@@ -109,7 +109,7 @@ impl TinyEngine {
         Some(offset_bytes)
     }
 
-    /// Appends a record. Waits for room for a bounded time. Returns `None` if the key's entry is no longer at `place`.
+    /// Appends a record. Waits a bounded time for space. Returns `None` if the key's entry is no longer at `place`.
     async fn append(
         self: &Arc<Self>,
         mut load: FrontLoad<'_, '_>,
@@ -119,7 +119,7 @@ impl TinyEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut load, place, waker)).await
     }
 
-    /// Appends a record if there is room now. Returns `None` if the key's entry is not at `place`.
+    /// Appends a record if there is space now. Returns `None` if the key's entry is no longer at `place`.
     fn try_append(
         self: &Arc<Self>,
         load: &mut FrontLoad<'_, '_>,
@@ -204,7 +204,7 @@ impl TinyEngine {
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
-    /// Returns a function that writes a record to the buffer that a ring has assigned.
+    /// Returns a function that encodes a record into a buffer, with a given sequence.
     fn encoder(&self, record: &mut RecordParts<'_>) -> impl FnOnce(&mut [u8], u32) {
         let volume = self.volume.id;
         move |target, sequence| {
@@ -213,7 +213,7 @@ impl TinyEngine {
         }
     }
 
-    /// Appends a long entry to its ring, and its stub to the front.
+    /// Appends a long entry to the long ring, and its stub to the front.
     fn append_long(
         &self,
         state: &mut TinyState,
@@ -252,7 +252,8 @@ impl TinyEngine {
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
-    /// Submits packs that are due. Returns the tasks that wait for room, so that they check their deadlines.
+    /// Submits the packs that have waited for the flush interval. Returns the tasks that wait for space, so that they
+    /// check whether their time is over.
     pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let interval = self.volume.options.flush_interval;
         let mut sealed = SealedPacks::at(now);
@@ -270,7 +271,7 @@ impl TinyEngine {
         woken
     }
 
-    /// Submits all packs and waits until the device has them.
+    /// Submits all packs, and waits until the device has them.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let told = {
             let mut state = self.lock();
@@ -283,8 +284,8 @@ impl TinyEngine {
         flushed(is_written && self.lock().failed_packs == told)
     }
 
-    /// Submits all packs, and waits until the tombstone at `offset_bytes`, or its replacement, is on the device.
-    /// `given_up_before` is the number of packs given up before the tombstone was appended.
+    /// Submits all packs. Waits until the tombstone at `offset_bytes` is on the device, there or in another pack to
+    /// which it was moved. `given_up_before` is the number of packs given up before it was appended.
     async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
         let is_written = |state: &TinyState| {
             if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
@@ -301,7 +302,8 @@ impl TinyEngine {
         Err(unwritten_removal())
     }
 
-    /// Submits all packs, and refused packs again, a bounded number of times until `is_written`. Returns whether it is.
+    /// Submits all packs, and refused packs again, until `is_written` returns `true` or [`REWRITES_MAX`] retries have
+    /// failed. Returns whether it returned `true`.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // A simultaneous retry makes failed packs pending again, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
@@ -319,8 +321,8 @@ impl TinyEngine {
         false
     }
 
-    /// Submits open packs, and waits until all present packs are written or refused. Returns the sequence of the
-    /// front's last pack.
+    /// Submits the open packs. Waits until the device has accepted or refused all packs. Returns the sequence of the
+    /// last pack of the front.
     async fn flush_open(self: &Arc<Self>) -> u64 {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let (front, long) = {
@@ -336,7 +338,7 @@ impl TinyEngine {
         front
     }
 
-    /// Submits the writes of packs.
+    /// Submits the writes of complete packs.
     pub(super) fn perform(self: &Arc<Self>, sealed: SealedPacks) {
         let long = sealed.long.into_iter().map(|pack| (PackRing::Long, pack));
         for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (PackRing::Front, pack))) {
@@ -371,13 +373,13 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the device refused all recent writes.
+    /// Returns whether the device has refused all recent writes and no retry is due.
     fn takes_nothing_now(&self, now: Duration) -> bool {
         self.is_device_suspect && !is_over(self.retry_at, now)
     }
 
-    /// Drops all entries with the prefix of this hash, in the front and in their set, because the newest record is
-    /// lost.
+    /// Drops all entries of the front and of their set whose keys have the same hash prefix, because the newest record
+    /// of one of them is lost.
     pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
         let prefix = prefix_of(key_hash);
         let slots: Vec<_> = self.index.range(prefix, prefix).collect();
@@ -394,7 +396,7 @@ fn unwritten_removal() -> Error {
     Error::new(ErrorKind::Unavailable, "a removal could not be written to the store")
 }
 
-/// Returns the description of a stub for a pack.
+/// Returns how a stub is described to a pack.
 pub(super) fn stub_parcel(stub: &RecordStub, kind: PackedKind, expires_at: u32) -> PackRecord {
     PackRecord { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
 }
@@ -420,7 +422,7 @@ mod tests {
         families::AnyEngine,
     };
 
-    /// At stake: a removal is acknowledged because the tombstone of another key is on the device.
+    /// At stake: a removal that is acknowledged because the tombstone of another key is on the device.
     #[test]
     fn a_waiting_tombstone_is_that_of_its_key_only() {
         let options = options();

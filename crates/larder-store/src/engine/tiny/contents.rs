@@ -20,7 +20,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A complete record or a stub, with its bytes.
+/// A whole record or a stub, with its bytes.
 #[derive(Clone)]
 pub(super) struct RecordPiece {
     pub(super) bytes: Bytes,
@@ -34,7 +34,7 @@ pub(super) enum ItemKind {
 }
 
 impl RecordPiece {
-    /// Decodes the piece at the start of `bytes`.
+    /// Decodes the record or stub at the start of `bytes`. Returns `None` if neither is there.
     pub(super) fn of(volume: VolumeId, bytes: &Bytes) -> Option<Self> {
         if let Some(stub) = RecordStub::decode(volume, bytes) {
             let len = bytes.len().min(GRANULE_BYTES as usize);
@@ -59,7 +59,7 @@ impl RecordPiece {
         }
     }
 
-    /// Returns the bytes of the whole entry, including a record that a stub refers to.
+    /// Returns the length of the entry in bytes. For a stub, that of the record to which it refers.
     pub(super) fn entry_bytes(&self) -> u64 {
         match &self.what {
             ItemKind::Record(decoded) => decoded.len_bytes() as u64,
@@ -67,19 +67,19 @@ impl RecordPiece {
         }
     }
 
-    /// Returns whether this piece is the record of a removal.
+    /// Returns whether this is a tombstone, the record of a removal.
     pub(super) fn is_tombstone(&self) -> bool {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
 
-    /// Returns whether the body has its checksums. Check this before the piece goes into a compact set: there it gets
-    /// new checksums, which would make a damaged body valid.
+    /// Returns whether the body matches its checksums. To be checked before the record goes into a compact set, which
+    /// has new checksums and would make a damaged body valid.
     pub(super) fn is_sound(&self) -> bool {
         let ItemKind::Record(decoded) = &self.what else { return true };
         decoded.verifies_here(&self.bytes)
     }
 
-    /// Returns the content as it is stored in a compact set, with these fields.
+    /// Returns the form in which this is written to a compact set, with the given expiry time and rank.
     fn compact(&self, expires_at: u32, rank: u8) -> CompactEntry<'_> {
         match &self.what {
             ItemKind::Record(decoded) => {
@@ -109,31 +109,31 @@ pub(super) struct SetItem {
 }
 
 impl SetItem {
-    /// Returns the bytes that the entry takes in a set, including its listing.
+    /// Returns the bytes that the entry takes in a set, with its listing.
     pub(super) fn len_bytes(&self) -> u64 {
         self.piece.compact(self.expires_at, self.rank).len_bytes()
     }
 }
 
-/// Returns the bytes available for the items of a set.
+/// Returns the bytes of a set of `set_bytes` that entries can take.
 pub(super) fn room_bytes(set_bytes: u64) -> u64 {
     set_bytes - compact::HEADER_BYTES as u64
 }
 
-/// The directory of a set.
+/// The directory of a set: its version and its entries.
 pub(super) struct SetDirectory {
     pub(super) version: u8,
     pub(super) listings: Vec<SetListing>,
 }
 
-/// A listed entry of a set.
+/// An entry as the directory of a set lists it.
 pub(super) enum SetListing {
     Compact(CompactListing),
-    /// A record in the form that earlier versions wrote.
+    /// The form that earlier versions of the program wrote.
     Packed(PackedRecord),
 }
 
-/// Decodes the directory of a set. Returns `None` if the bytes are not a valid directory of that set.
+/// Decodes the directory of the set in `bytes`. Returns `None` if it is not valid, or was written for another offset.
 pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<SetDirectory> {
     if bytes.starts_with(&compact::MAGIC) {
         let (header, listings) = compact::decode(volume, offset_bytes, bytes)?;
@@ -148,7 +148,7 @@ pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Op
 }
 
 impl SetListing {
-    /// Returns the hash of the entry's key. That of a compact set is not verified before [`Self::piece`].
+    /// Returns the hash of the entry's key. In a compact set, the key is not verified before [`Self::piece`].
     pub(super) fn key_hash(&self, volume: &Volume, set: &[u8]) -> KeyHash {
         match self {
             Self::Packed(listing) => listing.key_hash,
@@ -162,7 +162,7 @@ impl SetListing {
         }
     }
 
-    /// Returns whether this record can be the entry of `key`.
+    /// Returns whether this can be the entry of `key`.
     pub(super) fn may_be(&self, volume: VolumeId, set: &[u8], key: &[u8], hash: FullHash) -> bool {
         match self {
             Self::Packed(listing) => listing.key_hash == hash.key_hash(),
@@ -187,7 +187,7 @@ impl SetListing {
         }
     }
 
-    /// Decodes the piece that is listed, if it is there and complete.
+    /// Decodes the listed record or stub. Returns `None` if it is damaged.
     pub(super) fn piece(&self, volume: &Volume, set: &Bytes) -> Option<RecordPiece> {
         match self {
             Self::Packed(listing) => listed(volume.id, listing, set),
@@ -202,7 +202,7 @@ impl SetListing {
     }
 }
 
-/// Makes a record of an entry of a compact set.
+/// Converts an entry of a compact set to a record.
 fn record_of(
     volume: VolumeId,
     hash: FullHash,
@@ -222,7 +222,7 @@ fn record_of(
     RecordPiece::of(volume, &Bytes::from(bytes))
 }
 
-/// Decodes the piece that `listing` of a pack describes, if it is there, complete and undamaged.
+/// Decodes the record or stub that `listing` describes. `bytes` are those of its pack. Returns `None` if it is damaged.
 fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let at = listing.at as usize;
     let len = listing.len as usize;
@@ -230,7 +230,7 @@ fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<Rec
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }
 
-/// Encodes a set of `set_bytes` that holds `items`.
+/// Encodes a set of `set_bytes` with the entries in `items`.
 pub(super) fn assemble(
     volume: VolumeId,
     offset_bytes: u64,

@@ -6,7 +6,7 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 
-/// Returns the costs of the policy.
+/// Returns the costs of `tiny`.
 pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
     let set = tuning.tiny_set_bytes as f64;
@@ -27,7 +27,7 @@ pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     }
 }
 
-/// Returns the number of entries, and the bytes of the index.
+/// Returns the number of entries that fit in the store, and the bytes of the index.
 fn memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let CostAssumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
     let wishes =
@@ -45,11 +45,12 @@ fn memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
 const RANK_IN_SET_HITS: f64 = 0.95;
 const SET_BITS: f64 = 32.0;
 const ENTRIES_PER_SET_WORD: u64 = 7;
-/// 64 bits for a slot of the front's index, of which at most 80% are used.
+/// Bits of memory for each entry in the front. A slot of the index has 64 bits, and at most 80% of the slots are used.
 const SLOT_BITS: f64 = 80.0;
-/// False positive rate of a Bloom filter of 20 bits with 7 entries.
+/// Share of lookups of absent keys that read a set. A Bloom filter of 20 bits has 7 entries.
 const FALSE_MATCHES: f64 = 0.18;
-/// Set writes per new short entry. One set write stores several entries, and some entries are dropped without one.
+/// Writes of sets for each new short entry. It is below 1, because a write moves several entries, and some are dropped
+/// without one.
 const SET_WRITES: f64 = 0.3;
-/// Headers of packs.
+/// Bytes written for each byte of records, because of the headers of packs.
 const UNIT_EXCESS: f64 = 1.03;

@@ -6,48 +6,49 @@
 //! versions of one), the newer behind the older. Invariant: `home(i) <= i` for every slot, with no empty slot between.
 //! Cost: 8 bytes per slot; a lookup passes a few slots. Idea: Kangaroo's KLog index, which finds the entries of a set.
 
-/// The state of an entry in the front.
+/// The state of a record in the front, as the index has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontState {
     Unused,
     Hit,
-    /// The key was removed; the record is a tombstone.
+    /// The record is a tombstone: its key was removed.
     Removed,
 }
 
-/// An entry of the front.
+/// A slot of the index: a record in the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrontSlot {
-    /// The high half of the key's hash.
+    /// The high 32 bits of the key's hash.
     pub(crate) prefix: u32,
-    /// The position of the record, in granules from the front's start.
+    /// Position of the record in the front, in granules from its start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }
 
-/// The index of the front.
+/// The index of the records in the front.
 pub(crate) struct FrontIndex {
     slots: Vec<u64>,
-    /// Number of home positions. Further slots behind them take displaced entries.
+    /// Number of slots that can be the home of a key. The slots behind them take entries that were displaced from their
+    /// homes.
     home_count: u64,
     len: usize,
 }
 
-/// The error that the table is full.
+/// The error if the index is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
 impl FrontIndex {
-    /// Number of granules that a position can address.
+    /// Number of different positions that a slot can express.
     pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
 
-    /// Creates a table with room for `entries`.
+    /// Creates an index for up to `entries`.
     pub(crate) fn new(entries: u64) -> Self {
         let home_count = (entries * 100 / FILL_PERCENT).max(OVERHANG);
         Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
     }
 
-    /// Adds an entry behind the older ones with the same hash.
+    /// Adds a slot behind the older ones with the same prefix.
     pub(crate) fn insert(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         if self.is_full() {
             return Err(IndexFull);
@@ -55,7 +56,8 @@ impl FrontIndex {
         self.insert_in_reserve(slot)
     }
 
-    /// Adds an entry although the table is full, in the room that is left for short searches.
+    /// Adds a slot although [`Self::is_full`] is true. Uses the slots that are otherwise left free to keep searches
+    /// short.
     pub(crate) fn insert_in_reserve(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         let mut at = self.home(slot.prefix);
         while self.slots[at] != 0 && prefix_of(self.slots[at]) <= slot.prefix {
@@ -74,7 +76,7 @@ impl FrontIndex {
         Ok(())
     }
 
-    /// Removes the entry of `prefix` at `granule`. Returns whether there was one.
+    /// Removes the slot with this prefix and position. Returns whether there was one.
     pub(crate) fn remove(&mut self, prefix: u32, granule: u32) -> bool {
         let Some(at) = self.position(prefix, granule) else { return false };
         let mut end = at + 1;
@@ -88,7 +90,7 @@ impl FrontIndex {
         true
     }
 
-    /// Sets the state of the entry of `prefix` at `granule`.
+    /// Sets the state of the slot with this prefix and position.
     pub(crate) fn set_state(&mut self, prefix: u32, granule: u32, state: FrontState) {
         if let Some(at) = self.position(prefix, granule) {
             self.slots[at] = pack(FrontSlot { prefix, granule, state });
@@ -96,7 +98,8 @@ impl FrontIndex {
         }
     }
 
-    /// Returns the entries with prefixes from `first` to `last`, in the order of prefixes, older ones first.
+    /// Returns the slots with prefixes from `first` to `last`, in ascending order. Slots with the same prefix are in
+    /// the order of their age, the oldest first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
         let from = self.home(first);
         let last_home = self.home(last);
@@ -108,12 +111,12 @@ impl FrontIndex {
             .map(|(_, &slot)| unpack(slot))
     }
 
-    /// Returns the entry of `prefix` at `granule`.
+    /// Returns the slot with this prefix and position; `None` if there is none.
     pub(crate) fn find(&self, prefix: u32, granule: u32) -> Option<FrontSlot> {
         self.position(prefix, granule).map(|at| unpack(self.slots[at]))
     }
 
-    /// Returns whether the table is too full for another entry.
+    /// Returns whether no further entry should be added, because searches would become long.
     pub(crate) fn is_full(&self) -> bool {
         self.len as u64 * 100 >= self.home_count * FILL_PERCENT
     }
@@ -126,7 +129,7 @@ impl FrontIndex {
         self.slots.len() as u64 * 8
     }
 
-    /// Checks the count of slots, their order, and that no slot has a gap behind its home.
+    /// Checks the number and the order of slots, and that there is no gap between a slot and its home.
     pub(super) fn check(&self) {
         let mut count = 0;
         let mut gap_end = 0;
@@ -148,7 +151,7 @@ impl FrontIndex {
         assert_eq!(count, self.len, "slots are counted");
     }
 
-    /// Returns the number of slots, used or not.
+    /// Returns the number of slots, whether used or not.
     pub(super) fn slot_count(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -167,7 +170,7 @@ impl FrontIndex {
 
 const GRANULE_BITS: u32 = 30;
 const FILL_PERCENT: u64 = 80;
-/// Slots behind the last home.
+/// Number of slots behind the last home.
 const OVERHANG: u64 = 64;
 const STATE_UNUSED: u64 = 1;
 const STATE_HIT: u64 = 2;
@@ -177,7 +180,7 @@ fn prefix_of(slot: u64) -> u32 {
     (slot >> u32::BITS) as u32
 }
 
-/// Packs a slot. Its state is never 0, so the result is never 0.
+/// Packs a slot into a word. No state is packed as 0, so the word is never 0.
 fn pack(slot: FrontSlot) -> u64 {
     assert!(u64::from(slot.granule) < FrontIndex::GRANULE_COUNT_MAX);
     let state = match slot.state {
@@ -207,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: an entry that the table loses or finds under another hash.
+        /// At stake: an entry that the index loses or finds under another hash.
         #[test]
         fn the_table_does_what_a_sorted_list_does(
             steps in prop::collection::vec((any::<bool>(), 0..40_u32, 0..6_u32), 1..400),

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The division of the data area.
+/// The places of the front, the sets and the long ring in the data area of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TinyPlan {
     pub(crate) front: RingArea,
@@ -23,17 +23,17 @@ pub(crate) struct TinyPlan {
     pub(crate) long: RingArea,
 }
 
-/// The requirements of a plan.
+/// The options from which a layout is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TinyWishes {
     pub(crate) mean_entry_bytes: u64,
     pub(crate) set_bytes: u64,
-    /// Size of the front in percent of the sets.
+    /// Size of the front, in percent of the size of the sets.
     pub(crate) front_percent: u64,
 }
 
 impl TinyPlan {
-    /// Divides `data`. Returns `None` if it is too small.
+    /// Divides the range `data` of the volume into the three parts. Returns `None` if it is too small.
     ///
     /// With lengths as on the web (lognormal), entries shorter than `n` have about `1 / (1 + 2 mean / n)` of the bytes.
     /// The sets get that share. A mean below [`SMALL_MEAN_BYTES`] is that of rows or counters, not of web responses:
@@ -59,8 +59,8 @@ impl TinyPlan {
         (plan.long.end_bytes() <= data.end).then_some(plan)
     }
 
-    /// Returns the plan with these parameters (from [`TinyPlan::parameters`]) for data that begins at `start`. Returns
-    /// `None` if they are invalid.
+    /// Returns the layout with the parameters in a superblock ([`TinyPlan::parameters`]). The data area begins at
+    /// `start`. Returns `None` if the parameters are invalid.
     pub(crate) fn from_parameters(start: u64, parameters: [u64; 6]) -> Option<Self> {
         let [front_segment, front_count, set_bytes, set_count, long_segment, long_count] = parameters;
         let is_set_size = set_bytes.is_power_of_two() && SET_BYTES_RANGE.contains(&set_bytes);
@@ -75,7 +75,7 @@ impl TinyPlan {
         sound.then_some(Self { front, sets_start_bytes, set_bytes, set_count, long })
     }
 
-    /// Returns the parameters of the plan for the superblock.
+    /// Returns the parameters of the layout, for the superblock.
     pub(crate) fn parameters(&self) -> [u64; 6] {
         let front = &self.front;
         let long = &self.long;
@@ -89,25 +89,26 @@ impl TinyPlan {
         ]
     }
 
-    /// Returns the length of the longest record that goes to the front, and from there into a set.
+    /// Returns the bytes of the longest record that goes to the front and then to a set. Longer ones go to the long
+    /// ring.
     pub(crate) fn short_bytes_max(&self) -> u64 {
         self.set_bytes / 2
     }
 
     /// Returns the expected number of entries in a full set.
     ///
-    /// Of entries with a mean of kilobytes, the long ones leave only stubs, so at least seven fit.
+    /// At least seven fit if the mean length is some kilobytes, because long entries only take a stub.
     pub(crate) fn entries_per_set(&self, mean_entry_bytes: u64) -> u64 {
         let listed_bytes = if mean_entry_bytes < SMALL_MEAN_BYTES { SET_LISTING_BYTES } else { 0 };
         self.set_bytes / (mean_entry_bytes + listed_bytes).min(self.set_bytes / SET_ENTRIES_MIN)
     }
 
-    /// Returns the fewest new entries for which a full set is written, however low the threshold.
+    /// Returns the fewest new entries for which a full set is written, even if `tiny_threshold` is lower.
     pub(crate) fn least_to_move(&self, mean_entry_bytes: u64) -> u64 {
         self.entries_per_set(mean_entry_bytes) / ENTRIES_PER_NEW_ENTRY
     }
 
-    /// Returns the number of entries of the front that its index has room for.
+    /// Returns the number of entries in the front for which its index has slots.
     pub(crate) fn front_slots(&self, mean_entry_bytes: u64) -> u64 {
         u64::from(self.front.segment_count) * self.front.segment_bytes / front_bytes_per_slot(mean_entry_bytes)
     }
@@ -118,11 +119,10 @@ impl TinyPlan {
     }
 }
 
-/// Returns the bytes of the front per slot of its index.
+/// Returns for how many bytes of the front its index has one slot.
 ///
-/// About half of the front's content has already moved to sets, or was dropped. Small entries take their record there,
-/// which has a length in granules, and a listing. With longer entries, more of them are stubs, and at most one slot for
-/// every 2 KiB is needed.
+/// About half of the front's records have been moved to sets or dropped. A small entry takes a record, whose length is
+/// a multiple of a granule, and a listing. Of longer entries more are stubs, and one slot for every 2 KiB is enough.
 fn front_bytes_per_slot(mean_entry_bytes: u64) -> u64 {
     let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
     if mean_entry_bytes >= SMALL_MEAN_BYTES {
@@ -132,35 +132,37 @@ fn front_bytes_per_slot(mean_entry_bytes: u64) -> u64 {
     (record_bytes * FRONT_BYTES_PER_LIVE_BYTE_PERCENT / 100).min(least)
 }
 
-/// A set of many small entries is written only if at least one in this number of them is new.
+/// A set of many small entries is written only if at least one nth of its entries is new.
 const ENTRIES_PER_NEW_ENTRY: u64 = 15;
-/// A mean below this is that of small entries, which have few long ones among them.
+/// Mean length in bytes below which entries count as small. Hardly any of them is then long.
 const SMALL_MEAN_BYTES: u64 = 512;
-/// Bytes that a small entry takes in a set in addition to its body: listing, key and checksum.
+/// Bytes that a small entry takes in a set in addition to its body: a listing, a key and a checksum.
 const SET_LISTING_BYTES: u64 = 24;
 /// Fewest entries that a full set is expected to hold.
 const SET_ENTRIES_MIN: u64 = 7;
-/// Bytes of the front per slot of its index, for entries that are not small. The shortest take about 256 bytes there.
+/// Range of the bytes of the front for which its index has one slot, if entries are not small. The shortest entries
+/// take about 256 bytes there.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
 /// Bytes of a record in addition to its body: fixed fields, a key of 8 bytes and a checksum.
 const FRONT_RECORD_BYTES: u64 = 76;
 const FRONT_LISTING_BYTES: u64 = 24;
-/// Bytes of the front in percent of those whose entries are still in its index.
+/// Bytes of the front in percent of the bytes of records that are still in its index.
 const FRONT_BYTES_PER_LIVE_BYTE_PERCENT: u64 = 150;
-/// Valid sizes of a set. Every hit reads a set, and every few entries write one.
+/// Sizes of a set that are allowed, in bytes. Every hit reads a set, and a set is written for every few entries.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
 /// Fewest segments of the front.
 const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
 const LONG_PACK_BYTES: u64 = 256 << 10;
-/// Fewest segments of the long ring, and the number of segments once they are long enough for every entry.
+/// Number of segments of the long ring while the ring is short. Segments then grow no further than
+/// [`LONG_SEGMENT_ENOUGH`] before there are [`LONG_SEGMENTS_MANY`] of them.
 const LONG_SEGMENTS: u64 = 8;
 const LONG_SEGMENTS_MANY: u64 = 64;
-/// Length of a segment that takes the longest record.
+/// Bytes of a segment of the long ring that can hold the longest record.
 const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
 const LONG_SEGMENT_MIN: u64 = 32 << 10;
-/// Segments that the ring has room for, however small the entries are.
+/// Number of segments for which the long ring has space, even if all entries are small.
 const LONG_SEGMENTS_LEAST: u64 = 4;
 const LONG_SEGMENT_MAX: u64 = 16 << 20;
 
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// At stake: memory for slots that are never used, or sets written early because the index is full.
+    /// At stake: memory for slots that are never used, or sets that are written early because the index is full.
     #[test]
     fn small_entries_have_more_slots_and_larger_summaries() {
         let plan = plan(1 << 30, 150).unwrap();

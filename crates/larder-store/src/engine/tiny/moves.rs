@@ -28,61 +28,63 @@ use std::{
     sync::Arc,
 };
 
-/// Sets that are processed at a time.
+/// Number of sets that are processed at the same time.
 const SETS_AT_ONCE: usize = 16;
 
-/// Factor for the bytes of an entry that was hit. It is likely to be hit again.
+/// Factor by which the bytes of an entry that was hit count more, because it is likely to be hit again.
 const HIT_WEIGHT: u64 = 4;
 
-/// An entry of the front that belongs to the set.
+/// An entry of the front that may move to its set.
 struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Whether the entry must leave the front now.
+    /// Whether the entry must leave the front now, because its segment is being emptied.
     due: bool,
 }
 
 impl SetArrival {
-    /// Returns the bytes that a miss of this entry would transfer, times [`HIT_WEIGHT`] if it was hit.
+    /// Returns the bytes that a miss of this entry would transfer. Multiplies them by [`HIT_WEIGHT`] if the entry was
+    /// hit.
     fn weighed_bytes(&self) -> u64 {
         self.piece.entry_bytes() * if self.slot.state == FrontState::Hit { HIT_WEIGHT } else { 1 }
     }
 }
 
-/// The state of a set before a move.
+/// A set before it is written.
 pub(super) struct OldSet {
     pub(super) set: SetNumber,
     pub(super) version: u8,
-    /// Number of entries the set had.
+    /// Number of entries in the set.
     pub(super) count: u64,
-    /// The items of the set that may stay.
+    /// Entries of the set that can stay in it.
     pub(super) stay: Vec<SetItem>,
 }
 
-/// The outcome of a move for one set.
+/// The result of moving entries to one set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetOutcome {
     Written,
     Nothing,
-    /// Another task is changing the set.
+    /// Nothing was done, because another task is changing the set.
     Not,
-    /// The device refused the write.
+    /// The device refused to write the set.
     Failed,
 }
 
 /// The fate of a useful entry when its set is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryFate {
-    /// The entry is in the written set, and no longer in the front.
+    /// The entry is in the set, and leaves the front.
     InSet,
     Evicted,
-    /// The entry stays in the front until its own segment is moved out.
+    /// The entry stays in the front until its own segment is emptied.
     Waits,
 }
 
 impl EntryFate {
-    /// Returns the fate of an entry. `due` says of an entry of the front whether it must leave it.
+    /// Returns what happens to an entry. `has_room` says whether it fits in the set. `due` is `None` for an entry of
+    /// the set, and otherwise says whether the entry must leave the front now.
     fn of(has_room: bool, due: Option<bool>) -> Self {
         match (has_room, due) {
             (true, _) => Self::InSet,
@@ -93,7 +95,7 @@ impl EntryFate {
 }
 
 impl TinyEngine {
-    /// Moves the oldest segment of the front out. Returns `false` if that is not possible now.
+    /// Empties the oldest segment of the front. Returns `false` if that is not possible now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
         let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
@@ -155,8 +157,8 @@ impl TinyEngine {
         is_synced
     }
 
-    /// Returns the oldest segment of the front and its sequences. If the index is full although no segment is complete,
-    /// ends the segment being written.
+    /// Returns the oldest segment of the front, and the sequences of its packs. If the index is full although no
+    /// segment is complete, ends the segment that is being written.
     fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
@@ -172,7 +174,7 @@ impl TinyEngine {
         }
     }
 
-    /// Drops the entries of a damaged segment that no pack lists, and notes them as lost.
+    /// Drops the entries of a damaged segment that no pack lists, and remembers their keys as lost.
     fn forget_unlisted(&self, outgoing: &OutgoingSegment) {
         let listed: HashSet<u64> = outgoing.records.iter().map(|record| record.offset_bytes).collect();
         let mut state = self.lock();
@@ -193,7 +195,7 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the sets that must be examined before a segment is reused.
+    /// Returns the sets that must be processed before the segment is reused.
     fn sets_of(&self, outgoing: &OutgoingSegment) -> BTreeSet<SetNumber> {
         let state = self.lock();
         // A record that supersedes content of a suspect set may be gone from the index and still be in this segment.
@@ -207,8 +209,8 @@ impl TinyEngine {
         all.map(|key_hash| state.sets.set_of(key_hash)).collect()
     }
 
-    /// Moves the front's entries of a set into it, if that is worth a write. Drops entries in `outgoing` that are not
-    /// moved.
+    /// Moves entries of the front to their set, if that is worth a write. Otherwise drops those in `outgoing`, the
+    /// segment that is being emptied.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_suspect) = {
             let state = self.lock();
@@ -258,7 +260,8 @@ impl TinyEngine {
         self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
     }
 
-    /// Returns the readable entries of a set that are in the front, and the slots that cannot be trusted.
+    /// Returns the entries of the front that belong to a set and can be read. Also returns the slots of entries that
+    /// cannot be trusted.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &OutgoingSegment) -> (Vec<SetArrival>, Vec<FrontSlot>) {
         let (mut arrivals, mut broken): (Vec<SetArrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
         assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
@@ -278,7 +281,7 @@ impl TinyEngine {
     }
 
     /// Reads the record of a slot, from `outgoing` if it is there, otherwise from the device. Returns `None` if there
-    /// is no such record, or if its body is damaged.
+    /// is no such record, or its body is damaged.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -300,7 +303,8 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Returns whether the due entries are worth a write. They always are if their set has much room.
+    /// Returns whether the entries that must leave the front are worth a write of their set. They are if the set has
+    /// much space left.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -328,8 +332,8 @@ impl TinyEngine {
         }
     }
 
-    /// Reads the items of a set. Returns `None` if it is unreadable, damaged, or of another version. Version 0 accepts
-    /// any.
+    /// Reads the entries of a set. Returns `None` if it is unreadable or damaged, or has another version than
+    /// `version`. 0 stands for any version.
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
@@ -347,7 +351,7 @@ impl TinyEngine {
         listings.iter().map(item).collect()
     }
 
-    /// Returns whether an item of a set may still be useful.
+    /// Returns whether an entry of a set has not expired and may still be found.
     fn is_useful(&self, item: &SetItem) -> bool {
         let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
@@ -357,7 +361,7 @@ impl TinyEngine {
         }
     }
 
-    /// Writes a set with the best of its own items and the arrivals.
+    /// Writes a set with the best of its present entries and of those that arrive from the front.
     async fn write_set(
         self: &Arc<Self>,
         mut old: OldSet,
@@ -405,7 +409,7 @@ impl TinyEngine {
     }
 }
 
-/// Splits the arrivals into the newest of each key, and the others.
+/// Splits the entries that arrive from the front into the newest of each key, and all others.
 fn newest_of(mut arrivals: Vec<SetArrival>, front: &PackRingState) -> (Vec<SetArrival>, Vec<SetArrival>) {
     let age = |arrival: &SetArrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
     arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));

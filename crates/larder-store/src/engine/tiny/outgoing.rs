@@ -13,16 +13,16 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A pack found in a segment.
+/// A pack that was found in a segment.
 pub(super) struct FoundPack {
     pub(super) header: pack::PackHeader,
     pub(super) listings: Vec<PackedRecord>,
 }
 
-/// Returns the packs in `bytes`, a segment that begins at `start_bytes`. They can be of any run.
+/// Returns the packs in `bytes`, the bytes of a segment that begins at `start_bytes`. They can be of any run.
 ///
-/// A pack that the device refused leaves the bytes of an older one at its place. That one may be longer and reach over
-/// newer packs behind it. So a pack within another counts if it is newer. An older one there is part of a record.
+/// When the device refuses a pack, an older one remains at its place. It can be longer, and overlap newer packs behind
+/// it. So a pack within another counts if it is newer. If it is older, it is part of a stored record.
 pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found: Vec<FoundPack> = Vec::new();
     let mut last_end = 0;
@@ -47,20 +47,20 @@ pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<
     found
 }
 
-/// Returns whether a sequence is later than another one. Sequences wrap, and those of a ring are near each other.
+/// Returns whether `sequence` is later than `other`. Sequences wrap around, but those of one ring are near each other.
 fn is_later(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) > 0
 }
 
-/// The segment that is being moved out.
+/// The segment of the front that is being emptied.
 pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,
-    /// All records that its packs list, whether the index has them or not.
+    /// All records that its packs list, even those that the index no longer has.
     pub(super) records: Vec<OutgoingRecord>,
 }
 
-/// A record in the segment.
+/// A record in the segment that is being emptied.
 #[derive(Clone, Copy)]
 pub(super) struct OutgoingRecord {
     pub(super) offset_bytes: u64,
@@ -79,7 +79,7 @@ impl OutgoingSegment {
         Self { start_bytes, bytes, records: records.collect() }
     }
 
-    /// Returns up to `len_max` bytes from `offset_bytes`.
+    /// Returns up to `len_max` bytes of the segment from `offset_bytes` of the volume on.
     pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
         let at = (offset_bytes - self.start_bytes) as usize;
         self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
@@ -111,7 +111,7 @@ mod tests {
         packs_in(VOLUME, START_BYTES, bytes).iter().map(|found| found.header.sequence).collect()
     }
 
-    /// At stake: a removed entry comes back after a kill, because its tombstone's pack is skipped.
+    /// At stake: a removed entry that comes back after a kill, because the pack with its tombstone is skipped.
     #[test]
     fn packs_behind_one_that_the_device_refused_are_found() {
         let mut bytes = vec![0; 8 * BLOCK];
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(sequences(&bytes), [u32::MAX - 1, 3, 4]);
     }
 
-    /// At stake: a stored body that is a copy of an older pack is taken for a pack.
+    /// At stake: the body of an entry that contains an older pack, and is taken for a pack.
     #[test]
     fn an_older_pack_within_a_newer_one_is_content() {
         let mut bytes = vec![0; 8 * BLOCK];

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// Pause between retries.
+/// Pause before refused writes are retried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Number of retries for one waiting caller.
+/// Most retries for one caller that waits.
 pub(super) const REWRITES_MAX: u32 = 2;
 
-/// Returns whether the time `at` has come. A clock that is set back does not prolong the pause.
+/// Returns whether the time `at` has come; `true` if it is `None`. If the clock was set back, the pause is not
+/// prolonged.
 pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
     at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

@@ -28,35 +28,35 @@ pub(crate) enum TinyEntryPlace {
     Front {
         granule: u32,
     },
-    /// In its set, which had this version.
+    /// In its set, which had the given version.
     Set {
         version: u8,
     },
 }
 
-/// The key of a lookup.
+/// The key of a lookup, with its hash.
 #[derive(Clone, Copy)]
 pub(super) struct WantedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: FullHash,
 }
 
-/// An entry with its place.
+/// An entry, and where it was found.
 type Found = (TinyEntryPlace, Reader);
 
-/// The piece that is a key's entry, or its stub.
+/// The record or stub of a key, and where it was found.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
-/// The outcome of one attempt to read a piece of the front.
+/// The result of reading a slot's record from the front.
 enum FrontRead {
     Piece(RecordPiece),
-    /// Unreadable, or different from what was written.
+    /// The record is unreadable, or differs from what was written.
     Damaged,
     Moved,
 }
 
 impl TinyEngine {
-    /// Returns the entry of `key` and its place.
+    /// Returns the entry of `key`, and where it was found.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, true, || self.search(WantedKey { key, hash })).await?;
@@ -66,7 +66,7 @@ impl TinyEngine {
         Ok(found)
     }
 
-    /// Returns whether the entry found at `place` is still the key's newest.
+    /// Returns whether the entry that was found at `place` is still the newest of its key.
     pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: TinyEntryPlace) -> bool {
         let newest = state.newest(prefix_of(key_hash));
         match place {
@@ -79,7 +79,7 @@ impl TinyEngine {
         }
     }
 
-    /// Counts a hit of the newest entry with this hash.
+    /// Counts a hit of the newest entry with this hash, in the front or in its set.
     pub(super) fn note_hit(&self, key_hash: KeyHash) {
         let mut state = self.lock();
         let prefix = prefix_of(key_hash);
@@ -93,8 +93,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the place of `key`'s entry, according to its piece in the front or set, without reading the record of a
-    /// long entry.
+    /// Returns where `key`'s entry is. Reads its record in the front or the set; for a long entry, reads only the stub
+    /// there.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<TinyEntryPlace>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
@@ -142,7 +142,7 @@ impl TinyEngine {
         self.search_set(wanted).await
     }
 
-    /// Reads the piece of a slot of the front.
+    /// Reads the record or stub of a slot of the front.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = match self.waiting_front_bytes(offset) {
@@ -160,7 +160,7 @@ impl TinyEngine {
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
-    /// Reads enough bytes of the front at `offset` for the longest record.
+    /// Reads as many bytes of the front from `offset` on as the longest record takes.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
         match self.waiting_front_bytes(offset) {
             Some(copy) => Ok(copy),
@@ -168,7 +168,7 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the bytes of the front at `offset` if they are not yet on the device.
+    /// Returns the bytes of the front from `offset` on, if the device does not have them yet.
     fn waiting_front_bytes(&self, offset: u64) -> Option<Bytes> {
         self.lock().front.dirty_copy(offset, self.plan.short_bytes_max()).map(Bytes::from)
     }
@@ -212,7 +212,7 @@ impl TinyEngine {
         Ok(if moved { LookStep::Moved } else { LookStep::Nothing })
     }
 
-    /// Handles a set that differs from its last write: it is not trusted any more.
+    /// Reacts to a set that differs from what was last written: the set no longer counts.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
@@ -226,7 +226,7 @@ impl TinyEngine {
         LookStep::Nothing
     }
 
-    /// Returns the entry of a piece, reading the long record if the piece is a stub.
+    /// Returns the entry. If `piece` is a stub, reads the record to which it refers.
     async fn open(&self, wanted: WantedKey<'_>, piece: RecordPiece, place: TinyEntryPlace) -> Result<LookStep<Found>> {
         let (bytes, stub) = match piece.what {
             ItemKind::Record(_) => (piece.bytes, None),
@@ -252,7 +252,8 @@ impl TinyEngine {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
-    /// Reads the record of a stub. Returns `None` if the stub is a tombstone, or the ring has overwritten the record.
+    /// Reads the record to which a stub refers. Returns `None` if the stub is a tombstone, or the ring has overwritten
+    /// the record.
     async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);
@@ -271,7 +272,7 @@ impl TinyEngine {
     }
 }
 
-/// A shared buffer as the owner of a slice.
+/// A shared buffer that keeps a slice of it alive.
 struct SharedBuffer(Arc<crate::device::AlignedBuffer>);
 
 impl AsRef<[u8]> for SharedBuffer {

@@ -25,26 +25,26 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::{Arc, atomic::Ordering};
 
-/// Reads in flight together.
+/// Number of reads that are in flight at the same time.
 const READS_AT_ONCE: u32 = 32;
-/// Sets per read.
+/// Number of sets that one read fetches.
 const SETS_PER_READ: u32 = 64;
-/// Sequences skipped after a run. More than the number of packs that may have been in flight.
+/// Number of sequences that are skipped after an earlier run. More than the packs that can have been in flight.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// The state of an earlier run's ring, as found on the volume.
+/// Findings about an earlier run's ring on the volume.
 struct FoundRing {
-    /// The first sequence of each segment; 0 means none.
+    /// Sequence of the first pack in each segment; 0 if there is none.
     first_sequences: Vec<u64>,
-    /// The greatest sequence found.
+    /// The greatest sequence of a pack.
     last_sequence: u64,
-    /// Packs with a smaller sequence do not count.
+    /// Smallest sequence of a pack that still counts.
     oldest_sequence: u64,
     widening: SequenceWidening,
 }
 
-/// Makes sequences from the volume comparable although they wrap. The packs of a ring are less than 2^31 sequences
-/// apart, so the later of two gets the greater number.
+/// Converts the 32-bit sequences on the volume, which wrap around, to comparable 64-bit numbers. All packs of a ring
+/// are less than 2^31 sequences apart, so later packs get greater numbers.
 #[derive(Clone, Copy, Default)]
 struct SequenceWidening(Option<u32>);
 
@@ -58,7 +58,7 @@ impl SequenceWidening {
     }
 }
 
-/// An entry found in the front, and the sequence of its pack.
+/// An entry that was found in the front, and the sequence of its pack.
 struct FoundEntry {
     sequence: u64,
     key_hash: KeyHash,
@@ -66,7 +66,7 @@ struct FoundEntry {
     state: FrontState,
 }
 
-/// Loads the data of an earlier run, and starts operation.
+/// Loads the entries of an earlier run, and then allows entries to be stored.
 pub(super) async fn run(engine: &Arc<TinyEngine>) {
     let long = probe(engine, &engine.plan.long).await;
     let front = probe(engine, &engine.plan.front).await;
@@ -77,7 +77,7 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
     scan_sets(engine).await;
 }
 
-/// Reads the first block of each segment, and all of the newest segment.
+/// Reads the first block of each segment of a ring, and the whole newest segment.
 async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     let mut firsts = Vec::with_capacity(area.segment_count as usize);
     for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {
@@ -107,7 +107,7 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
 }
 
 impl FoundRing {
-    /// Notes a pack of the ring, and returns its widened sequence.
+    /// Notes a pack that was found in the ring. Returns its sequence as a comparable number.
     fn note(&mut self, header: &PackHeader) -> u64 {
         let sequence = self.widening.of(header.sequence);
         self.last_sequence = self.last_sequence.max(sequence);
@@ -117,7 +117,7 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front, and returns the entries that count.
+/// Reads the whole front. Returns what was found of its ring, and the entries that count.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();
@@ -147,7 +147,7 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     (found, entries)
 }
 
-/// Starts the rings and the front with the found entries.
+/// Starts both rings, and fills the index of the front with the entries that were found.
 fn begin(
     engine: &TinyEngine,
     front: &FoundRing,
@@ -186,7 +186,7 @@ fn begin(
     state.waiting.take()
 }
 
-/// Reads the sets that are still unknown.
+/// Reads the sets whose content is not known from a snapshot.
 async fn scan_sets(engine: &TinyEngine) {
     let set_count = engine.plan.set_count;
     let total = u64::from(set_count.div_ceil(SETS_PER_READ));
@@ -208,7 +208,7 @@ async fn scan_sets(engine: &TinyEngine) {
     }
 }
 
-/// Notes the content of `set`. `bytes` contains the sets from `first` on.
+/// Notes what is in `set`. `bytes` are those of several sets, of which `first` is the first.
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);
@@ -233,7 +233,7 @@ fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes
     }
 }
 
-/// Reads a range. A failed read is counted and treated as missing data.
+/// Reads `len_bytes` at `offset_bytes`. Returns `None` if that fails; the failure is counted.
 async fn read(engine: &TinyEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
     engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

@@ -30,29 +30,29 @@ use crate::{
 use bytes::Bytes;
 use std::{slice, sync::Arc, time::Duration};
 
-/// Number of failures after which a pack is moved to another place.
+/// Number of failed attempts after which a pack is written to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
-/// Failed moves in a row after which entries are dropped if the device refuses their sets. A device that refuses
-/// everything for a few seconds does not lose any.
+/// Number of times in a row that emptying the oldest segment may fail, before entries are dropped because the device
+/// refuses their sets. A device that refuses everything for a few seconds loses no entry.
 const FAILED_MOVES_MAX: u32 = 10;
-/// Sets that are wiped in one round.
+/// Most sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
-/// A set that could not be written, and what the volume may hold of it.
+/// A set that could not be written, and which entries the volume may have of it.
 struct FailedSet {
     set: SetNumber,
     held: HeldEntries,
 }
 
-/// The entries that a set on the volume may hold.
+/// The entries that the volume may have of a set.
 enum HeldEntries {
     Hashes(Vec<FullHash>),
-    /// The set is unreadable.
+    /// The volume may have any entries of the set, because the set is unreadable.
     Unknown,
 }
 
 impl HeldEntries {
-    /// Returns whether the set may hold an entry with this prefix.
+    /// Returns whether the set may have an entry whose key's hash begins with `prefix`.
     fn may_have(&self, prefix: u32) -> bool {
         match self {
             Self::Hashes(hashes) => hashes.iter().any(|hash| prefix_of(hash.key_hash()) == prefix),
@@ -62,14 +62,14 @@ impl HeldEntries {
 }
 
 impl TinyEngine {
-    /// Returns whether a retry is due now.
+    /// Returns whether refused writes should be retried now.
     pub(super) fn retry_is_due(&self, now: Duration) -> bool {
         let state = self.lock();
         let has_failed = !state.front.failed_packs().is_empty() || !state.suspects.is_empty();
         state.ready && has_failed && is_over(state.retry_at, now) && !self.volume.health.is_out()
     }
 
-    /// Returns whether the oldest segment of the front may be moved out now.
+    /// Returns whether emptying the oldest segment of the front may begin now.
     pub(super) fn move_may_begin(&self, now: Duration) -> bool {
         let state = self.lock();
         // A device that refuses packs would refuse sets too, and their entries would be lost. But if the front is full,
@@ -78,8 +78,8 @@ impl TinyEngine {
         state.move_is_due() && may_take_sets && is_over(state.move_at, now)
     }
 
-    /// Notes a move that failed because of refused sets. Returns whether it failed so often that the move must go on
-    /// without them.
+    /// Notes that emptying the oldest segment failed, because the device refused sets. Returns whether this has
+    /// happened so often that these sets must be given up.
     pub(super) fn note_failed_move(&self) -> bool {
         let mut state = self.lock();
         state.failed_moves += 1;
@@ -87,14 +87,14 @@ impl TinyEngine {
         state.failed_moves >= FAILED_MOVES_MAX
     }
 
-    /// Returns whether an entry of the front that belongs to a set is in a refused pack.
+    /// Returns whether an entry of the front that belongs to `set` is in a refused pack.
     pub(super) fn has_failed(&self, state: &TinyState, set: SetNumber) -> bool {
         let (first, last) = state.sets.prefixes(set);
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
     }
 
-    /// Retries refused packs: at their own place, and after some failures at another one.
+    /// Writes refused packs again, first at the same place, and after some failures at another one.
     pub(super) fn retry_failed(self: &Arc<Self>) {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
@@ -117,7 +117,7 @@ impl TinyEngine {
         self.perform(sealed);
     }
 
-    /// Writes suspect sets as empty ones. Returns whether more remain and none failed.
+    /// Wipes suspect sets. Returns whether there are more of them and no wipe has failed.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {
@@ -134,8 +134,9 @@ impl TinyEngine {
         true
     }
 
-    /// Handles the entries of a move whose sets in `failed` the device refused. Entries that supersede something in
-    /// those sets are appended to the front again; the others are dropped. Returns whether the segment can be freed.
+    /// Handles the entries of `outgoing`, the segment that is being emptied, whose sets the device has `failed` to
+    /// write. Appends those that replace something in these sets to the front again, and drops the others. Returns
+    /// whether the segment can be freed.
     pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
@@ -154,7 +155,7 @@ impl TinyEngine {
         false
     }
 
-    /// Returns the hashes of all entries in a set's bytes, whether trusted or not.
+    /// Reads the hashes of all entries that the volume has of a set, whether they count or not.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else {
@@ -206,7 +207,7 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends tombstones for the entries with this prefix that a set holds on the volume.
+    /// Appends tombstones to the front for the entries with this hash prefix that the volume has of a set.
     fn hide_held(
         &self,
         state: &mut TinyState,
@@ -251,8 +252,8 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends the record or stub of `slot`, given in `bytes`, to the front again, unless the front has a newer record
-    /// of its key.
+    /// Appends the record or stub of `slot` to the front again, unless the front has a newer record of its key. `bytes`
+    /// are those of the record.
     fn append_again(
         &self,
         state: &mut TinyState,
@@ -320,8 +321,8 @@ impl TinyEngine {
     }
 }
 
-/// Returns a full hash with these low bits, for an entry whose full hash is unknown. It hides all entries with the same
-/// prefix.
+/// Returns a full hash with these low bits, for an entry whose full hash is unknown. A tombstone with it hides all
+/// entries with the same prefix.
 fn likely_hash(key_hash: KeyHash) -> FullHash {
     FullHash(u128::from(key_hash.0))
 }

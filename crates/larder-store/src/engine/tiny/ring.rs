@@ -20,53 +20,53 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The position of a ring and its segments.
+/// The place of a ring on the volume, and its division into segments and packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
-    /// A pack is sealed when it has this many bytes.
+    /// Length in bytes at which a pack is complete.
     pub(crate) pack_bytes: u64,
-    /// Records begin at multiples of this.
+    /// Records begin at multiples of this many bytes.
     pub(crate) packing_bytes: u64,
 }
 
-/// The state of a ring.
+/// The packs and segments of a ring.
 pub(crate) struct PackRingState {
     area: RingArea,
     volume: VolumeId,
-    /// The sequence of each segment's first pack; 0 if the segment is not in use.
+    /// Sequence of the first pack in each segment; 0 if the segment is free.
     first_sequences: Vec<u64>,
-    /// The segment that is being written, and the bytes used in it.
+    /// The segment that is being written (the head). `head_used_bytes` is how much of it is used.
     head: u32,
     head_used_bytes: u64,
-    /// Number of segments in use, including the head. They are the head and those before it.
+    /// Number of used segments: the head, and those before it.
     used_count: u32,
-    /// The next sequence. Its low half is never 0, which means none.
+    /// Sequence of the next pack. Its low 32 bits are never 0, because 0 means none.
     next_sequence: u64,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
-    /// Packs that the device refused, to be written again.
+    /// Packs that the device refused, and that must be written again.
     failed: Vec<SealedPack>,
-    /// The buffer of a written pack, reused for the next one: new memory costs a page fault for every 4 KiB.
+    /// The buffer of a written pack, kept for the next one, because new memory costs a page fault for every 4 KiB.
     spare: Option<AlignedBuffer>,
 }
 
-/// The place of a record.
+/// The place at which a record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,
-    /// The sequence of its pack, in the 32-bit form.
+    /// Sequence of the pack that contains the record, its low 32 bits.
     pub(crate) sequence: u32,
 }
 
-/// The error that no segment is free; one must be released first.
+/// The error if no segment is free. The caller must free one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingFull;
 
 impl RingArea {
-    /// Bytes reserved for a pack's directory.
+    /// Bytes at the start of a pack that are reserved for its directory.
     pub(crate) const DIRECTORY_BYTES: u64 = BLOCK_BYTES;
 
     pub(crate) fn end_bytes(&self) -> u64 {
@@ -82,7 +82,7 @@ impl RingArea {
         u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
     }
 
-    /// Returns the length of the longest record that fits in a segment.
+    /// Returns the bytes of the longest record that fits in a segment.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - Self::DIRECTORY_BYTES
     }
@@ -91,7 +91,7 @@ impl RingArea {
         PackShape { directory_bytes: Self::DIRECTORY_BYTES, packing_bytes: self.packing_bytes, whole: false }
     }
 
-    /// Returns the length of a pack that is opened for a record of `len_bytes`.
+    /// Returns the length in bytes of a pack whose first record has `len_bytes`.
     fn pack_len_bytes(&self, len_bytes: u64) -> u64 {
         let alone =
             (Self::DIRECTORY_BYTES + len_bytes.next_multiple_of(self.packing_bytes)).next_multiple_of(BLOCK_BYTES);
@@ -118,8 +118,8 @@ impl PackRingState {
         }
     }
 
-    /// Continues the ring of an earlier run; `self` must be new. `first_sequences` has the first sequence of each
-    /// segment (0 if unused), and `next_sequence` is greater than any on the volume. The segment that the earlier run
+    /// Continues the ring of an earlier run. This ring must be new. `first_sequences` has the first sequence of each
+    /// segment (0 if unused). `next_sequence` must be greater than all on the volume. The segment that the earlier run
     /// was writing is not continued.
     pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
         assert_eq!(first_sequences.len(), self.first_sequences.len());
@@ -135,7 +135,7 @@ impl PackRingState {
         self.head_used_bytes = self.area.segment_bytes;
     }
 
-    /// Appends a record. Adds a pack that becomes full to `sealed`, to be written.
+    /// Appends a record. If a pack becomes complete because of it, adds the pack to `sealed`, to be written.
     pub(crate) fn append(
         &mut self,
         parcel: PackRecord,
@@ -157,13 +157,12 @@ impl PackRingState {
         Ok(place)
     }
 
-    /// Returns whether a record of `len_bytes` can be appended now, if necessary to the last free segment.
+    /// Returns whether a record of `len_bytes` can be appended now, even if it takes the last free segment.
     pub(crate) fn has_room(&self, len_bytes: u64) -> bool {
         self.has_room_leaving(0, len_bytes)
     }
 
-    /// Returns whether a record of `len_bytes` can be appended now without using one of the last `spare_count` free
-    /// segments.
+    /// Returns whether a record of `len_bytes` can be appended now while `spare_count` segments stay free.
     pub(crate) fn has_room_leaving(&self, spare_count: u32, len_bytes: u64) -> bool {
         let after_open = match &self.open {
             Some(open) if open.takes(len_bytes) => return true,
@@ -174,7 +173,7 @@ impl PackRingState {
         after_open + needed <= self.area.segment_bytes || self.free_count() > spare_count
     }
 
-    /// Seals the open pack, to be written.
+    /// Completes the open pack and returns it, to be written. Returns `None` if no pack is open.
     pub(crate) fn seal(&mut self) -> Option<SealedPack> {
         let open = self.open.take()?;
         let sealed = open.seal(self.volume, self.oldest_sequence() as u32);
@@ -184,7 +183,7 @@ impl PackRingState {
         Some(sealed)
     }
 
-    /// Ends the segment being written: the next pack goes to another one.
+    /// Ends the segment that is being written, so that the next pack goes to another one.
     pub(crate) fn end_segment(&mut self) {
         if self.open.is_none() {
             self.head_used_bytes = self.area.segment_bytes;
@@ -192,8 +191,8 @@ impl PackRingState {
         assert!(self.head_used_bytes <= self.area.segment_bytes, "packs end within their segment");
     }
 
-    /// Notes that a pack is on the device, or lost. Packs behind a lost one are still found, because each contains its
-    /// own offset.
+    /// Notes that a pack is on the device, or is lost. A start finds the packs behind a lost one, because each contains
+    /// its own offset.
     pub(crate) fn written(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let SealedPack { buffer, offset_bytes, .. } = self.in_flight.swap_remove(at);
@@ -205,7 +204,7 @@ impl PackRingState {
         }
     }
 
-    /// Notes that the device refused a pack. It is kept, and served from memory, until it is written again.
+    /// Notes that the device refused a pack. Lookups are served from memory until it is written again.
     pub(crate) fn failed(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let pack = self.in_flight.swap_remove(at);
@@ -223,13 +222,13 @@ impl PackRingState {
         self.failed.iter().any(|pack| pack.span().contains(&offset_bytes))
     }
 
-    /// Returns whether a record at `offset_bytes` is not on the device: its pack is open, in flight, or was refused.
+    /// Returns whether a record at `offset_bytes` is not on the device, because its pack is open, in flight or refused.
     pub(crate) fn is_unwritten(&self, offset_bytes: u64) -> bool {
         let sealed = self.in_flight.iter().chain(&self.failed).map(SealedPack::span);
         sealed.chain(self.open.iter().map(OpenPack::span)).any(|span| span.contains(&offset_bytes))
     }
 
-    /// Returns a failed pack, to be written again at its place.
+    /// Returns a refused pack, to be written to the same place again.
     pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
         let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
         let pack = self.failed.swap_remove(at);
@@ -241,21 +240,21 @@ impl PackRingState {
         Some(pack)
     }
 
-    /// Drops a failed pack, because none of its records is needed any more.
+    /// Drops a refused pack, because none of its records is needed any more.
     pub(crate) fn give_up(&mut self, sequence: u32) {
         let count = self.failed.len();
         self.failed.retain(|pack| pack.sequence != sequence);
         assert_eq!(self.failed.len() + 1, count, "one pack is given up");
     }
 
-    /// Frees the oldest segment.
+    /// Frees `segment`, which must be the oldest one.
     pub(crate) fn release_oldest(&mut self, segment: u32) {
         assert_eq!(self.oldest(), Some(segment), "segments are freed oldest first");
         self.first_sequences[segment as usize] = 0;
         self.used_count -= 1;
     }
 
-    /// Returns the oldest segment whose packs are all on the device, unless it is being written.
+    /// Returns the oldest segment, if all its packs are on the device and it is not being written.
     pub(crate) fn oldest(&self) -> Option<u32> {
         if self.used_count == 0 || (self.used_count == 1 && !self.head_is_done()) {
             return None;
@@ -266,7 +265,7 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Returns whether a record of `sequence` at `offset_bytes` was neither overwritten nor freed.
+    /// Returns whether a record at `offset_bytes` from the pack with this sequence is still there.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
@@ -274,7 +273,7 @@ impl PackRingState {
         })
     }
 
-    /// Returns the sequences of a segment's packs, up to the first of the next segment.
+    /// Returns the range of sequences of a segment's packs; `None` if the segment is free.
     pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u64>> {
         let first = self.first_sequences[segment as usize];
         let next = self.first_sequences[((segment + 1) % self.area.segment_count) as usize];
@@ -282,32 +281,32 @@ impl PackRingState {
         (first != 0).then_some(first..end)
     }
 
-    /// Returns whether the segment can contain a pack with this 32-bit sequence.
+    /// Returns whether `segment` can contain a pack whose sequence has these low 32 bits.
     pub(crate) fn has_pack(&self, segment: u32, sequence: u32) -> bool {
         self.sequences(segment).is_some_and(|sequences| sequences.contains(&self.widened(sequence)))
     }
 
-    /// Returns the greatest sequence so far with this 32-bit form, or 0 if there was none.
+    /// Returns the greatest sequence used so far that has these low 32 bits; 0 if there is none.
     pub(crate) fn widened(&self, sequence: u32) -> u64 {
         let last = self.last_sequence();
         last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
     }
 
-    /// Returns up to `len_bytes` bytes at `offset_bytes` from a pack that is not on the device yet.
+    /// Returns up to `len_bytes` bytes at `offset_bytes` from a pack that the device does not have yet.
     pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
         let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));
         let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
         open.into_iter().chain(sealed).find_map(|(start, bytes)| copy_of(start, bytes, offset_bytes, len_bytes))
     }
 
-    /// Returns whether pack `sequence` or an earlier one is in flight.
+    /// Returns whether the pack with this sequence or an earlier one is open or in flight.
     pub(crate) fn is_pending(&self, sequence: u64) -> bool {
         let open = self.open.iter().map(|open| open.sequence);
         let all = open.chain(self.in_flight.iter().map(|pack| pack.sequence));
         all.into_iter().any(|pending| self.widened(pending) <= sequence)
     }
 
-    /// Returns the bytes of packs that are not on the device.
+    /// Returns the bytes of all packs that the device does not have yet.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, OpenPack::len_bytes);
         open + self.in_flight.iter().chain(&self.failed).map(SealedPack::len_bytes).sum::<u64>()
@@ -325,7 +324,7 @@ impl PackRingState {
         self.area.segment_count - self.used_count
     }
 
-    /// Returns whether nothing more can be written to the head.
+    /// Returns whether the segment that is being written is full.
     fn head_is_done(&self) -> bool {
         self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
     }
@@ -366,7 +365,7 @@ impl PackRingState {
         Ok(())
     }
 
-    /// Starts at `sequence`, as if all earlier ones had been used.
+    /// Makes `sequence` the next one, as if all before it had been used.
     #[cfg(test)]
     pub(crate) fn begin_at(&mut self, sequence: u64) {
         assert_eq!(self.used_count, 0);
@@ -374,7 +373,7 @@ impl PackRingState {
     }
 }
 
-/// Returns the next sequence.
+/// Returns the sequence after `sequence`. Skips those whose low 32 bits are 0.
 fn after(sequence: u64) -> u64 {
     let next = sequence + 1;
     if next as u32 == 0 { next + 1 } else { next }
@@ -472,7 +471,7 @@ mod tests {
         assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
     }
 
-    /// At stake: an abort, or entries that count as older than the ones they replaced.
+    /// At stake: a process that aborts, or entries that count as older than those that they replaced.
     #[test]
     fn sequences_go_on_when_those_on_the_volume_begin_again() {
         let mut ring = ring();

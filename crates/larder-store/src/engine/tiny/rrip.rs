@@ -5,24 +5,24 @@
 //! until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea: RRIP
 //! (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
-/// The highest rank.
+/// The highest rank, of entries that are predicted to be used last.
 const FAR: u8 = 7;
 /// Rank of a new entry without hits.
 const NEW: u8 = 6;
 
-/// An entry that competes for room in the set.
+/// An entry that competes for space in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResidentRank {
     pub(crate) len_bytes: u64,
     pub(crate) rank: u8,
-    /// Hit since the set was written last, or while it was in the front.
+    /// Whether the entry was hit since the set was last written, or while it was in the front.
     pub(crate) hit: bool,
-    /// Not in the set yet.
+    /// Whether the entry is not in the set yet.
     pub(crate) new: bool,
 }
 
-/// Returns the indices of `residents` that stay, with their new ranks, in ascending order of rank. They fit in
-/// `room_bytes` and are at most `count_max`.
+/// Returns which of `residents` stay in the set. Each is its index with its new rank, and they are in ascending order
+/// of rank. They fit in `room_bytes`, and there are at most `count_max`.
 pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();

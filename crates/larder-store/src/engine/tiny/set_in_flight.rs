@@ -3,10 +3,10 @@
 use crate::device::AlignedBuffer;
 use std::sync::Arc;
 
-/// A set that is being written.
+/// A set whose new content is being written.
 pub(super) struct SetInFlight {
     buffer: Arc<AlignedBuffer>,
-    /// Whether the buffer is still the set's content. If not, the write is only waited for.
+    /// Whether the buffer still is the content of the set. If not, the write counts only as in flight.
     pub(super) is_believed: bool,
 }
 
@@ -15,12 +15,12 @@ impl SetInFlight {
         Self { buffer, is_believed: true }
     }
 
-    /// Returns whether the buffer is still the set's content.
+    /// Returns whether the buffer still is the content of the set.
     pub(super) fn is_believed(&self) -> bool {
         self.is_believed
     }
 
-    /// Returns the buffer, if it is still the set's content.
+    /// Returns the buffer, if it still is the content of the set.
     pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
         self.is_believed.then(|| Arc::clone(&self.buffer))
     }

@@ -19,21 +19,21 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// The state of a write until it is done.
+/// The write of a set, until it is done.
 struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
-    /// The entries that leave the front when this write is done.
+    /// The entries that leave the front when the write is done.
     leaving: Vec<FrontSlot>,
     attempts_left: u32,
     completion: Completion<()>,
 }
 
-/// Number of attempts to write a set before its move is postponed.
+/// Number of attempts to write a set before moving entries to it is postponed.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl TinyEngine {
-    /// Replaces a set's content, in memory at once and on the device.
+    /// Replaces the content of a set, at once in memory and then on the device.
     pub(super) async fn replace_set(
         self: &Arc<Self>,
         old: &OldSet,
@@ -90,7 +90,7 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Ends the write of a set. `is_sound` tells whether the volume has the content that memory has.
+    /// Ends the write of a set. `is_sound` says whether the volume has the same content as memory.
     fn end_set_write(&mut self, writing: &SetWriteState, is_sound: bool) {
         let ended = self.set_writes.remove(&writing.set);
         assert!(ended.is_some(), "a write ends once");

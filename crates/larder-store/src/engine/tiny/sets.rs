@@ -9,7 +9,7 @@
 
 use crate::{hash::KeyHash, units::SetNumber};
 
-/// Summaries of all sets.
+/// The summaries of all sets.
 pub(crate) struct SetSummaries {
     words: Vec<u32>,
     words_per_set: usize,
@@ -17,25 +17,27 @@ pub(crate) struct SetSummaries {
     hit_bits_per_word: u32,
 }
 
-/// A summary's answer about a key.
+/// The answer of a summary about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayHold {
     No,
     Maybe,
-    /// The set was not read yet.
+    /// Nothing is known, because the set was not read yet.
     Unknown,
 }
 
 impl SetSummaries {
-    /// Creates the summaries of `set_count` sets that are expected to hold `entries_per_set` entries each: one word of
-    /// 32 bits for every seven entries. Several words have more hit bits, because only one of them has a version.
+    /// Creates the summaries of `set_count` sets, each for about `entries_per_set` entries. A summary has one word of
+    /// 32 bits for every seven entries. If it has several words, each has more hit bits, because only the first needs a
+    /// version.
     pub(crate) fn new(set_count: u32, entries_per_set: u64) -> Self {
         let words_per_set = entries_per_set.div_ceil(ENTRIES_PER_WORD).clamp(1, WORDS_PER_SET_MAX) as usize;
         let hit_bits_per_word = if words_per_set < WORDS_MANY { HIT_BITS_PER_WORD } else { HIT_BITS_PER_WORD_OF_MANY };
         Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count, hit_bits_per_word }
     }
 
-    /// Returns the number of the words' layout, for a snapshot. Words of another layout must not be loaded.
+    /// Returns a number for the layout of a summary's bits, which a snapshot contains. A snapshot with another layout
+    /// must not be loaded.
     pub(crate) fn layout(&self) -> u32 {
         self.hit_bits_per_word - HIT_BITS_PER_WORD
     }
@@ -45,12 +47,12 @@ impl SetSummaries {
         self.set_count
     }
 
-    /// Returns the set that keys of this hash belong to.
+    /// Returns the set to which a key belongs.
     pub(crate) fn set_of(&self, key_hash: KeyHash) -> SetNumber {
         set_of_prefix(key_hash.prefix(), self.set_count)
     }
 
-    /// Returns the first and last prefix (high half of the hash) of a set's keys.
+    /// Returns the first and the last prefix (high half of the hash) of the keys that belong to a set.
     pub(crate) fn prefixes(&self, set: SetNumber) -> (u32, u32) {
         let first = |set: u64| (set << u32::BITS).div_ceil(u64::from(self.set_count));
         (first(set.0) as u32, (first(set.0 + 1) - 1) as u32)
@@ -66,20 +68,21 @@ impl SetSummaries {
         if all { MayHold::Maybe } else { MayHold::No }
     }
 
-    /// Returns whether the set is known to be empty.
+    /// Returns whether a set is known to have no entry.
     pub(crate) fn holds_nothing(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
     }
 
-    /// Returns whether the set is known to have much room: its filter is at most about a third full.
+    /// Returns whether a set is known to have much space left, because its filter is at most a quarter full.
     pub(crate) fn is_sparse(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         let ones = filter.into_iter().filter(|&bit| self.bit(set, bit)).count() as u32;
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
-    /// Returns the version that the set must have on disk; a set with another version counts as empty. 0 means unknown.
+    /// Returns the version that a set must have on the volume. If the set there has another one, it counts as empty. 0
+    /// means that the set was not read yet.
     pub(crate) fn version(&self, set: SetNumber) -> u8 {
         (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
     }
@@ -102,7 +105,7 @@ impl SetSummaries {
         hit_places(key_hash, self.hit_bits()).iter().all(|&place| self.bit(set, VERSION_BITS + place))
     }
 
-    /// Notes the new content of a set. None of its entries was hit yet.
+    /// Notes the new content of a set, without hits.
     pub(crate) fn note(&mut self, set: SetNumber, version: u8, key_hashes: impl IntoIterator<Item = KeyHash>) {
         assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
         assert!(set.0 < u64::from(self.set_count));
@@ -116,7 +119,7 @@ impl SetSummaries {
         }
     }
 
-    /// Drops the content of a set. Skips a version, so that neither the bytes on disk nor a write in flight match.
+    /// Drops the content of a set. Its version becomes one that neither the volume nor a write in flight has.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         let version = after(after(self.version(set)));
         self.note(set, version, []);
@@ -127,12 +130,12 @@ impl SetSummaries {
         self.words.len() as u64 * 4
     }
 
-    /// Returns all words, for a snapshot.
+    /// Returns the words of all summaries, for a snapshot.
     pub(crate) fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// Loads the words of a snapshot.
+    /// Loads the words of all summaries from a snapshot.
     pub(crate) fn load(&mut self, words: &[u32]) {
         assert_eq!(words.len(), self.words.len(), "a snapshot is of all sets");
         self.words.copy_from_slice(words);
@@ -163,12 +166,13 @@ impl SetSummaries {
     }
 }
 
-/// Returns which of `set_count` sets the keys with this prefix belong to.
+/// Returns to which of `set_count` sets the keys with this prefix belong.
 fn set_of_prefix(prefix: u32, set_count: u32) -> SetNumber {
     SetNumber((u64::from(prefix) * u64::from(set_count)) >> u32::BITS)
 }
 
-/// Most bits set in the filter of a sparse set, in percent. In a full set, about 65% are set.
+/// Share of a filter's bits that are set, in percent, up to which its set has much space left. A full set has about
+/// 65%.
 const SPARSE_PERCENT: u32 = 25;
 const ENTRIES_PER_WORD: u64 = 7;
 const WORDS_PER_SET_MAX: u64 = 16;
@@ -176,24 +180,24 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Number of words from which a set has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits for each word.
+/// Number of words in a summary from which on each has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 
-/// Returns the next version: 1 to 15, then 1 again.
+/// Returns the version after `version`: 1 to 15, then 1 again.
 fn after(version: u8) -> u8 {
     if u32::from(version) == VERSION_MASK { 1 } else { version + 1 }
 }
 
-/// Returns two positions in the filter, computed from hash bits that do not select the set.
+/// Returns the two bits of the filter that a key sets. They depend on bits of its hash that do not select the set.
 fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
     let low = key_hash.0 & 0xFFFF;
     let high = key_hash.0 >> 16 & 0xFFFF;
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
 }
 
-/// Returns the two bits that a hit sets. With a single one, the hits of a set that is written after a dozen requests
-/// would mark a tenth of the other entries too. These would stay without being used.
+/// Returns the two bits that a hit of a key sets. With one bit, a dozen hits would also mark a tenth of the set's other
+/// entries, which would then stay without being used.
 fn hit_places(key_hash: KeyHash, hit_bits: u32) -> [u32; 2] {
     let mixed = (key_hash.0 as u32).wrapping_mul(0x9E37_79B1);
     [mixed >> 16, mixed & 0xFFFF].map(|part| (part * hit_bits) >> 16)
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
     use crate::SplitMix64;
 
-    /// Returns hashes of one set, spread over their low half.
+    /// Returns the hash of one of several keys of `set`. Different numbers give different low halves.
     fn key_hash(set: SetNumber, number: u64, summaries: &SetSummaries) -> KeyHash {
         let (first, _) = summaries.prefixes(set);
         KeyHash(u64::from(first) << 32 | SplitMix64::new(number + set.0 * 10_000).next_u64() >> 32)

@@ -10,11 +10,12 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Position of the layout of the words in the header's third word, above the high bits of the number of entries.
+/// Position in the header's third word of the number that [`SetSummaries::layout`] returns. The high bits of the number
+/// of entries are below it.
 const LAYOUT_SHIFT: u32 = 24;
 const LAYOUT_MASK: u32 = (1 << LAYOUT_SHIFT) - 1;
 
-/// The content of a snapshot.
+/// The data about an earlier run in a snapshot.
 pub(super) struct KnownFront {
     pub(super) words: Vec<u32>,
     pub(super) set_entries: u64,
@@ -25,7 +26,7 @@ pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
     snapshot::area_bytes(sets.words().len() as u64)
 }
 
-/// Writes the snapshot.
+/// Writes the summaries of all sets, when the store is closed.
 pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     let (words, set_entries, number, layout) = {
         let state = engine.lock();
@@ -36,7 +37,7 @@ pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// Loads the snapshot, if there is one and it belongs to the front's last sequence. It is removed in any case.
+/// Loads the snapshot, if its number is the last sequence of the front. Removes it in any case.
 pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<KnownFront> {
     let SnapshotPage { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
     let (expected, layout) = {

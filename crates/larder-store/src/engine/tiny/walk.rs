@@ -11,7 +11,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Scans both rings and the sets, as long as `goes_on` returns `true`.
+/// Scans both rings and the sets, as long as `goes_on` returns `true`. Passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let plan = TinyPlan::from_parameters(volume.shape.data_area().start, volume.shape.parameters);
     let Some(plan) = plan.filter(|plan| plan.long.end_bytes() <= volume.shape.data_area().end) else {
@@ -27,7 +27,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// Scans the packs of a segment, or the one pack of a set.
+/// Scans the packs of a segment, or the pack of a set. Passes what it finds to `meet`.
 fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let bytes = match block_on(volume.read(start_bytes, len_bytes)) {
         Ok(bytes) => bytes,

@@ -9,52 +9,52 @@ use crate::{
 };
 use std::ops::Range;
 
-/// A part of a body that is in a record of its own.
+/// A part of a body that is stored in a record of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyPart {
     pub(crate) place: BodyElsewhere,
     pub(crate) len_bytes: u32,
 }
 
-/// The location of a stretch of a body.
+/// The place at which a piece of a body is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStretch {
-    /// The range of the body.
+    /// The range of the body that is stored there.
     pub(crate) range: Range<u64>,
     pub(crate) place: BodyElsewhere,
-    /// Index, in the record, of the checksum of the stretch's first block.
+    /// Index of the checksum for the first block of this piece, among the checksums of the entry's record.
     first_checksum: u64,
-    /// Whether the stretch is in the entry's own record.
+    /// Whether the piece is in the entry's own record.
     pub(crate) is_here: bool,
 }
 
-/// Returns how many bytes of a body fit in a part whose record takes at most `room_bytes`.
+/// Returns how many bytes of a body fit in a part whose record may take `room_bytes`.
 pub(crate) fn part_body_bytes(room_bytes: u64) -> u64 {
     let checksums_bytes = room_bytes.div_ceil(BODY_BLOCK_BYTES) * 4;
     room_bytes.saturating_sub(FIXED_BYTES as u64 + checksums_bytes) / PACKED_STEP_BYTES * PACKED_STEP_BYTES
 }
 
-/// Returns the number of checksums for a body of `body_bytes` with `part_count` parts in records of their own. Each
-/// part can end with a partial block.
+/// Returns the number of checksums for a body of `body_bytes`, of which `part_count` parts have records of their own.
+/// Each part may end with an incomplete block.
 pub(crate) fn checksum_count(body_bytes: u64, part_count: usize) -> usize {
     body_bytes.div_ceil(BODY_BLOCK_BYTES) as usize + part_count
 }
 
 impl BodyStretch {
-    /// Returns the stretch as a part for another record; `None` if it is empty.
+    /// Converts the piece to a part, for the record of a new head. Returns `None` if the piece is empty.
     pub(crate) fn into_part(self) -> Option<BodyPart> {
         let len_bytes = (self.range.end - self.range.start) as u32;
         (len_bytes > 0).then_some(BodyPart { place: self.place, len_bytes })
     }
 
-    /// Returns the index of the checksum for this block of the stretch.
+    /// Returns the index of the checksum for the block with number `block` of this piece.
     pub(crate) fn checksum_of(&self, block: u64) -> u64 {
         self.first_checksum + block
     }
 }
 
 impl DecodedRecord {
-    /// Returns the parts of the body that are in records of their own. `record` contains the decoded record.
+    /// Returns the parts of the body that have records of their own. `record` is the bytes of this record.
     pub(crate) fn parts(&self, record: &[u8]) -> Vec<BodyPart> {
         let part = |bytes: &[u8]| {
             let mut fields = FieldReader::new(bytes);
@@ -64,8 +64,8 @@ impl DecodedRecord {
         record[self.parts.clone()].chunks_exact(PART_BYTES).filter_map(part).collect()
     }
 
-    /// Returns the locations of the body, from its start to its end, for a record that begins at `start_bytes`.
-    /// `record` contains the decoded record.
+    /// Returns where the pieces of the body are, in order. This record begins at `start_bytes` of the volume, and
+    /// `record` is its bytes.
     pub(crate) fn stretches(&self, record: &[u8], start_bytes: u64) -> Vec<BodyStretch> {
         let mut at = 0;
         let mut first_checksum = 0;
@@ -83,8 +83,8 @@ impl DecodedRecord {
         all
     }
 
-    /// Returns the checksum of the whole body, which does not depend on how the body is divided. `record` contains the
-    /// decoded record. Reads no body: the checksums of the blocks are combined.
+    /// Returns the checksum of the whole body, whatever pieces it is stored in. Combines the checksums of the blocks in
+    /// `record`, the bytes of this record, and reads no body.
     pub(crate) fn body_checksum(&self, record: &[u8]) -> u32 {
         let checksums = self.checksums(record);
         let mut whole = plain_checksum(&[]);
@@ -99,7 +99,8 @@ impl DecodedRecord {
         whole
     }
 
-    /// Returns whether the part of the body in this record matches its checksums. `record` is the whole record.
+    /// Returns whether the part of the body that is in this record matches its checksums. `record` is the bytes of the
+    /// whole record.
     pub(crate) fn verifies_here(&self, record: &[u8]) -> bool {
         let Some(body) = record.get(self.body_start..self.len_bytes()) else { return false };
         let apart = self.parts(record);
@@ -107,7 +108,7 @@ impl DecodedRecord {
         self.verifies_from(first, record, body)
     }
 
-    /// Returns whether `body`, which begins with the body block of number `first`, matches its checksums.
+    /// Returns whether `body` matches the checksums in `record`. `body` begins with the block of number `first`.
     pub(crate) fn verifies_from(&self, first: u64, record: &[u8], body: &[u8]) -> bool {
         let mut blocks = (first..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
         blocks.all(|(index, block)| self.verifies(record, index, block))

@@ -2,20 +2,21 @@
 //!
 //! Decides nothing: an engine's costs say which operations a policy needs, and `plan` how long a device takes for them.
 
-/// I/O operations per request. A count can be below one, because not every request performs the operation.
+/// The I/O operations of an average request. A count can be below one, because not every request performs the
+/// operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TransferWork {
     /// Reads at random positions.
     pub(crate) random_reads: f64,
     /// Bytes of the random reads.
     pub(crate) random_read_bytes: f64,
-    /// Writes at random positions, or of a single entry.
+    /// Writes at random positions, each of a single entry.
     pub(crate) random_writes: f64,
     /// Bytes of the random writes.
     pub(crate) random_write_bytes: f64,
-    /// Bytes written in long sequential pieces.
+    /// Bytes written as part of long sequential writes.
     pub(crate) sequential_write_bytes: f64,
-    /// Bytes read in long sequential pieces.
+    /// Bytes read as part of long sequential reads.
     pub(crate) sequential_read_bytes: f64,
     /// Files opened and read.
     pub(crate) file_reads: f64,
@@ -38,7 +39,7 @@ impl TransferWork {
         Self { random_writes: count, random_write_bytes: count * bytes_each, ..Self::default() }
     }
 
-    /// Returns the work of writing `bytes` as a part of long sequential pieces.
+    /// Returns the work of writing `bytes` as part of long sequential writes.
     pub(crate) fn sequential_write_of(bytes: f64) -> Self {
         Self { sequential_write_bytes: bytes, ..Self::default() }
     }
@@ -57,7 +58,7 @@ impl TransferWork {
         work
     }
 
-    /// Returns the number of reads of all kinds, without those of reclaim.
+    /// Returns the number of random reads and file reads. Sequential reads of reclaim do not count.
     pub(crate) fn reads(&self) -> f64 {
         self.random_reads + self.file_reads
     }

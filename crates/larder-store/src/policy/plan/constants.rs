@@ -11,7 +11,7 @@ use crate::{
     policy::{EngineRow, LocatedRow, LogRow, MappedRow, Policy, ReadAxis, TableRow, mean_rest_bytes},
 };
 
-/// A constant and the values to try.
+/// A tuning constant, and the values that a plan tries for it.
 struct Candidates {
     name: &'static str,
     values: Vec<TuningValue>,
@@ -22,7 +22,7 @@ impl Candidates {
         Self { name, values: values.into_iter().map(TuningValue::Number).collect() }
     }
 
-    /// Returns the candidates that `policy` uses.
+    /// Returns the constants that `policy` uses, each with the values to try.
     fn of(policy: &Policy) -> Vec<Self> {
         let powers = |from: u32, to: u32| (from..=to).map(|power| 1 << power);
         let bins = Self::numbers("hashcache_bin_bytes", powers(12, 20));
@@ -52,11 +52,11 @@ impl Candidates {
     }
 }
 
-/// Returns the prediction for `policy` with the constants that are expected to give the most hits per second, of those
-/// whose index fits the memory.
+/// Returns the prediction for `policy` with the constants that give the most hits per second. Only constants whose
+/// index fits in the memory are considered.
 ///
-/// Among constants that are about equally fast, those with the shortest index are chosen: the memory cache gets the
-/// remainder. If no index fits, nothing is chosen.
+/// Among constants that are about equally fast, those with the smallest index win, because the memory cache gets the
+/// remainder. If no index fits, the constants stay as they are.
 pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
     let mut tunings = vec![wishes.tuning.clone()];
     for candidates in Candidates::of(policy).iter().filter(|candidates| is_free(candidates.name, wishes)) {
@@ -86,19 +86,20 @@ pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures
     row
 }
 
-/// Returns whether a part of the sets takes less memory than all of them. A set of a part needs its number and a place
-/// in the order of use, so beyond about half of the sets it does not, and `hashcache-setmem` is faster too.
+/// Returns whether it saves memory to keep only recently used sets in memory (`hashcache-setmem-lru`). Each such set
+/// also needs its number and a place in the order of use. From about half of the sets on, keeping all of them
+/// (`hashcache-setmem`) takes less memory and is faster. `true` for all other policies.
 fn saves_memory(policy: &Policy, row: &PlannedRow) -> bool {
     let all_bits = f64::from(row.tuning.hashcache_tag_bits + row.tuning.hashcache_ways.ilog2());
     policy.engine != EngineRow::Table(TableRow::RecentlyTaggedSets) || row.index_bits < all_bits
 }
 
-/// Returns whether the plan may choose a constant.
+/// Returns whether the plan may choose the constant `name`: it has its default, and the operator did not set it.
 fn is_free(name: &str, wishes: &PlanWishes) -> bool {
     wishes.tuning.value(name) == Tuning::default().value(name) && !wishes.set_constants.contains(&name)
 }
 
-/// Returns advice on constants that cost more than they gain.
+/// Returns advice on constants in `wishes` that cost more than they gain.
 pub(super) fn advice(wishes: &PlanWishes) -> Vec<String> {
     let mut advice = Vec::new();
     if wishes.tuning.sorted_reads {
@@ -119,7 +120,8 @@ fn with_each(tuning: &Tuning, candidates: &Candidates) -> Vec<Tuning> {
     candidates.values.iter().map(with).collect()
 }
 
-/// Divides the volume between bins and the remainders of long entries, so that both are full at the same time.
+/// Divides the volume between bins and the ring for the remainders of long entries, so that both are full at the same
+/// time.
 fn with_ring_for_bins(policy: &Policy, wishes: &PlanWishes, mut tuning: Tuning) -> Tuning {
     const NAME: &str = "hashcache_ring_share";
     if matches!(policy.engine, EngineRow::Table(_)) && is_free(NAME, wishes) {
@@ -130,7 +132,7 @@ fn with_ring_for_bins(policy: &Policy, wishes: &PlanWishes, mut tuning: Tuning) 
     tuning
 }
 
-/// Returns the constants that differ from those before, in the form of `--tune`.
+/// Returns the constants in `tuning` that differ from `before`, in the form `name=value` of `--tune`.
 fn flags(tuning: &Tuning, before: &Tuning) -> Vec<String> {
     let changed = Tuning::fields().iter().filter(|field| tuning.value(field.name) != before.value(field.name));
     changed
@@ -155,7 +157,8 @@ fn shown(kind: &TuningKind, value: TuningValue) -> String {
 
 const RESIDENT_SHARE: &str = "hashcache_resident_share";
 const SORTED_READS: &str = "sorted_reads";
-/// Constants with at least this share of the best speed count as equally fast: plans are no more exact.
+/// Constants with at least this share of the best hits per second count as equally fast, because predictions are no
+/// more exact.
 const AS_FAST: f64 = 0.99;
-/// Indexes that are longer by at most this factor count as equally short.
+/// An index counts as small as the smallest if it is larger by at most this factor.
 const AS_SHORT: f64 = 1.000_001;

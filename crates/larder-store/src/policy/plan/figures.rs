@@ -3,25 +3,26 @@
 //! Owns: the figures and the interpolation. Measuring is elsewhere. Invariant: an interpolated rate lies between those
 //! of the neighboring points. Beyond the last point, time grows with the bytes.
 
-/// Lengths of the measured random reads, in bytes.
+/// Lengths in bytes at which random reads are measured.
 pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
-/// Numbers of operations in flight that are measured.
+/// Numbers of I/O operations in flight at which the device is measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// Largest time of a read with many in flight, as a share of that of a read alone, that shows a queue. Measurements
-/// differ by less.
+/// A device has a queue if a read among many takes at most this share of the time of a read alone. Measurements of
+/// devices without one differ by less.
 const QUEUE_GAIN: f64 = 0.9;
 
-/// Shortest time of a read that shows an arm. Flash takes 0.1 ms, spinning disks 6 ms and more.
+/// Time of a read in seconds above which the device must be a spinning disk. Flash takes 0.1 ms, spinning disks 6 ms
+/// and more.
 const ARM_SECONDS_MIN: f64 = 0.002;
 
-/// Random reads of one length at one depth.
+/// The measured speed of random reads of one length, at one number in flight.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadFigure {
-    /// Length of each read.
+    /// Length of each read in bytes.
     pub read_bytes: u64,
-    /// Reads in flight at a time.
+    /// Number of reads in flight.
     pub depth: u32,
     /// Reads per second.
     pub per_second: f64,
@@ -33,13 +34,13 @@ pub struct ReadFigure {
     pub cpu_us: f64,
 }
 
-/// Random writes of one length at one depth.
+/// The measured speed of random writes of one length, at one number in flight.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteFigure {
-    /// Length of each write.
+    /// Length of each write in bytes.
     pub write_bytes: u64,
-    /// Writes in flight at a time.
+    /// Number of writes in flight.
     pub depth: u32,
     /// Writes per second.
     pub per_second: f64,
@@ -47,18 +48,18 @@ pub struct WriteFigure {
     pub cpu_us: f64,
 }
 
-/// The file system's rates for policies that keep a file per entry, with several files in use at a time.
+/// The speed of the file system, for policies that keep a file per entry.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileFigures {
-    /// Bytes of each file.
+    /// Length of each file in bytes.
     pub file_bytes: u64,
-    /// Files in use at a time.
+    /// Number of files that are created or read at a time.
     pub depth: u32,
-    /// Files created and written per second, each replacing a file that is removed. Includes the wait until everything
-    /// is on the disk.
+    /// Files per second that are created and written while an old file is removed for each. Includes the wait until
+    /// everything is on the disk.
     pub replace_per_second: f64,
-    /// Files opened and read whole per second, none of them in the page cache.
+    /// Files per second that are opened and read whole. None of them is in the page cache.
     pub read_per_second: f64,
     /// Processor time of creating, writing and removing a file, in microseconds.
     pub replace_cpu_us: f64,
@@ -66,14 +67,14 @@ pub struct FileFigures {
     pub read_cpu_us: f64,
 }
 
-/// The cost of writes while the device has random reads in flight. A disk that buffers writes in its own memory looks
-/// faster than it is while nothing is read.
+/// The speed of writes while the device also has random reads in flight. It matters because a disk that buffers writes
+/// in its own memory looks faster as long as nothing is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
-    /// Sequential writes in bytes per second, in the device time that reads leave.
+    /// Sequential write speed in bytes per second, over the device time that the reads leave.
     pub sequential_write: f64,
-    /// Factor by which reads slow down a random write.
+    /// Factor by which a random write takes longer while reads are in flight.
     pub random_write_times: f64,
 }
 
@@ -83,26 +84,27 @@ pub struct BesideReads {
 pub struct DeviceFigures {
     /// The measured path, or the name of a typical device.
     pub path: String,
-    /// The I/O interface, such as `io_uring`.
+    /// The I/O interface used for measuring, such as `io_uring`.
     pub io: String,
-    /// Whether the page cache was bypassed. Otherwise reads may have measured memory, not the disk.
+    /// Whether the page cache was bypassed. If not, reads may have measured memory instead of the disk.
     pub is_direct: bool,
-    /// Size of the region that the reads and writes were spread over, in bytes.
+    /// Size in bytes of the region over which the reads and writes were spread.
     pub span_bytes: u64,
-    /// Load average of the machine when measuring began. Above 0, other programs shared the machine.
+    /// Load average of the machine when measuring began. A value above 0 means that other programs were running.
     pub load_average: f64,
-    /// Random reads.
+    /// The speed of random reads, by length and number in flight.
     pub reads: Vec<ReadFigure>,
-    /// Random writes.
+    /// The speed of random writes, by length and number in flight.
     pub writes: Vec<WriteFigure>,
-    /// Sequential reads, in bytes per second.
+    /// Sequential read speed, in bytes per second.
     pub sequential_read: f64,
-    /// Sequential writes, in bytes per second.
+    /// Sequential write speed, in bytes per second.
     pub sequential_write: f64,
-    /// The cost of writes during reads; `None` if not measured, which counts as no extra cost.
+    /// The speed of writes while reads are in flight. `None` if not measured; a plan then assumes that reads do not
+    /// slow writes.
     #[cfg_attr(feature = "serde", serde(default))]
     pub beside_reads: Option<BesideReads>,
-    /// File system figures; `None` on a block device.
+    /// The speed of the file system; `None` on a block device.
     pub files: Option<FileFigures>,
 }
 
@@ -125,13 +127,14 @@ impl DeviceFigures {
         between(points.map(|read| (read.read_bytes as f64, 1.0 / read.per_second)), bytes)
     }
 
-    /// Returns whether the device is faster with `depth` reads in flight than with one, so that it orders them itself.
+    /// Returns whether the device reads faster with `depth` reads in flight than with one, which shows that it sorts
+    /// its queue.
     pub(crate) fn has_queue(&self, depth: u32) -> bool {
         let bytes = READ_BYTES[0] as f64;
         self.read_seconds(bytes, depth) < QUEUE_GAIN * self.read_seconds(bytes, 1)
     }
 
-    /// Returns whether a read alone takes so long that an arm must move.
+    /// Returns whether the device is a spinning disk: one read alone takes as long as moving an arm.
     pub(crate) fn has_arm(&self) -> bool {
         self.read_seconds(READ_BYTES[0] as f64, 1) > ARM_SECONDS_MIN
     }
@@ -158,15 +161,15 @@ impl DeviceFigures {
     }
 }
 
-/// Returns the measured depth whose ratio to `wanted` is nearest to 1.
+/// Returns the measured number of operations in flight that is nearest to `wanted`, compared by ratio.
 fn nearest_depth(measured: impl Iterator<Item = u32>, wanted: u32) -> Option<u32> {
     let distance = |depth: u32| (f64::from(depth.max(1)) / f64::from(wanted.max(1))).ln().abs();
     measured.min_by(|one, other| distance(*one).total_cmp(&distance(*other)))
 }
 
-/// Interpolates linearly between the points next to `bytes`. Below the first point, returns the first point's time.
-/// Beyond the last, extends the line through the last two points, or grows in proportion to `bytes` if there is only
-/// one point.
+/// Returns the time of an operation of `bytes`, interpolated between the measured lengths next to it. Below the first
+/// point, returns the first point's time. Beyond the last, extends the line through the last two points, or grows in
+/// proportion to `bytes` if there is only one point.
 fn between(points: impl Iterator<Item = (f64, f64)>, bytes: f64) -> f64 {
     let mut points: Vec<_> = points.collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -3,21 +3,21 @@
 //! Owns: the share of entries longer than a given length. It decides how often a policy with places of one size needs a
 //! second operation. Invariant: the share falls from 1 to 0 as the length grows. Cost: a search in a sample.
 
-/// Lengths of entries.
+/// The distribution of entry lengths.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// A lognormal distribution with this mean in bytes. It is as wide as the lengths on the web: it reproduces
-    /// PolyMix, where the mean is 10.6 KB and 35% of the objects are longer than 8 KB.
+    /// A lognormal distribution with this mean in bytes. Its width is typical of the web: it fits PolyMix, where the
+    /// mean is 10.6 KB and 35% of the objects are longer than 8 KB.
     Mean(f64),
-    /// A sample of lengths, ascending.
+    /// Measured lengths in bytes, in ascending order.
     Sample(Vec<u64>),
 }
 
 impl Sizes {
-    /// Deviation of the logarithm of the lengths of [`Self::Mean`].
+    /// Standard deviation of the logarithm of the lengths, for [`Self::Mean`].
     pub const SIGMA: f64 = 1.2;
 
-    /// Creates a sample of lengths.
+    /// Creates a distribution from measured lengths in bytes, in any order.
     pub fn sample(mut lengths: Vec<u64>) -> Self {
         lengths.sort_unstable();
         Self::Sample(lengths)

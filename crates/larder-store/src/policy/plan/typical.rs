@@ -9,7 +9,7 @@
 use super::{DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 
 impl DeviceFigures {
-    /// Returns the figures of a SATA solid-state disk.
+    /// Returns typical figures of a SATA solid-state disk.
     pub fn typical_solid_state() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let alone_us = 90.0;
@@ -28,7 +28,7 @@ impl DeviceFigures {
         made("a typical SATA solid-state disk", per_second, 0.35, 480e6, files)
     }
 
-    /// Returns the figures of a disk with 7200 revolutions per minute.
+    /// Returns typical figures of a spinning disk with 7200 revolutions per minute.
     pub fn typical_spinning() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let alone = 1.0 / (0.0137 + bytes as f64 / 50e6);
@@ -46,7 +46,8 @@ impl DeviceFigures {
     }
 }
 
-/// Creates the figures of a device. `write_share` is the number of random writes in the time of one random read.
+/// Creates the figures of a device from formulas. `write_share` is the number of random writes that take as long as one
+/// random read.
 fn made(
     path: &str,
     per_second: impl Fn(u64, u32) -> f64,

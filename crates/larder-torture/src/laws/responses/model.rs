@@ -9,7 +9,7 @@ use super::super::{
 };
 use super::{Answer, AnswerEnd, Client, Confirms, KEY_COUNT, Resource, Rule, Shape, TagKind};
 
-/// A request of a client.
+/// A request that a client sends to the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) number: u64,
@@ -20,13 +20,13 @@ pub(super) struct Call {
     pub(super) began: u64,
     began_ms: u64,
     pub(super) is_required: bool,
-    /// Number of times that the origin was asked because of it.
+    /// Number of requests that the cache sent to the origin because of this call.
     pub(super) ask_count: u64,
-    /// The purge that the origin's answer to an unsafe request began.
+    /// Index of the removal that the origin's answer to an unsafe request, such as a POST, has started.
     pub(super) purge: Option<usize>,
 }
 
-/// A request to the origin.
+/// A request that the cache sends to the origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     call: Call,
@@ -35,15 +35,15 @@ pub(super) struct Ask {
     ended_ms: Option<u64>,
 }
 
-/// A response of the origin with a body.
+/// A response with a body that the origin has sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentResponse {
     pub(super) call: Call,
     pub(super) content: u64,
-    /// Length of the whole representation, as the origin announces or sends it.
+    /// Length of the whole representation in bytes, even if the response has only a range of it.
     pub(super) len: u64,
     pub(super) resource: Resource,
-    /// The tick at which the origin was asked.
+    /// Tick at which the cache asked the origin.
     began: u64,
     pub(super) is_complete: bool,
     is_stored: bool,
@@ -52,7 +52,8 @@ pub(super) struct SentResponse {
     life: u64,
 }
 
-/// Bytes of one content: for a key, from one change to the next, for a language and an asker if they matter.
+/// The properties on which the bytes of a body depend: the key, the last change of its resource, and the client's
+/// language and identity if the resource depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
     key: u64,
@@ -61,7 +62,7 @@ struct Content {
     asker: Option<u64>,
 }
 
-/// The cache's own account of a response, in Cache-Status.
+/// The statements of the cache about a response in its field Cache-Status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) is_hit: bool,
@@ -69,7 +70,7 @@ pub(super) struct Said {
     pub(super) is_collapsed: bool,
 }
 
-/// The history of all resources.
+/// The history of all resources, from which follows which responses the cache may give.
 pub(super) struct ResponseModel {
     pub(super) chronicle: Chronicle,
     resources: [(Resource, u64); KEY_COUNT as usize],
@@ -96,7 +97,7 @@ impl ResponseModel {
         }
     }
 
-    /// Changes a resource of the origin.
+    /// Replaces a resource of the origin by `to`.
     pub(super) fn change(&mut self, key: u64, to: Resource) {
         let now = self.chronicle.tick();
         self.resources[key as usize] = (to, now);
@@ -123,7 +124,9 @@ impl ResponseModel {
         call
     }
 
-    /// Notes that the origin is asked because of a call, and judges laws 6 and 10. Returns the number of the ask.
+    /// Notes that the cache asks the origin because of call `call`. Breaks law 6 if this call could share running
+    /// requests, law 10 if a stored response must be used, and law 12 if the client forbade to ask. Returns the number
+    /// of the new request.
     pub(super) fn begin_ask(&mut self, call: u64) -> usize {
         let began = self.chronicle.tick();
         self.calls[call as usize].ask_count += 1;
@@ -145,8 +148,8 @@ impl ResponseModel {
         self.asks.len() - 1
     }
 
-    /// Returns whether a call has to wait for the end of a running ask. All responses of the key so far could be
-    /// shared, so the cache knows no reason to ask on its own.
+    /// Returns whether `call` has to wait for the running request `ask` instead of asking the origin itself. That is so
+    /// while the cache knows of no response for the key that cannot be shared.
     fn can_be_shared(&self, ask: &Ask, call: &Call) -> bool {
         let key = call.key;
         let is_sharable = |ask: &Ask| {
@@ -171,7 +174,7 @@ impl ResponseModel {
         ask.ended_ms.get_or_insert(self.chronicle.now_ms);
     }
 
-    /// Returns the number of the present content for a client.
+    /// Returns the number of the content that the origin has now for a client, a key and a kind of request.
     pub(super) fn content(&mut self, key: u64, client: &Client, shape: Shape) -> u64 {
         let (resource, change) = self.resources[key as usize];
         let is_personal = resource.rule == Rule::Private || shape == Shape::Authorized;
@@ -188,7 +191,7 @@ impl ResponseModel {
         at as u64
     }
 
-    /// Returns the tag of a content.
+    /// Returns the entity tag of a content, if its resource has one.
     pub(super) fn tag(&self, content: u64) -> Option<String> {
         match self.resource(self.contents.get(content as usize)?.key).tag {
             TagKind::Strong => Some(format!("\"{content}\"")),
@@ -197,7 +200,7 @@ impl ResponseModel {
         }
     }
 
-    /// Begins a response with a body to the call of an ask. Returns its number.
+    /// Notes that the origin sends a response with a body to request `ask`. Returns the number of the response.
     pub(super) fn send(&mut self, ask: usize, content: u64, len: u64) -> u64 {
         let Ask { call, began, .. } = self.asks[ask];
         self.stored_bytes += len + ENTRY_BYTES;
@@ -216,14 +219,14 @@ impl ResponseModel {
         self.sent.len() as u64 - 1
     }
 
-    /// Notes that a response without a body has confirmed a content.
+    /// Notes that the origin has confirmed a content with 304. Stored responses with this content count as fresh again.
     pub(super) fn confirm(&mut self, content: u64) {
         let now_ms = self.chronicle.now_ms;
         let of_content = self.sent.iter_mut().filter(|sent| sent.content == content);
         of_content.for_each(|sent| sent.fresh_from_ms = now_ms);
     }
 
-    /// Notes the end of a response's body.
+    /// Notes that the body of response `number` has ended. `is_complete` says whether all its bytes were sent.
     pub(super) fn end(&mut self, number: u64, is_complete: bool) {
         let now = self.chronicle.tick();
         let sent = &mut self.sent[number as usize];
@@ -231,7 +234,7 @@ impl ResponseModel {
         sent.ended.get_or_insert(now);
     }
 
-    /// Ends a life.
+    /// Ends the present life of the cache, with a power loss if `is_power_cut`, and begins the next.
     pub(super) fn restart(&mut self, is_power_cut: bool) {
         self.chronicle.restart(is_power_cut);
         let now = self.chronicle.now;
@@ -239,7 +242,8 @@ impl ResponseModel {
         self.sent.iter_mut().for_each(|sent| _ = sent.ended.get_or_insert(now));
     }
 
-    /// Judges the head of response `number`, which a call has got.
+    /// Checks that the cache may answer `call` with the head of response `number`: laws 1 (own key and language), 3
+    /// (complete), 4 (not purged), 5 (not another client's) and 12 (Cache-Status is true).
     pub(super) fn judge_head(&self, call: &Call, number: u64, said: Said) -> Result<(), String> {
         let key = call.key;
         let Some(sent) = self.sent.get(number as usize).filter(|sent| sent.call.key == key) else {
@@ -294,7 +298,7 @@ impl ResponseModel {
         matches!(sent.resource.rule, Rule::MaxAge { .. }) && self.asks.iter().any(has_failed)
     }
 
-    /// Judges law 12 of any response: what it says of asking the origin has happened.
+    /// Checks law 12, that Cache-Status is true: it implies that the origin was asked exactly if it was.
     pub(super) fn judge_said(&self, call: &Call, said: Said) -> Result<(), String> {
         let count = self.calls[call.number as usize].ask_count;
         // A stale response that stands in for a failing origin is a hit, too.
@@ -307,7 +311,7 @@ impl ResponseModel {
         }
     }
 
-    /// Judges that a call got nothing.
+    /// Checks that the cache may answer `call` without a stored response (law 10: what was stored is found).
     pub(super) fn judge_miss(&self, call: &Call) -> Result<(), String> {
         match call.is_required && self.is_required(call.key) {
             true => Err(format!("law 10: key {} is not found although it was stored", call.key)),
@@ -315,13 +319,15 @@ impl ResponseModel {
         }
     }
 
-    /// Notes that a client has read the whole of a response that says that it is stored.
+    /// Notes that the client of response `number` has read all of it, and Cache-Status says that the response is
+    /// stored.
     pub(super) fn note_stored(&mut self, number: u64) {
         let is_calm = self.is_calm();
         self.sent[number as usize].is_stored |= is_calm;
     }
 
-    /// Returns whether a response of a key was stored, and nothing that happened since may have removed it.
+    /// Returns whether the cache must have a stored response for `key`: one was stored, is fresh for long, and cannot
+    /// have been removed or replaced since.
     fn is_required(&self, key: u64) -> bool {
         let of_key = |sent: &&SentResponse| sent.call.key == key;
         let Some(last) = self.sent.iter().rfind(of_key) else { return false };
@@ -344,25 +350,25 @@ impl ResponseModel {
             && self.chronicle.purges.iter().all(is_safe)
     }
 
-    /// Returns whether nothing gives the store a reason to fail or to evict.
+    /// Returns whether the store has no reason to fail or to evict: the device is well and there is room.
     fn is_calm(&self) -> bool {
         let open: u64 = self.sent.iter().filter(|sent| sent.ended.is_none()).map(|sent| sent.len + ENTRY_BYTES).sum();
         self.chronicle.is_harmless && self.stored_bytes < self.room_bytes && open < DIRTY_BYTES / 2
     }
 
-    /// Begins the purge that the answer to an unsafe request means: what was requested before is older.
+    /// Notes that the origin's answer to the unsafe request `call` removes the stored responses of its key.
     pub(super) fn begin_purge_by(&mut self, call: &Call) {
         let purge = self.chronicle.begin_purge(Subject::Key(call.key));
         self.calls[call.number as usize].purge = Some(purge);
     }
 
-    /// Returns whether a 304 may have another tag than its client sent.
+    /// Returns whether the origin may answer `call` with a 304 whose entity tag differs from the one in the request.
     pub(super) fn may_confirm_otherwise(call: &Call) -> bool {
         call.answer.confirms == Confirms::Otherwise
     }
 }
 
-/// The space that an entry takes on the device in addition to its bytes, at most.
+/// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 16 << 10;
-/// Time that may pass between a response and the moment from which on the cache counts its age.
+/// Time in milliseconds by which the cache may begin to count the age of a response later than the model does.
 const CLOCK_SLACK_MS: u64 = 10_000;

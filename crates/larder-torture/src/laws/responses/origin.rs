@@ -28,15 +28,15 @@ use std::{
 };
 use tower_service::Service;
 
-/// The number of the call, in requests.
+/// Request field with the number of the client's call.
 pub(super) const CALL: HeaderName = HeaderName::from_static("x-call");
-/// The number of the response, in responses.
+/// Response field with the number of the response.
 pub(super) const SENT: HeaderName = HeaderName::from_static("x-sent");
-/// The asker for whom a response is.
+/// Response field with the client for whom alone the response is.
 pub(super) const FOR: HeaderName = HeaderName::from_static("x-for");
 pub(super) const LANGUAGE: HeaderName = HeaderName::from_static("x-language");
 
-/// The error of an origin that is gone.
+/// Error of the origin when the schedule wants it to break off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OriginGone;
 
@@ -48,7 +48,7 @@ impl fmt::Display for OriginGone {
 
 impl error::Error for OriginGone {}
 
-/// The origin of all resources.
+/// The origin of all resources, whose answers the call prescribes.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) model: Arc<Mutex<ResponseModel>>,
@@ -71,7 +71,7 @@ impl Service<Request<()>> for Origin {
     }
 }
 
-/// An ask in progress. Its end, by whatever way, is noted in the model.
+/// A request that the origin is answering. Dropping it notes in the model that the request has ended.
 struct OpenAsk {
     model: Arc<Mutex<ResponseModel>>,
     ask: usize,
@@ -179,9 +179,9 @@ impl Origin {
     }
 }
 
-/// A body of the origin.
+/// Body of a response of the origin, sent in pieces.
 pub(super) struct ScriptedBody {
-    /// Absent if there is no body.
+    /// State of sending, or `None` if the response has no body.
     course: Option<Course>,
     announced: Option<u64>,
 }
@@ -198,7 +198,7 @@ struct Course {
 }
 
 impl ScriptedBody {
-    /// Begins the body of response `sent`, which is `span` of its content.
+    /// Creates the body of response `sent`: the bytes in `span` of content `content`.
     fn new(origin: &Origin, call: &Call, (sent, content): (u64, u64), span: Range<u64>, open: OpenAsk) -> Self {
         let answer = call.answer;
         let whole = content::body(call.key, content, span.end + LONGER);
@@ -288,10 +288,10 @@ pub(super) fn value(text: &str) -> HeaderValue {
     HeaderValue::try_from(text).expect("a field's value")
 }
 
-/// Returns the number in a field.
+/// Returns the value of field `name` as a number, or `None` if it is missing or no number.
 pub(super) fn number_in(fields: &HeaderMap, name: &HeaderName) -> Option<u64> {
     fields.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// Bytes that come after the announced length.
+/// Number of bytes that an overlong body has in addition to its announced length.
 const LONGER: u64 = 20;

@@ -31,7 +31,7 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// The things that all acts share, and the mark of an actor that stands.
+/// The parts that every act needs. `stands` is set when the client of this act stops reading.
 #[derive(Clone)]
 pub(super) struct ResponseProps {
     pub(super) cache: HttpCache,
@@ -44,7 +44,7 @@ pub(super) struct ResponseProps {
 type Reply = Response<CacheBody>;
 
 impl ResponseProps {
-    /// Returns what an act does.
+    /// Returns a future that does the act and judges what the cache returns.
     pub(super) fn play(self, act: ResponseAct) -> ActorFuture {
         match act {
             ResponseAct::Get { key, client, shape, answer } => {
@@ -142,7 +142,7 @@ impl ResponseProps {
         }
     }
 
-    /// Judges law 9: an error comes from the origin.
+    /// Checks law 9: the cache returns an error only if it asked the origin and the origin failed.
     fn judge_failure(&self, call: &Call, has_failed: bool) -> Result<(), String> {
         let is_asked = self.model(|model| model.calls[call.number as usize].ask_count > 0);
         match is_asked && has_failed {
@@ -151,7 +151,7 @@ impl ResponseProps {
         }
     }
 
-    /// ClientReads the body of response `number`, and judges each piece.
+    /// Reads the body of response `number` as the client of `call` does, and checks each piece.
     async fn read(&self, call: &Call, number: u64, said: Said, response: Reply) -> Result<(), String> {
         let key = call.key;
         let sent = self.model(|model| model.sent[number as usize]);
@@ -241,14 +241,14 @@ fn uri_of(key: u64) -> Uri {
     Uri::try_from(content::key_bytes(key)).expect("keys are URIs")
 }
 
-/// Returns what Cache-Status says.
+/// Returns what the field Cache-Status of a response says, or `None` if it is missing.
 fn said(fields: &HeaderMap) -> Option<Said> {
     let status = fields.get("cache-status")?.to_str().ok()?;
     let has = |wanted: &str| status.split(';').any(|part| part.trim() == wanted);
     Some(Said { is_hit: has("hit"), is_stored: has("stored"), is_collapsed: has("collapsed") })
 }
 
-/// Returns the range in Content-Range, if it is one of a whole of `len` bytes.
+/// Returns the range in Content-Range, if the field says that the whole has `len` bytes.
 fn part_in(fields: &HeaderMap, len: u64) -> Option<Range<u64>> {
     let (range, whole) = fields.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;

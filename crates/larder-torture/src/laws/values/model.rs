@@ -10,56 +10,58 @@ use super::super::{
 use crate::content;
 use std::ops::Range;
 
-/// One value that was fetched or written, complete or not.
+/// A value that was fetched or written for a key, or is still being so.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) key: u64,
     pub(super) number: u64,
     pub(super) len: u64,
-    /// A bit for each tag.
+    /// Tags of the value: bit n stands for tag n.
     pub(super) tags: u64,
     pub(super) origin: VersionOrigin,
-    /// The tick of the call that led to it, that of its beginning, and that from which on it may have taken effect.
+    /// Tick of the call that led to this version. `began` is the tick at which its fetch or write began, and
+    /// `effect_from` the first tick at which it may have taken effect.
     pub(super) asked: u64,
     pub(super) began: u64,
     pub(super) effect_from: u64,
-    /// The tick at which all its bytes were there.
+    /// Tick at which its source had delivered all bytes.
     pub(super) complete: Option<u64>,
-    /// The tick at which its write had ended in some way.
+    /// Tick at which the fetch or write ended, with or without success.
     pub(super) settled: Option<u64>,
     pub(super) is_stored: bool,
-    /// The time until which it is fresh, in milliseconds, once it is complete.
+    /// Time for which the value is fresh, in milliseconds. `fresh_until_ms` is the time at which it stops being fresh,
+    /// known once the value is complete.
     pub(super) fresh_ms: Option<u64>,
     pub(super) fresh_until_ms: Option<u64>,
     pub(super) life: u64,
 }
 
-/// The way of a version into the cache.
+/// The way in which a version comes into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionOrigin {
-    /// Stored unless its key has changed since it began.
+    /// By a writer that stores nothing if the key changes while it writes.
     Conditional,
-    /// By a fetch of the cache: conditional as well.
+    /// By a fetch of the cache. It stores nothing either if the key changes during it.
     Fetched,
-    /// Stored when it is finished.
+    /// By a writer that stores in any case.
     Written,
 }
 
-/// A lookup in progress.
+/// A lookup of a key that is in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) key: u64,
     pub(super) began: u64,
     pub(super) began_ms: u64,
-    /// Set if it has to find something.
+    /// Whether the lookup must find a value.
     pub(super) is_required: bool,
 }
 
-/// The history of all keys.
+/// The history of all keys, from which follows what the cache may return.
 pub(super) struct Model {
     pub(super) chronicle: Chronicle,
     pub(super) versions: Vec<Version>,
-    /// Bytes that were given to the store.
+    /// Number of bytes that were given to the store so far, overheads included.
     pub(super) stored_bytes: u64,
     pub(super) room_bytes: u64,
 }
@@ -69,7 +71,7 @@ impl Model {
         Self { chronicle, versions: Vec::new(), stored_bytes: 0, room_bytes }
     }
 
-    /// Begins a version with a length that no other version of its key has. Returns its number.
+    /// Adds a version, and makes it longer until no other version of its key has its length. Returns its number.
     pub(super) fn begin(&mut self, mut version: Version) -> u64 {
         let number = self.versions.len() as u64;
         while self.versions.iter().any(|other| other.key == version.key && other.len == version.len) {
@@ -87,7 +89,7 @@ impl Model {
         &mut self.versions[number as usize]
     }
 
-    /// Notes that all bytes of a version are there.
+    /// Notes that the source of a version has delivered all its bytes.
     pub(super) fn complete(&mut self, number: u64) {
         let now = self.chronicle.tick();
         let now_ms = self.chronicle.now_ms;
@@ -98,7 +100,7 @@ impl Model {
         self.stored_bytes += self.version(number).len + ENTRY_BYTES;
     }
 
-    /// Notes that the write of a version has ended.
+    /// Notes that the write or fetch of a version has ended. `is_stored` says whether it was stored.
     pub(super) fn settle(&mut self, number: u64, is_stored: bool) {
         let now = self.chronicle.tick();
         let version = self.version(number);
@@ -106,7 +108,8 @@ impl Model {
         version.is_stored |= is_stored;
     }
 
-    /// Begins a fetch of the cache for a call of `look`.
+    /// Adds the version that the cache fetches because of lookup `look`. Breaks law 6 if a running fetch should be
+    /// shared, and law 10 if a stored value must be found. Returns the version's number.
     pub(super) fn begin_fetch(&mut self, version: Version, look: &Look) -> u64 {
         let key = version.key;
         if self.is_still_required(look) {
@@ -133,7 +136,7 @@ impl Model {
         Look { key, began, began_ms: self.chronicle.now_ms, is_required: self.is_required(key) }
     }
 
-    /// Ends a life.
+    /// Ends the present life of the cache, with a power loss if `is_power_cut`, and begins the next.
     pub(super) fn restart(&mut self, is_power_cut: bool) {
         self.chronicle.restart(is_power_cut);
         let Chronicle { now, durable, .. } = self.chronicle;
@@ -146,7 +149,8 @@ impl Model {
         self.versions.iter_mut().for_each(|version| version.is_stored &= !loose.contains(&version.key));
     }
 
-    /// Judges bytes of `range` of a value of `len` bytes, which `look` found.
+    /// Checks that lookup `look` may return `bytes`, which are `range` of a value of `len` bytes: laws 1 (right bytes),
+    /// 3 (complete) and 4 (neither removed nor replaced).
     pub(super) fn judge(&mut self, look: &Look, len: u64, range: Range<u64>, bytes: &[u8]) -> Result<(), String> {
         self.chronicle.tick();
         let key = look.key;
@@ -172,7 +176,7 @@ impl Model {
         Ok(())
     }
 
-    /// Judges that a lookup of fresh values returned the version with this length.
+    /// Checks that the version with length `len`, which a lookup of fresh values returned, was fresh (law 12).
     pub(super) fn judge_freshness(&self, look: &Look, len: u64) -> Result<(), String> {
         let key = look.key;
         let seen = self.versions.iter().find(|version| version.key == key && version.len == len);
@@ -185,7 +189,7 @@ impl Model {
         }
     }
 
-    /// Judges that a lookup found nothing.
+    /// Checks that lookup `look` may find nothing (law 10: what was stored is found).
     pub(super) fn judge_miss(&mut self, look: &Look) -> Result<(), String> {
         let key = look.key;
         if self.is_still_required(look) {
@@ -194,12 +198,13 @@ impl Model {
         Ok(())
     }
 
-    /// Returns whether a version is of the present life.
+    /// Returns whether a version was begun in the present life of the cache.
     pub(super) fn is_present(&self, version: &Version) -> bool {
         version.life == self.chronicle.life
     }
 
-    /// Returns whether a value of a key was stored, and nothing that happened since may have removed it.
+    /// Returns whether the cache must have a value for `key`: one was stored, and cannot have expired or been removed
+    /// or evicted since.
     pub(super) fn is_required(&self, key: u64) -> bool {
         let stored = |version: &&Version| version.key == key && version.is_stored;
         let Some(last) = self.versions.iter().filter(stored).max_by_key(|version| version.settled) else {
@@ -214,19 +219,19 @@ impl Model {
         self.chronicle.is_harmless && self.has_room() && self.versions.iter().filter(may_count).all(is_safe)
     }
 
-    /// Returns whether a lookup has to find something although time has passed since its beginning.
+    /// Returns whether `look` must find a value, considering what has happened since it began.
     fn is_still_required(&self, look: &Look) -> bool {
         let touches = |purge: &Purge| purge.detaches(look.key) && !purge.is_before(look.began);
         look.is_required && self.is_required(look.key) && !self.chronicle.purges.iter().any(touches)
     }
 
-    /// Returns whether so little was stored that nothing had to be evicted.
+    /// Returns whether so few bytes were stored that the store has no reason to evict.
     pub(super) fn has_room(&self) -> bool {
         self.stored_bytes < self.room_bytes
     }
 
-    /// Returns whether more is written at once than may wait for the device. A store without a maintenance thread tries
-    /// a second time after a flush, and then refuses an entry, because nothing else would make room.
+    /// Returns whether the writes in progress have more bytes than may wait for the device. The store then refuses a
+    /// write, because no maintenance thread makes room meanwhile.
     pub(super) fn is_crowded(&self) -> bool {
         let open = self.versions.iter().filter(|version| version.settled.is_none());
         let Some(since) = open.map(|version| version.asked).min() else { return false };
@@ -234,7 +239,8 @@ impl Model {
         overlapping.map(|version| version.len + ENTRY_BYTES).sum::<u64>() > DIRTY_BYTES
     }
 
-    /// Returns whether a fetched value may be left out of the store: its key or one of its tags changed meanwhile.
+    /// Returns whether the cache may refuse to store fetched version `number`: the key or one of its tags changed
+    /// during the fetch, or the store has a reason to fail.
     pub(super) fn may_refuse(&self, number: u64) -> bool {
         let version = &self.versions[number as usize];
         let is_purged =
@@ -248,7 +254,7 @@ impl Model {
         is_purged || is_excused || self.versions.iter().any(|other| overlaps(&other))
     }
 
-    /// Returns the number of a write that `look` has to see in place of `seen`, or of a newer one.
+    /// Returns the number of a newer written version that `look` must return instead of `seen`, if there is one.
     fn replacement(&self, look: &Look, seen: &Version) -> Option<u64> {
         let replaces = |newer: &&Version| {
             let is_older = match seen.origin {
@@ -268,8 +274,8 @@ impl Model {
 }
 
 impl Version {
-    /// Returns whether it was stored by a writer, so that later callers of its key begin another fetch while one is
-    /// running.
+    /// Returns whether a writer has stored this version for `key`. New calls for the key then start a fetch of their
+    /// own, even while an older one is running.
     fn detaches(&self, key: u64) -> bool {
         self.key == key && self.origin != VersionOrigin::Fetched && self.is_stored
     }
@@ -280,7 +286,8 @@ impl Purge {
         self.concerns(version.key, version.tags)
     }
 
-    /// Returns whether a version is older than this removal in every order.
+    /// Returns whether the removal removes `version`: the version is older in every order in which the calls can have
+    /// taken effect.
     fn covers(&self, version: &Version) -> bool {
         let is_by_key = matches!(self.subject, Subject::Key(_));
         let is_older = match version.origin {
@@ -291,7 +298,7 @@ impl Purge {
     }
 }
 
-/// The space that an entry takes on the device in addition to its bytes, at most.
+/// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 8 << 10;
-/// Time that a write may wait between its last byte and its end.
+/// Time in milliseconds by which a write may end later than its last byte arrived.
 const CLOCK_SLACK_MS: u64 = 20_000;

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// The things that all acts share.
+/// The parts that every act needs.
 #[derive(Clone)]
 pub(super) struct Props {
     pub(super) cache: Cache,
@@ -30,7 +30,7 @@ pub(super) struct Props {
 }
 
 impl Props {
-    /// Returns what an act does.
+    /// Returns a future that does the act and judges the result, and how its actor behaves while it waits.
     pub(super) fn play(self, act: Act) -> (ActorFuture, Manner) {
         let mut how = Manner::Stays;
         let future: ActorFuture = match act {
@@ -146,7 +146,8 @@ impl Props {
         }
     }
 
-    /// Reads a found value. Law 9: it can be read to its end unless it is removed, replaced or evicted.
+    /// Reads a value that a lookup found. Checks law 9: it can be read to its end unless it is removed, replaced or
+    /// evicted.
     async fn read(&self, look: &Look, value: &Value, reads: Reads) -> Result<(), String> {
         let len = value.len();
         let judge = |range: Range<u64>, bytes: &[u8]| self.model(|model| model.judge(look, len, range, bytes));
@@ -260,7 +261,7 @@ impl Props {
         })
     }
 
-    /// Judges law 12 of a write that succeeded: it was announced as stored.
+    /// Checks law 12 for a write that succeeded: the cache has sent an event that the value is stored.
     fn expect_stored(&self, number: u64) -> Result<(), String> {
         self.model(|model| {
             if !model.version(number).is_stored {
@@ -294,7 +295,8 @@ impl Props {
         self.model(|model| model.judge(look, len, 0..len, bytes))
     }
 
-    /// Judges an error: a source may fail at any time, a store only with its device or without room.
+    /// Checks that an error has an excuse: a source may fail at any time, the store only if its device fails or room is
+    /// short.
     fn failed(&self, error: &Error) -> Result<(), String> {
         let is_excused = match error {
             Error::Store(error) if error.kind() == ErrorKind::Full && self.model(|model| model.is_crowded()) => true,

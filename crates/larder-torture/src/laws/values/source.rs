@@ -36,7 +36,7 @@ impl Source {
     }
 }
 
-/// A running fetch. Its end, by whatever way, is noted in the model.
+/// A fetch that the cache runs. Dropping it notes in the model that the fetch has ended.
 pub(super) struct Fetch {
     model: Arc<Mutex<Model>>,
     timers: Arc<Timers>,
@@ -93,7 +93,7 @@ impl Drop for Fetch {
     }
 }
 
-/// A write of a caller, which has ended when this is dropped.
+/// A write by a caller. Dropping it notes in the model that the write has ended.
 pub(super) struct OpenWrite {
     pub(super) props: Props,
     pub(super) number: u64,
@@ -109,7 +109,7 @@ pub(super) fn tag_name(tag: u64) -> String {
     format!("tag {tag}")
 }
 
-/// Divides a body into three pieces, which may be empty.
+/// Divides a body into three pieces, some of which are empty if the body is short.
 pub(super) fn pieces(bytes: &Bytes) -> [Bytes; 3] {
     let third = bytes.len() / 3;
     [bytes.slice(..third), bytes.slice(third..2 * third), bytes.slice(2 * third..)]

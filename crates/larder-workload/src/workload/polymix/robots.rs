@@ -11,20 +11,20 @@ use super::{
 use crate::{Random, Request, WorkloadRequest, random::mix};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// The load of PolyMix's robots.
+/// The load that PolyMix's robots together put on a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixLoad {
-    /// The version.
+    /// Version of PolyMix.
     pub version: PolyMixVersion,
-    /// Bytes of the objects that are requested again.
+    /// Bytes of all objects that are requested again.
     pub working_set_bytes: u64,
     /// Requests per second of all robots together.
     pub requests_per_s: f64,
-    /// Share of the requests that a cache without limits would answer.
+    /// Share of the requests that would be hits in a cache of unlimited size.
     pub hits_share: f64,
 }
 
-/// The requests of all robots, endless and with their times.
+/// An endless sequence of the requests of all robots, with their times.
 pub struct PolyMixRobots {
     random: Random,
     polymix: PolyMix,
@@ -35,11 +35,11 @@ pub struct PolyMixRobots {
     count: u64,
 }
 
-/// A request that a robot will send.
+/// A request that a robot will send at a known time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct TimedRequest {
     time_us: u64,
-    /// Orders the requests of one time.
+    /// Number of the request, which decides the order of requests with the same time.
     count: u64,
     key: u64,
     client: u64,
@@ -48,7 +48,7 @@ struct TimedRequest {
     is_storable: bool,
 }
 
-/// A page or another object, requested by a robot.
+/// A view of a page, or a request for another object, by one robot.
 struct RobotView {
     client: u64,
     group: u64,
@@ -56,7 +56,8 @@ struct RobotView {
 }
 
 impl PolyMixLoad {
-    /// Returns the benchmark's load at a peak rate. Its working set is what is stored during a plateau at that rate.
+    /// Returns the load of the benchmark at its peak rate. The working set is what a cache stores during one plateau at
+    /// this rate.
     pub fn of_peak(version: PolyMixVersion, requests_per_s: f64) -> Self {
         let storable_share = match version {
             PolyMixVersion::Three => 0.75,
@@ -83,7 +84,7 @@ impl PolyMixRobots {
         }
     }
 
-    /// Draws the next page or other object, and schedules its requests.
+    /// Draws the next view of a page or request for another object, and schedules its requests.
     fn arrive(&mut self) {
         let start_s = self.next_arrival_s;
         self.next_arrival_s += self.random.exponential(1.0 / self.arrivals_per_s);
@@ -98,7 +99,7 @@ impl PolyMixRobots {
         }
     }
 
-    /// Schedules a request. Returns the time of its response.
+    /// Schedules a request at `time_s`. Returns the time of its response in seconds.
     fn send(&mut self, view: &RobotView, request: PolyMixRequest, time_s: f64) -> f64 {
         let PolyMixNature { len_bytes, is_storable, .. } = request.object.nature();
         self.count += 1;
@@ -133,17 +134,17 @@ impl Iterator for PolyMixRobots {
     }
 }
 
-/// Share of requests that are for new objects.
+/// Share of all requests that are for objects requested for the first time.
 const NEW_SHARE: f64 = 0.45;
-/// Length of a plateau.
+/// Length of a plateau, in seconds.
 const PLATEAU_S: f64 = 4.0 * 3600.0;
-/// Connections of a robot.
+/// Number of connections that a robot uses for a page.
 const CONNECTIONS: usize = 4;
-/// Requests per second of a robot.
+/// Requests per second that one robot sends.
 const ROBOT_REQUESTS_PER_S: f64 = 0.4;
-/// Wait for the origin, and its standard deviation.
+/// Mean time that an origin waits before it responds, in seconds, and its standard deviation.
 const THINK_S: (f64, f64) = (2.5, 1.0);
-/// Time of a hit: between those of a cache without load and at its limit.
+/// Assumed time of a hit in seconds: between that of an idle cache and that of a cache at its limit.
 const HIT_S: f64 = 0.1;
 
 #[cfg(test)]
@@ -158,7 +159,8 @@ mod tests {
         hits_share: HITS_SHARE,
     };
 
-    /// At stake: stores that look better than in the benchmark, because a page's objects arrive one after the other.
+    /// At stake: results that are too good, because the objects of a page come one after the other and are stored
+    /// together.
     #[test]
     fn requests_of_other_robots_lie_between_those_of_a_page() {
         let requests: Vec<_> = PolyMixRobots::new(LOAD, 3).take(100_000).collect();
@@ -174,7 +176,7 @@ mod tests {
         assert!(count > 20_000 && gaps / count > 20, "{gaps} requests between {count} pairs");
     }
 
-    /// At stake: another load than was asked for.
+    /// At stake: a load other than the requested one.
     #[test]
     fn robots_send_as_many_requests_as_the_load_says() {
         let mut seen = HashSet::new();

@@ -25,7 +25,7 @@ impl<F: Copy> ClusterTable<F> {
         self.check_order();
     }
 
-    /// Checks that a continuation belongs to exactly one entry that begins before it.
+    /// Checks that each continuation belongs to exactly one entry, which begins in an earlier cluster.
     fn check_spans(&self) {
         let mut end = 0;
         for (cluster, line) in self.table.iter().enumerate() {
@@ -41,7 +41,7 @@ impl<F: Copy> ClusterTable<F> {
         assert!(end <= self.table.len(), "the last entry ends within the volume");
     }
 
-    /// Checks that the list of use has every full cluster once, in both directions.
+    /// Checks that the order of use has each full cluster once, in both directions.
     fn check_order(&self) {
         let mut older = NONE;
         let mut count = 0;
@@ -55,13 +55,13 @@ impl<F: Copy> ClusterTable<F> {
         assert_eq!(count, self.table.iter().filter(|line| line.state == ClusterState::Full).count());
     }
 
-    /// Returns the clusters in which entries can begin.
+    /// Returns the clusters in which an entry can begin.
     pub(in crate::engine::clusters) fn used(&self) -> impl Iterator<Item = u32> {
         let begins = |state| matches!(state, ClusterState::Open | ClusterState::Sealed | ClusterState::Full);
         (0..self.area.count).filter(move |&cluster| begins(self.table[cluster as usize].state))
     }
 
-    /// Returns the number of sectors that a cluster's entries take.
+    /// Returns how many sectors the entries of a cluster take.
     pub(in crate::engine::clusters) fn live_sectors(&self, cluster: u32) -> u64 {
         self.table[cluster as usize].live_sectors.into()
     }

@@ -9,7 +9,7 @@ use super::{ClusterState, ClusterTable};
 use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};
 use std::{ops::Range, time::Duration};
 
-/// A write of an open cluster that is in flight.
+/// A write of an open cluster, up to its filled part, that is in flight.
 #[derive(Clone, Copy)]
 pub(super) struct PartialWrite {
     pub(super) cluster: u32,
@@ -17,30 +17,30 @@ pub(super) struct PartialWrite {
     pub(super) end_sectors: u16,
 }
 
-/// The outcome of a write of an open cluster.
+/// The result of writing an open cluster.
 pub(crate) struct PartialOutcome {
     pub(crate) cluster: u32,
-    /// The sectors that this write added to the device.
+    /// The sectors that the device has because of this write.
     pub(crate) sectors: Range<u16>,
-    /// The cluster, if it was sealed in the meantime: it must be written now.
+    /// The complete cluster, if it was filled meanwhile. The caller must write it now.
     pub(crate) completed: Option<SealedPack>,
 }
 
 impl<F: Copy> ClusterTable<F> {
-    /// Notes that an entry waits in the open cluster of a group.
+    /// Notes that an entry waits in the open cluster of a group of sites.
     pub(crate) fn note_waiting(&mut self, group: usize, now: Duration) {
         if self.open[group].is_some() {
             self.waiting_since[group].get_or_insert(now);
         }
     }
 
-    /// Returns when the oldest waiting entry was appended to an open cluster.
+    /// Returns when the entry was appended that has waited longest in an open cluster.
     pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
         self.waiting_since.iter().flatten().min().copied()
     }
 
-    /// Copies the open clusters in which an entry has waited since `until` or longer, up to their filled part. Skips
-    /// clusters with a write in flight: of two writes, the older could land last.
+    /// Copies the filled parts of open clusters in which an entry has waited since `until` or longer. Skips clusters
+    /// with a write in flight, because the device could execute two writes in the wrong order.
     pub(crate) fn copy_waiting(&mut self, until: Duration) -> Vec<SealedPack> {
         let mut copies = Vec::new();
         for (open, waiting_since) in self.open.iter().zip(&mut self.waiting_since) {
@@ -57,7 +57,7 @@ impl<F: Copy> ClusterTable<F> {
         copies
     }
 
-    /// Notes the outcome of a write of an open cluster. A failed write is retried.
+    /// Notes the outcome of writing an open cluster. A failed write is retried later.
     pub(crate) fn partially_written(&mut self, sequence: u32, is_ok: bool, now: Duration) -> Option<PartialOutcome> {
         let at = self.partial_writes.iter().position(|write| write.sequence == sequence)?;
         let PartialWrite { cluster, end_sectors, .. } = self.partial_writes.swap_remove(at);
@@ -78,7 +78,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(PartialOutcome { cluster, sectors, completed })
     }
 
-    /// Returns whether a write of this use of an open cluster is in flight.
+    /// Returns whether a write of the open cluster with this sequence is in flight.
     pub(super) fn is_partly_writing(&self, sequence: u32) -> bool {
         self.partial_writes.iter().any(|write| write.sequence == sequence)
     }

@@ -5,20 +5,20 @@
 use super::MapCheckpoint;
 use crate::format::snapshot::{MapRecovery, PLACE_COUNT, SnapshotEntry, SnapshotHeader};
 
-/// The snapshot that is written next, and how far it is written.
+/// The state of the next snapshot of the map: which one it is, and whether it is being written.
 pub(super) enum CheckpointPhase {
-    /// The header's snapshot is in effect, and no other is begun.
+    /// The snapshot in the header is in effect. No other is begun.
     InEffect,
-    /// The next header describes an empty snapshot.
+    /// The next header will describe an empty snapshot.
     StartsOver,
-    /// A snapshot must be written from its first page. After a start, memory has fewer entries than the header
-    /// describes until then.
+    /// A snapshot must be written from its first page. Memory lacks entries that the header's snapshot has, because the
+    /// start could not load them all.
     Outdated,
     Writing(SnapshotWalk),
-    /// All pages are durable, and the write of this header may have reached only one copy. A start may read its
-    /// snapshot or that of the header before, so it must be completed before another is written.
+    /// All pages of a snapshot are durable, but its header may have reached only one copy. A start may then use either
+    /// this header or the one before. It must be completed before another is written.
     Unfinished(SnapshotHeader),
-    /// The store is being closed. From then on only `close` writes. It first completes an unfinished header.
+    /// The store is being closed, and only `close` may write. It first completes the header here, if there is one.
     Closing(Option<SnapshotHeader>),
 }
 
@@ -26,7 +26,7 @@ pub(super) enum CheckpointPhase {
 pub(super) struct SnapshotWalk {
     pub(super) recovery: MapRecovery,
     pub(super) cursor: Option<u64>,
-    /// Listings that do not fill a page yet.
+    /// Listings that wait until they fill a page.
     pub(super) carried: Vec<SnapshotEntry>,
     pub(super) page: u64,
     pub(super) listing_count: u64,
@@ -34,7 +34,7 @@ pub(super) struct SnapshotWalk {
 }
 
 impl CheckpointPhase {
-    /// Enters a phase, unless the store is being closed. Then notes only whether a header is unfinished.
+    /// Enters `phase`, unless the store is being closed. In that case, only remembers a header that must be completed.
     pub(super) fn enter(&mut self, phase: Self) {
         *self = match (&*self, phase) {
             (Self::Closing(_), Self::Unfinished(header)) => Self::Closing(Some(header)),
@@ -43,7 +43,8 @@ impl CheckpointPhase {
         };
     }
 
-    /// Notes that the header of a run was written. It replaces an unfinished one, whose snapshot never takes effect.
+    /// Notes that the header of this run is written. It replaces a header that was not completed, so that header's
+    /// snapshot never takes effect.
     pub(super) fn note_run(&mut self) {
         match self {
             Self::StartsOver => *self = Self::InEffect,
@@ -60,12 +61,13 @@ impl CheckpointPhase {
         matches!(self, Self::Closing(_))
     }
 
-    /// Returns whether a snapshot must take effect before anything is acknowledged.
+    /// Returns whether a snapshot must take effect before any change is acknowledged.
     pub(super) fn lacks_snapshot(&self) -> bool {
         matches!(self, Self::Outdated | Self::Writing(_) | Self::Unfinished(_))
     }
 
-    /// Takes the snapshot that is being written. If it is not given back, it starts over instead of missing a page.
+    /// Takes out the snapshot that is being written, for the next step. A caller that does not put it back makes the
+    /// snapshot begin again, so that no page is missing.
     pub(super) fn take_begun(&mut self) -> Option<SnapshotWalk> {
         if self.is_closing() {
             return None;
@@ -74,7 +76,7 @@ impl CheckpointPhase {
         if let Self::Writing(walk) = begun { Some(walk) } else { None }
     }
 
-    /// Returns the header that must be completed before another is written.
+    /// Returns the header that must be completed before another is written; `None` if there is none.
     pub(super) fn unfinished(&self) -> Option<SnapshotHeader> {
         match self {
             Self::Unfinished(header) => Some(header.clone()),

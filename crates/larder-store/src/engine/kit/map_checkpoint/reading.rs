@@ -21,13 +21,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Pages per read, and reads in flight together.
+/// Pages per read. Several such reads are in flight at a time.
 const TRANSFER_PAGE_COUNT: u64 = 256;
 const TRANSFER_COUNT: usize = 4;
-/// Fewest pages of a journal.
+/// Fewest pages of a journal, for small maps.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// The parts of the index area: headers, two places for snapshots (one if there is no journal), and the journal's ring.
+/// The parts of the index area: headers, one place for snapshots or two if there is a journal, and the journal's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapCheckpointArea {
     start_bytes: u64,
@@ -35,18 +35,19 @@ pub(crate) struct MapCheckpointArea {
     pub(super) journal_pages: u64,
 }
 
-/// The outcome of reading a journal.
+/// The result of reading a journal.
 pub(crate) struct ReplayedJournal {
-    /// The number of the page after its last one.
+    /// Number of the page after the last valid one.
     pub(crate) next: u64,
     pub(crate) pointer: Option<u64>,
-    /// Whether a durable page is missing, or the superblock is older than the journal. Then nothing can be trusted.
+    /// Whether a durable page is missing, or the superblock is older than the journal. In both cases no entry can be
+    /// trusted.
     pub(crate) is_broken: bool,
 }
 
 impl MapCheckpointArea {
-    /// Returns the length of the index area for maps of `listing_count` listings, and the number of journal pages in
-    /// it.
+    /// Returns the length of the index area in bytes and the number of journal pages in it, for maps of up to
+    /// `listing_count` entries.
     pub(crate) fn lengths(listing_count: u64, with_journal: bool) -> (u64, u64) {
         let snapshot_pages = listing_count.div_ceil(PAGE_LISTING_COUNT);
         let journal_pages = if with_journal { snapshot_pages.max(JOURNAL_PAGES_MIN) } else { 0 };
@@ -61,17 +62,17 @@ impl MapCheckpointArea {
         Self { start_bytes, snapshot_pages: pages / places, journal_pages: shape.journal_pages }
     }
 
-    /// Returns the largest number of listings in a snapshot.
+    /// Returns the most listings that a snapshot can have.
     pub(crate) fn listings_max(&self) -> u64 {
         self.snapshot_pages * PAGE_LISTING_COUNT
     }
 
-    /// Returns the offset of a page of a snapshot.
+    /// Returns the offset on the volume of a page of the snapshot at `place`, which is 0 or 1.
     pub(crate) fn page_bytes(&self, place: u32, page: u64) -> u64 {
         self.start_bytes + (HEADER_COUNT + u64::from(place) * self.snapshot_pages + page) * BLOCK_BYTES
     }
 
-    /// Returns the offset of the snapshot named by a header, and the snapshot's generation.
+    /// Returns the offset on the volume of the snapshot that `header` names, and its generation.
     pub(crate) fn snapshot_of(&self, header: &SnapshotHeader) -> (u64, u64) {
         let MapRecovery { generation, place, .. } =
             header.recovery.unwrap_or(MapRecovery { generation: header.generation, ..MapRecovery::default() });
@@ -84,8 +85,8 @@ impl MapCheckpointArea {
     }
 }
 
-/// Returns the valid header, if it can be determined. On volumes without a journal, both copies must be readable,
-/// because an unreadable one could be newer.
+/// Returns the header that is in effect; `None` if this cannot be determined. On volumes without a journal, both copies
+/// must be readable, because an unreadable copy could be the newer one.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     let area = volume.shape.index_area();
     let mut newest: Option<SnapshotHeader> = None;
@@ -103,7 +104,7 @@ pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     Some(SnapshotHeader { whole: newest.whole && !unread, ..newest })
 }
 
-/// Writes both copies, makes them durable, and reads them back.
+/// Writes both copies of the header, makes them durable, and reads them back.
 pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> Result<()> {
     let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
     header.encode(volume.id, block.as_mut_slice());
@@ -127,7 +128,8 @@ pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> R
     Ok(())
 }
 
-/// Passes the pages of a header's snapshot to `take`, and returns the number of listings. Calls `pass` between reads.
+/// Reads the snapshot that `header` names. Passes its listings to `take`, page by page, and returns their number. Calls
+/// `pass` between reads.
 pub(crate) async fn read_snapshot(
     volume: &Volume,
     header: &SnapshotHeader,
@@ -161,7 +163,7 @@ pub(crate) async fn read_snapshot(
     count
 }
 
-/// Passes the changes of the journal to `take` in order, from the page at which the header's snapshot began.
+/// Reads the journal from the page at which the header's snapshot began. Passes the changes to `take` in order.
 pub(crate) async fn read_journal(
     volume: &Volume,
     recovery: MapRecovery,
@@ -208,7 +210,7 @@ pub(crate) async fn read_journal(
     ReplayedJournal { next, pointer, is_broken }
 }
 
-/// Reads pages. A failed read is counted, and returns no bytes.
+/// Reads `count` pages at `offset_bytes`. Returns no bytes if the read fails; the failure is counted.
 async fn read_pages(volume: &Volume, offset_bytes: u64, count: u64) -> Bytes {
     volume.read_for_start(offset_bytes, count * BLOCK_BYTES).await.map(Bytes::from_owner).unwrap_or_default()
 }

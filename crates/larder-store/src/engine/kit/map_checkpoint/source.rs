@@ -13,37 +13,38 @@ use crate::{
     volume::waiters::TaskWaiters,
 };
 
-/// An engine whose map has a checkpoint.
+/// An engine whose map is saved by checkpoints.
 pub(crate) trait CheckpointEngine: Engine {
-    /// The state under its lock.
+    /// The engine's state, which a lock protects.
     type State: CheckpointSource;
 
     fn lock_map_state(&self) -> LockedState<'_, Self::State>;
 }
 
-/// The state of such an engine.
+/// The state of an engine whose map is saved by checkpoints.
 pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
     fn checkpoint(&mut self) -> &mut MapCheckpoint;
 
     fn numbers(&mut self) -> &mut RunNumbers;
 
-    /// Returns about `count_max` listings of the entries on the volume, from `cursor` on (`None`: from the start). With
-    /// `in_order` they are in the order of use, which the caller requests only while nothing changes.
+    /// Returns about `count_max` listings of entries that are on the volume. `cursor` says where to continue; `None`
+    /// begins at the start. With `in_order`, the listings are in the order of use. The caller requests this only while
+    /// the map does not change.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// Returns the number of entries in the map.
     fn entry_count(&self) -> u64;
 
-    /// Returns the position at which the next record is written.
+    /// Returns the position at which the next record is written. Its unit depends on the layout.
     fn pointer(&self) -> u64;
 
-    /// Returns the lengths of the files of slots.
+    /// Returns the number of slots in each file of slots.
     fn slot_counts(&self) -> Vec<u32>;
 }
 
-/// A part of a map.
+/// Some listings of a map.
 pub(crate) struct MapPart {
     pub(crate) listings: Vec<SnapshotEntry>,
-    /// The start of the next part; `None` after the last.
+    /// The cursor for the next listings; `None` if these were the last.
     pub(crate) next: Option<u64>,
 }

@@ -3,23 +3,23 @@
 //! The meaning of fields is unknown here. Invariant: writing a field does not change its neighbors' bits. Cost: two
 //! unaligned word accesses per field. The system allocates the memory when it is first written.
 
-/// Widest field. Together with any bit offset in its first byte, it fits in one word.
+/// Most bits of a field. At any bit offset in a byte, such a field fits in one word.
 pub(crate) const FIELD_BITS_MAX: u32 = u64::BITS - 7;
 
-/// An array of packed fields, initially zero.
+/// An array of bit fields, packed without gaps and initially zero.
 pub(crate) struct PackedBits {
-    /// The fields, and padding so that the last field can be read as a whole word.
+    /// The fields, and padding so that the last one can be read as a whole word.
     bytes: Box<[u8]>,
 }
 
 impl PackedBits {
-    /// Allocates `len_bits`, all zero.
+    /// Creates an array of `len_bits` bits, all zero.
     pub(crate) fn new(len_bits: u64) -> Self {
         let len_bytes = len_bits.div_ceil(8) as usize + size_of::<u64>();
         Self { bytes: vec![0; len_bytes].into_boxed_slice() }
     }
 
-    /// Returns the memory in bytes.
+    /// Returns the memory that the array takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -29,7 +29,7 @@ impl PackedBits {
         (self.word(at) >> (at % 8)) & mask(width)
     }
 
-    /// Replaces the field of `width` bits that begins at bit `at`.
+    /// Replaces the field of `width` bits that begins at bit `at` by `value`.
     pub(crate) fn write(&mut self, at: u64, width: u32, value: u64) {
         assert!(value <= mask(width), "{value} has more than {width} bits");
         let shift = at % 8;
@@ -44,7 +44,7 @@ impl PackedBits {
     }
 }
 
-/// Reads or writes successive fields.
+/// Reads or writes fields one after the other.
 pub(crate) struct BitCursor {
     at: u64,
 }
@@ -55,7 +55,7 @@ impl BitCursor {
         Self { at }
     }
 
-    /// Returns the next field of `width` bits. A field of width 0 is 0.
+    /// Returns the next field of `width` bits. Returns 0 if `width` is 0.
     pub(crate) fn read(&mut self, bits: &PackedBits, width: u32) -> u64 {
         let value = bits.read(self.at, width);
         debug_assert!(
@@ -66,7 +66,7 @@ impl BitCursor {
         value
     }
 
-    /// Replaces the next field of `width` bits.
+    /// Replaces the next field of `width` bits by `value`.
     pub(crate) fn write(&mut self, bits: &mut PackedBits, width: u32, value: u64) {
         bits.write(self.at, width, value);
         debug_assert_eq!(bits.read(self.at, width), value, "what is written is read");

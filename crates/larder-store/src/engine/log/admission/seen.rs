@@ -4,18 +4,19 @@
 
 use crate::hash::KeyHash;
 
-/// Bits per key of a full generation. With four probes, a full generation reports 2.4% of unseen keys as seen.
+/// Bits of a filter for each key in it. A full filter, with four probes per key, wrongly claims to know 2.4% of the
+/// other keys.
 const BITS_PER_PLACING: u64 = 8;
 const PROBES: u64 = 4;
 
-/// Number of generations that together hold as many keys as the volume holds entries.
+/// Number of generations that together remember as many keys as the volume has entries.
 const GENERATION_DIVISOR: u64 = 2;
 
-/// Recently noted keys.
+/// The keys that were noted recently.
 pub(super) struct SeenPlacings {
-    /// The generation being filled and the one before it; empty until a key is noted.
+    /// The filter that is being filled, and the one before it. Both are empty until a key is noted.
     generations: [Box<[u64]>; 2],
-    /// Keys in the generation being filled, and the most it may hold.
+    /// Number of keys in the filter that is being filled. `taken_max` is the most that it may hold.
     taken: u64,
     taken_max: u64,
 }
@@ -30,8 +31,8 @@ impl SeenPlacings {
         self.generations.iter().any(|words| is_in(key_hash, words))
     }
 
-    /// Notes a key of a volume that holds about `entries` entries. The key stays known until as many others have been
-    /// noted, or fewer if `bits` of memory do not suffice.
+    /// Notes a key. It is remembered until about `entries` other keys have been noted, or fewer if `bits` of memory do
+    /// not suffice.
     pub(super) fn note(&mut self, key_hash: KeyHash, entries: u64, bits: u64) {
         if is_in(key_hash, &self.generations[0]) {
             return;
@@ -58,7 +59,7 @@ fn is_in(key_hash: KeyHash, words: &[u64]) -> bool {
     !words.is_empty() && probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0)
 }
 
-/// Returns the word and bit of each probe for a key in a generation of this length.
+/// Returns the word and the bit of each probe for a key, in a filter of these words.
 fn probes(key_hash: KeyHash, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
     let bits = words.len() as u64 * 64;
     let mixed = u128::from(key_hash.0 ^ key_hash.0 >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);

@@ -8,43 +8,43 @@
 use super::super::index::IndexSlot;
 use crate::format::SegmentRow;
 
-/// Numbers of hits that are distinguished.
+/// Number of different hit counts that classes distinguish.
 const HIT_STEPS: usize = IndexSlot::HITS_MAX as usize + 1;
-/// Lengths that are distinguished.
+/// Number of different lengths that classes distinguish.
 const LENGTH_STEPS: usize = 16;
-/// Length steps for each doubling of the length.
+/// Number of length steps for each doubling of the length.
 const STEPS_PER_DOUBLING: f64 = 1.25;
 const CLASS_COUNT: usize = 2 * HIT_STEPS * LENGTH_STEPS;
 
-/// Weight of the prior estimate, in entries.
+/// Weight of the first estimate of a class, as a number of entries.
 const PRIOR_ENTRIES: f64 = 8.0;
-/// Entries of a class after which the earlier ones count half, so that expectations follow the requests.
+/// Number of entries in a class at which its counts are halved, so that expectations follow changes in the requests.
 const ENTRIES_MAX: f64 = 2_000.0;
-/// Additional hits of an entry in the first guess. In a main segment, an entry without hits was hit earlier; on
-/// probation it never was.
+/// Hits that the first estimate adds in main segments. Entries there survived because they were hit before, so they are
+/// likelier to be hit than entries on probation.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
-/// Divisor of the first guess. An entry with the maximum of counted hits is expected to get about one more.
+/// Divisor in the first estimate. It expects about one more hit of an entry with the highest hit count.
 const GUESS_DIVISOR: f64 = 3.5;
 
-/// Entries with similar expected hits.
+/// A class of entries that are expected to get about the same number of hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryClass(u8);
 
 const _: () = assert!(CLASS_COUNT <= 1 << EntryClass::BITS);
 
 impl EntryClass {
-    /// Bits of a class's number.
+    /// Bits of the number of a class.
     pub(crate) const BITS: u32 = 7;
 
-    /// Returns the class of an entry of `sectors` with `hits`, in a segment of this generation.
+    /// Returns the class of an entry with a length of `sectors` and this many `hits`, in a segment of this generation.
     pub(crate) fn of(generation: SegmentRow, hits: u8, sectors: u64) -> Self {
         let length = (STEPS_PER_DOUBLING * (sectors.max(1) as f64).log2()) as usize;
         let group = generation as usize * HIT_STEPS + usize::from(hits).min(HIT_STEPS - 1);
         Self((group * LENGTH_STEPS + length.min(LENGTH_STEPS - 1)) as u8)
     }
 
-    /// Returns the class of this number.
+    /// Returns the class with this number.
     pub(crate) fn numbered(number: u8) -> Self {
         assert!(usize::from(number) < CLASS_COUNT, "a class has a number");
         Self(number)
@@ -55,7 +55,7 @@ impl EntryClass {
     }
 }
 
-/// Counted entries and their hits.
+/// Number of entries of a class that were counted, and the number of their hits.
 #[derive(Clone, Copy, Debug, Default)]
 struct HitTally {
     entries: f64,
@@ -68,7 +68,7 @@ impl HitTally {
     }
 }
 
-/// Expected hits of an entry of each class, during the time for which hits are counted.
+/// The hits to expect of an entry of each class, while [`super::sample`] counts its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedHits([f32; CLASS_COUNT]);
 
@@ -84,7 +84,7 @@ impl Default for ExpectedHits {
     }
 }
 
-/// The hits that entries of each class got.
+/// The hits that the entries of each class got.
 pub(crate) struct HitsByClass([HitTally; CLASS_COUNT]);
 
 impl Default for HitsByClass {
@@ -94,7 +94,7 @@ impl Default for HitsByClass {
 }
 
 impl HitsByClass {
-    /// Notes the hits that an entry of a class got.
+    /// Notes that an entry of `class` got `hits`.
     pub(crate) fn note(&mut self, class: EntryClass, hits: u32) {
         let tally = &mut self.0[usize::from(class.0)];
         tally.entries += 1.0;
@@ -105,7 +105,7 @@ impl HitsByClass {
         assert!(tally.entries < ENTRIES_MAX && tally.hits.is_finite(), "older entries count less");
     }
 
-    /// Returns the expected hits of each class.
+    /// Returns the hits to expect of an entry, for each class.
     pub(crate) fn expected(&self) -> ExpectedHits {
         let mut expected = [0.0; CLASS_COUNT];
         for (group, (expected, tallies)) in

@@ -4,42 +4,45 @@
 //! follows the bytes that may still be written, so about two segments' worth of them is left, whatever the requests.
 //! The price is at least a share of the earnings of the oldest main segments, so that no write is wasted.
 
-/// Bytes that may be written again, in segments, at which the price is unchanged.
+/// Number of segments that may still be rewritten at which the price stays the same. With more of them the price falls,
+/// with fewer it rises.
 const BALANCE: f64 = 2.0;
-/// Greatest difference from the balance that counts, in segments.
+/// Greatest difference from [`BALANCE`] that counts, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
-/// Relative change of the price after each reclaimed segment, per segment of difference.
+/// Relative change of the price after each reclaimed segment, for each segment of difference from [`BALANCE`].
 const CHANGE: f64 = 0.05;
-/// The floor of the price, as a share of the hits per sector of the oldest main segments.
+/// Lowest price, as a share of the hits per sector that the oldest main segments get.
 const FLOOR_SHARE: f64 = 0.03;
-/// Lowest price, as a share of the floor. It keeps the price near the floor when the floor falls.
+/// Least share of the floor to which `value` falls while the floor is the price. The price can then follow soon when
+/// the floor falls.
 const REST_SHARE: f64 = 0.25;
 
-/// Lowest price, as a share of the first price.
+/// Least share of the first price to which `value` falls.
 const LEAST_SHARE: f64 = 0.01;
 
-/// The price, in hits per sector to the power of the objective.
+/// The price of rewriting an entry: the hits that it must be likely to get, per sector of its length to the power that
+/// the objective sets.
 pub(crate) struct RewritePrice {
     value: f64,
     floor: f64,
-    /// Lowest price that is allowed, so that the price recovers soon.
+    /// Lower bound of `value`, so that the price can rise again soon.
     least: f64,
 }
 
 impl RewritePrice {
-    /// Creates the initial price.
+    /// Creates a price that begins with `value`.
     pub(crate) fn new(value: f64) -> Self {
         assert!(value > 0.0 && value.is_finite(), "a price is above zero: {value}");
         Self { value, floor: 0.0, least: value * LEAST_SHARE }
     }
 
-    /// Returns the current price.
+    /// Returns the present price.
     pub(crate) fn now(&self) -> f64 {
         self.value.max(self.floor)
     }
 
-    /// Adapts the price to the number of segments that may still be written, and to the earnings of the oldest main
-    /// segments.
+    /// Adapts the price. `balance_segments` is how many segments' worth of bytes may still be rewritten, `earned` the
+    /// hits per sector that the oldest main segments get.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
         self.floor = earned * FLOOR_SHARE;

@@ -10,31 +10,31 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// Range of probation's share of the segments. It exceeds a 32nd, so that a new entry stays while that part of the
-/// volume is written (docs/explanation/faults.md).
+/// Range of probation's share of the segments. The minimum exceeds a 32nd, so that a new entry stays at least until a
+/// 32nd of the volume is written (docs/explanation/faults.md).
 const SHARES: RangeInclusive<f64> = 0.04..=0.8;
-/// The initial share.
+/// Probation's share of the segments before anything was learned.
 pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
-/// Divisor of the number of segments. The share changes whenever that many have been reclaimed.
+/// The share is adapted each time this fraction (1/n) of the segments was reclaimed.
 const SEGMENTS_PER_CHANGE: u32 = 10;
-/// The share changes by the ratio of both earnings to this power.
+/// The share is multiplied by the ratio of both generations' earnings to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
-/// Greatest ratio that counts, so that the share at most doubles.
+/// Greatest ratio of both generations' earnings that counts. It limits a change of the share to a factor of two.
 const RATIO_MAX: f64 = 32.0;
-/// Factor that reduces earlier hits when the share changes.
+/// Factor for the hits counted earlier when the share is adapted, so that new hits count more.
 const FADING: f64 = 0.7;
-/// Steps into which the weight of a hit is divided for counting.
+/// Resolution with which the weights of hits are counted.
 const WEIGHT_STEPS: f64 = 16.0;
 
-/// The oldest segments of a generation.
+/// The oldest quarter of a generation's segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OldestQuarter {
-    /// Sequence of the first segment after the quarter.
+    /// Sequence of the first segment that is not part of the quarter.
     pub(crate) end_sequence: u32,
     pub(crate) segment_count: u32,
 }
 
-/// Hits of the oldest quarters since they were last taken.
+/// Counts the hits of the oldest quarter of both generations.
 #[derive(Default)]
 pub(crate) struct QuarterHits {
     end_sequence: [AtomicU32; 2],
@@ -42,7 +42,7 @@ pub(crate) struct QuarterHits {
 }
 
 impl QuarterHits {
-    /// Counts a hit of this weight, if its segment belongs to an oldest quarter.
+    /// Counts a hit in the segment use `of` with this weight, if the segment is part of an oldest quarter.
     pub(crate) fn note(&self, of: SegmentUse, weight: impl FnOnce() -> f64) {
         let at = of.generation() as usize;
         if of.sequence < self.end_sequence[at].load(Ordering::Relaxed) {
@@ -55,12 +55,13 @@ impl QuarterHits {
     }
 }
 
-/// Earnings of the oldest quarters, and probation's share.
+/// The hits that the oldest quarters get, and the share of probation that follows from them.
 #[derive(Debug)]
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
     hits: [f64; 2],
-    /// Sectors that could get hits, times the number of segments that were begun while they could.
+    /// For each generation, the sectors of its oldest quarter times the number of segments begun while hits were
+    /// counted.
     exposure: [f64; 2],
     reclaimed_count: u32,
     probation_share: f64,
@@ -77,7 +78,8 @@ impl QuarterEarnings {
         }
     }
 
-    /// Adds the hits counted while `begun_count` segments were begun, and starts counting the hits of the new quarters.
+    /// Adds the hits that were counted while `begun_count` segments were begun. Then begins to count those of the new
+    /// `quarters`.
     pub(crate) fn advance(
         &mut self,
         counted: &QuarterHits,
@@ -96,7 +98,7 @@ impl QuarterEarnings {
         assert!(self.hits.iter().chain(&self.exposure).all(|sum| sum.is_finite() && *sum >= 0.0), "sums of counts");
     }
 
-    /// Returns the hits per sector of the oldest main segments while one segment is begun.
+    /// Returns the hits per sector that the oldest main segments get in the time in which one segment is begun.
     pub(crate) fn main_earns(&self) -> f64 {
         self.earned(SegmentRow::Main, 0.0)
     }
@@ -106,7 +108,8 @@ impl QuarterEarnings {
         (self.hits[at] + more) / self.exposure[at].max(1.0)
     }
 
-    /// Notes that one of `segment_count` segments was reclaimed. Returns the share of probation if it changes.
+    /// Notes that one of the volume's `segment_count` segments was reclaimed. If probation's share is adapted now,
+    /// returns the new one.
     pub(crate) fn note_reclaimed(&mut self, segment_count: u32) -> Option<f64> {
         self.reclaimed_count += 1;
         if self.reclaimed_count < segment_count.div_ceil(SEGMENTS_PER_CHANGE) {
@@ -133,7 +136,7 @@ mod tests {
 
     const PROBATION: SegmentUse = SegmentUse { sequence: 30, anchor: 20 };
 
-    /// Returns the share after 100 rounds in which the quarters get this many hits.
+    /// Returns probation's share after 100 rounds in which the quarters get these numbers of hits.
     fn share_after(hits_main: u32, hits_probation: u32) -> f64 {
         let counted = QuarterHits::default();
         let mut earnings = QuarterEarnings::new();

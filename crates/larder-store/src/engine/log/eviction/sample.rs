@@ -11,38 +11,38 @@ use super::learned::EntryClass;
 use crate::{SplitMix64, hash::KeyHash};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Epochs for which the requests for an entry are counted.
+/// Number of epochs for which the requests for a sampled entry are counted.
 pub(crate) const EPOCHS: u32 = 16;
-/// Sectors of the volume for each entry of the sample.
+/// Sectors of the volume for each slot of the sample.
 const SECTORS_PER_ENTRY: u64 = 512;
 const ENTRIES_MIN: u64 = 64;
 const ENTRIES_MAX: u64 = 8_192;
 
-/// Parts of an entry's word, from the lowest bit: epoch, requests, class, a part of the hash, and a bit that is always
-/// set.
+/// Widths of the fields in a slot's word, from the lowest bit: epoch, requests, class, a part of the hash, and a bit
+/// that is always 1.
 const EPOCH_BITS: u32 = 6;
 const REQUEST_BITS: u32 = 6;
 const TAG_BITS: u32 = 12;
 const REQUESTS_SHIFT: u32 = EPOCH_BITS;
 const CLASS_SHIFT: u32 = REQUESTS_SHIFT + REQUEST_BITS;
 const TAG_SHIFT: u32 = CLASS_SHIFT + EntryClass::BITS;
-/// Set in every entry's word, so that none is 0.
+/// The bit that is 1 in the word of each used slot.
 const IN_USE: u32 = 1 << (TAG_SHIFT + TAG_BITS);
-/// The finest filter: one in 2^20 keys passes.
+/// The finest filter. One in 2^20 keys passes it.
 const FILTER_MAX: u32 = (1 << 20) - 1;
 const REQUESTS_MAX: u32 = (1 << REQUEST_BITS) - 1;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
 
-/// The sample.
+/// A sample of entries, each with the number of requests for it.
 pub(crate) struct RequestSample {
     entries: Box<[AtomicU32]>,
-    /// A key is added only if these bits of its hash are 0.
+    /// Mask of hash bits. Only keys whose bits are all 0 under it can be in the sample.
     filter: AtomicU32,
-    /// The epoch in which the filter last changed.
+    /// Epoch in which the filter last changed.
     changed_in: AtomicU32,
 }
 
-/// The slot of a key in the sample.
+/// The place that a key would have in the sample: its slot, and the part of its hash that the slot contains.
 #[derive(Clone, Copy)]
 struct SamplePlace {
     at: usize,
@@ -50,7 +50,7 @@ struct SamplePlace {
 }
 
 impl RequestSample {
-    /// Creates an empty sample for a volume of `sectors`.
+    /// Creates an empty sample for a volume with this number of sectors.
     pub(crate) fn new(sectors: u64) -> Self {
         let count = (sectors / SECTORS_PER_ENTRY).clamp(ENTRIES_MIN, ENTRIES_MAX);
         let count = 1 << count.ilog2();
@@ -61,7 +61,7 @@ impl RequestSample {
         }
     }
 
-    /// Counts a request for a key, if it is in the sample.
+    /// Counts a request for a key, if the key is in the sample.
     pub(crate) fn note_request(&self, key_hash: KeyHash) {
         let Some(place) = self.place(key_hash) else { return };
         let word = &self.entries[place.at];
@@ -73,7 +73,7 @@ impl RequestSample {
         }
     }
 
-    /// Adds an entry of this class, unless its slot is taken.
+    /// Adds an entry of `class` to the sample, unless another key has its slot.
     pub(crate) fn note_entry(&self, key_hash: KeyHash, class: EntryClass, epoch: u32) {
         let Some(place) = self.place(key_hash) else { return };
         let word = (place.tag << TAG_SHIFT) | (u32::from(class.number()) << CLASS_SHIFT) | (epoch % (1 << EPOCH_BITS));
@@ -81,7 +81,8 @@ impl RequestSample {
         _ = entry.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Removes the entries whose time is over, and passes each with its requests to `take`.
+    /// Removes the entries whose requests were counted long enough. Passes the class and the number of requests of each
+    /// to `take`.
     pub(crate) fn take_due(&self, epoch: u32, mut take: impl FnMut(EntryClass, u32)) {
         let mut in_use = 0_usize;
         for entry in &self.entries {
@@ -102,8 +103,8 @@ impl RequestSample {
         self.follow_use(in_use, epoch);
     }
 
-    /// Makes the filter finer when more than three quarters of the slots are in use. Makes it coarser when fewer than a
-    /// quarter are in use after the time in which they fill.
+    /// Makes the filter finer when more than three quarters of the slots are used. Makes it coarser when fewer than a
+    /// quarter are used, once the sample had time to fill.
     fn follow_use(&self, in_use: usize, epoch: u32) {
         let filter = self.filter.load(Ordering::Relaxed);
         let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;
@@ -132,7 +133,7 @@ impl RequestSample {
         Some(SamplePlace { at, tag })
     }
 
-    /// Returns the memory of the sample.
+    /// Returns the memory of the sample in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.entries) as u64
     }

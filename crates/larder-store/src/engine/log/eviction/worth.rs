@@ -8,19 +8,20 @@
 use super::{EvictionCandidate, EvictionStandard, KeptEntry, learned::EntryClass};
 use crate::SplitMix64;
 
-/// Greatest factor by which an entry's price differs from the common price, up or down. With equal prices, the entries
-/// of one class would all be kept or all dropped, and the remaining writes would be spent on one segment.
+/// Greatest factor by which the price of one entry differs from the common price, up or down. With the same price for
+/// all, the entries of one class would all be kept or all be dropped, and one segment would take all remaining writes.
 const SPREAD: f64 = 1.28;
 
-/// Expected hits below which an entry is never written again, however low the price: of 200 such writes, one saves a
-/// hit.
+/// Least expected hits for which an entry is rewritten, even if the price is lower. Below it, one in 200 rewrites would
+/// save a hit.
 const HITS_MIN: f64 = 0.005;
 
-/// Least worth of an entry without hits, as a share of the worth of an entry of mean length with one hit. The price
-/// alone would fall until useless writes are spent on entries without hits, which leaves less room for new ones.
+/// Least worth for which an entry without hits is rewritten, as a share of the worth of an entry of mean length with
+/// one hit. The price alone would allow useless rewrites when few bytes are written, and these would take space from
+/// new entries.
 const UNHIT_SHARE: f64 = 0.6;
 
-/// Returns the entries to keep, in order of preference.
+/// Returns the entries to rewrite, the most important first.
 pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
     let cost = |sectors: u64| (sectors.max(1) as f64).powf(standard.length_exponent);
     let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry.listing.sectors());
@@ -40,7 +41,7 @@ pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) ->
         .collect()
 }
 
-/// Returns the factor for an entry's price in this epoch.
+/// Returns the factor by which the price for this entry differs from the common price in this epoch.
 fn spread(entry: &EvictionCandidate, epoch: u32) -> f64 {
     let share = SplitMix64::new(entry.listing.key_hash.0 ^ u64::from(epoch)).share();
     SPREAD.powf(2.0 * share - 1.0)

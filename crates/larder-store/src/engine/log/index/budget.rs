@@ -5,7 +5,7 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes that the tables of an index take together, and their limit.
+/// The memory that all tables of an index take, and its limit.
 pub(crate) struct IndexBudget {
     used_bytes: AtomicU64,
     max_bytes: u64,
@@ -21,8 +21,8 @@ impl IndexBudget {
         self.max_bytes
     }
 
-    /// Counts a table of `before` bytes that is replaced by one of `after`. Returns `false` if the budget has no room
-    /// for the growth.
+    /// Counts that a table of `before` bytes is replaced by one of `after` bytes. Returns `false`, without counting, if
+    /// the limit does not allow the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
         let before = before as u64;
         let after = after as u64;
@@ -39,13 +39,13 @@ impl IndexBudget {
         false
     }
 
-    /// Takes bytes that are needed even if they exceed the budget.
+    /// Counts bytes even if they exceed the limit.
     pub(super) fn overdraw(&self, bytes: usize) {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");
     }
 
-    /// Gives back the bytes of a table that was dropped.
+    /// Counts that a table of this many bytes was dropped.
     pub(super) fn give_back(&self, bytes: usize) {
         let used = self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         assert!(used >= bytes as u64, "what is given back was taken");

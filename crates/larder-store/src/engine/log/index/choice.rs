@@ -17,7 +17,7 @@ pub(crate) enum LogIndex {
     Sets(LocatedSets),
 }
 
-/// Runs `$call` on the index, whichever kind it is.
+/// Expands `$call` for each variant, so that it runs on the index inside.
 macro_rules! each {
     ($choice:expr, $index:ident => $call:expr) => {
         match $choice {
@@ -31,7 +31,7 @@ impl LogIndex {
     /// Returns the index of buckets, the only kind with checkpoints.
     ///
     /// # Panics
-    /// If the index consists of sets, which have no checkpoints.
+    /// If the index consists of sets, because they have no checkpoints.
     pub(crate) fn buckets(&self) -> &VolumeIndex {
         match self {
             Self::Buckets(index) => index,
@@ -39,13 +39,13 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether a removal drops all entries of its address, without reading which one is its own. Sets have no
-    /// room for the slot of a removal next to them, and a removal must not wait for reads.
+    /// Returns whether a removal drops all entries of its key's address. In sets it does, because they have no place
+    /// for a slot of the removal, and a removal must not wait for reading which entry is its own.
     pub(crate) fn removes_by_address(&self) -> bool {
         matches!(self, Self::Sets(_))
     }
 
-    /// Checks the count of slots, and that their positions are valid.
+    /// Checks the number of slots, and that their positions are valid.
     pub(crate) fn check(&self, geometry: &SegmentGeometry) {
         match self {
             Self::Buckets(index) => index.check(geometry),
@@ -53,23 +53,23 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::memory_bytes`].
+    /// Returns the memory that the index takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         each!(self, index => index.memory_bytes())
     }
 
-    /// As [`VolumeIndex::entries_max`].
+    /// Returns about how many entries the index can hold.
     pub(crate) fn entries_max(&self) -> u64 {
         each!(self, index => index.entries_max())
     }
 
-    /// As [`VolumeIndex::entries`].
+    /// Returns the number of entries in the index.
     pub(crate) fn entries(&self) -> u64 {
         each!(self, index => index.entries())
     }
 
-    /// As [`VolumeIndex::find`] if `uses`, otherwise as [`VolumeIndex::peek`]. Returns no slots if only the position
-    /// file has the position of one.
+    /// Returns the slots like [`VolumeIndex::find`] if `uses` is set, otherwise like [`VolumeIndex::peek`]. Returns
+    /// none if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         match self {
             Self::Buckets(index) if uses => index.find(key_hash),
@@ -78,17 +78,18 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::peek`], without slots whose positions are only in the position file.
+    /// Returns the slots like [`VolumeIndex::peek`], except those whose positions are only in the position file.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         each!(self, index => index.peek(key_hash))
     }
 
-    /// As [`VolumeIndex::count_hit`].
+    /// Counts a hit of the entry at `position`. Without a position, counts it for the entries of `key_hash`
+    /// ([`VolumeIndex::count_hit`]).
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         each!(self, index => index.count_hit(key_hash, position))
     }
 
-    /// Returns whether `key_hash`'s key may have an entry.
+    /// Returns whether the key of `key_hash` may have an entry.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => !index.peek(key_hash).is_empty(),
@@ -96,13 +97,13 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::insert`].
+    /// Adds a slot for a key, and removes the key's slots at the positions in `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         each!(self, index => index.insert(key_hash, slot, replaced))
     }
 
-    /// Returns whether `key_hash`'s address has a slot, and there is room for another one. Another thread may take the
-    /// room.
+    /// Returns whether the address of `key_hash` has a slot and a free place for another. Another thread may take that
+    /// place.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),
@@ -110,12 +111,12 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::address`].
+    /// Returns a number that identifies `key_hash`'s address among all addresses of the index.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         each!(self, index => index.address(key_hash))
     }
 
-    /// As [`VolumeIndex::remove`].
+    /// Removes the slots of `key_hash`'s address at these positions. Returns their number.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
             Self::Buckets(index) => index.remove(key_hash, positions),
@@ -125,7 +126,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::note_removed`].
+    /// Prevents older records of a removed key from being loaded. `tombstone` is the slot of the record of the removal.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: IndexSlot) {
         match self {
             Self::Buckets(index) => index.note_removed(key_hash, tombstone),
@@ -133,7 +134,7 @@ impl LogIndex {
         }
     }
 
-    /// Follows records that moved. Returns those that the index does not have.
+    /// Notes the new positions of records that moved. Returns the records that have no slot in the index.
     pub(crate) fn relocate(&self, moved: &[MovedRecord]) -> Vec<MovedRecord> {
         match self {
             Self::Buckets(index) => moved.iter().filter(|moved| !index.relocate(moved)).copied().collect(),
@@ -145,12 +146,13 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::begin_loading`].
+    /// Begins to load the entries of an earlier run, the newest first.
     pub(crate) fn begin_loading(&self) {
         each!(self, index => index.begin_loading());
     }
 
-    /// Returns whether all of an earlier run is loaded that has the address of `key_hash`. Sets are loaded as one.
+    /// Returns whether everything is loaded that an earlier run stored at the address of `key_hash`. Sets do not report
+    /// single addresses, so it is `false` until all are loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_loaded(key_hash),
@@ -158,12 +160,12 @@ impl LogIndex {
         }
     }
 
-    /// As [`VolumeIndex::end_loading`].
+    /// Ends the loading of the entries of an earlier run.
     pub(crate) fn end_loading(&self) {
         each!(self, index => index.end_loading());
     }
 
-    /// As [`VolumeIndex::load`].
+    /// Loads records of an earlier run. Ignores records of keys for which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         each!(self, index => index.load(news));
     }

@@ -7,13 +7,13 @@ use super::{
     slot::{IndexSlot, SlotWidths},
 };
 
-/// A slot's bucket and way.
+/// The place of a slot: the number of its bucket, and its place (way) in the bucket.
 pub(super) type SlotPlace = (u32, usize);
 
-/// Padding after a partition's buckets, so that its last slots can be read as whole words.
+/// Padding behind the buckets of a partition, so that the last slot can be read as a whole word.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
-/// Returns the ways of a bucket that have a slot with this tag, as one bit per way. `bytes` must end with
+/// Returns which ways of a bucket have a slot with this tag, as one bit for each way. `bytes` must end with
 /// [`FILL_BYTES`] of padding.
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
     let tag_mask = widths.tag_mask();
@@ -23,17 +23,18 @@ pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: 
     if tag == 0 { with_tag & ways_in_use(bytes, widths, bucket) } else { with_tag }
 }
 
-/// Returns the ways of a bucket that are in use, as one bit per way. `bytes` must end with [`FILL_BYTES`] of padding.
+/// Returns which ways of a bucket are used, as one bit for each way. `bytes` must end with [`FILL_BYTES`] of padding.
 pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 {
     let slot_mask = mask(widths);
     ways_where(bytes, widths, bucket, |word| word & slot_mask != 0)
 }
 
-/// Returns the ways of a bucket that satisfy `is_meant`, which gets a word with the packed slot in its lowest bits.
+/// Returns for which ways of a bucket `is_meant` is true, as one bit for each way. `is_meant` gets a word with the
+/// packed slot in its lowest bits.
 ///
 /// The slots of the first eight ways take a whole number of bytes. So way 8 begins at the same bit of its byte as way
 /// 0, way 9 as way 1, and both are read with one shift. Every lookup calls this twice, with 16 slots each time. The
-/// last buckets have too few octets after them, and are read slot by slot.
+/// last buckets are read slot by slot, because too few octets follow them.
 #[inline]
 fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u64) -> bool) -> u16 {
     let start = bucket as usize * widths.bucket_bytes();
@@ -60,7 +61,7 @@ fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u
     set
 }
 
-/// Returns the packed slot at `at`, or 0 if it is empty.
+/// Returns the packed slot at `at`; 0 if there is none.
 pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: SlotPlace) -> u64 {
     let (byte, shift) = window(widths, at);
     (wide_word(&bytes[byte..]) >> shift) as u64 & mask(widths)
@@ -76,7 +77,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed:
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
-/// Removes the slots for which `keep` returns `false`. Returns their number.
+/// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
 pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(IndexSlot) -> bool) -> u64 {
     let mut removed = 0;
     debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
@@ -101,15 +102,15 @@ fn mask(widths: SlotWidths) -> u64 {
     u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
-/// Most bytes that the words of eight slots touch.
+/// Most bytes that are read for the slots of half a bucket.
 const HALF_BYTES_MAX: usize = 64 + size_of::<u64>();
 
-/// Returns the word at a byte of a half bucket.
+/// Returns the eight bytes from `byte` on as a little-endian number.
 fn word(half: &[u8; HALF_BYTES_MAX], byte: usize) -> u64 {
     u64::from_le_bytes(*half[byte..].first_chunk().expect("the bytes of eight slots end before their last word"))
 }
 
-/// Returns the word at the start of `bytes`. Bytes beyond the end count as zeros.
+/// Returns the first sixteen bytes as a little-endian number. Missing bytes count as zeros.
 fn wide_word(bytes: &[u8]) -> u128 {
     match bytes.first_chunk() {
         Some(chunk) => u128::from_le_bytes(*chunk),

@@ -10,17 +10,18 @@ use crate::hash::KeyHash;
 
 use std::collections::{HashMap, HashSet};
 
-/// The fingerprint of a slot whose key is unknown because it comes from an image.
+/// Fingerprint of a slot that was loaded from an image, so that its key is unknown.
 const UNKNOWN: u16 = 0;
 
-/// The loading state of a partition, see the module.
+/// Data that a partition keeps while entries of an earlier run are loaded. With it, loaded records are recognized that
+/// are older than a change of their key.
 pub(super) struct IndexLoading {
-    /// Indexed by slot number; empty until the first slot is added.
+    /// Fingerprint of each slot's key, by the number of the slot. Empty until the first slot is added.
     fingerprints: Box<[u16]>,
     slot_count: usize,
-    /// Hashes of removed keys, with their address and the packed slot of the removal's record.
+    /// Hashes of keys that were removed. Each has its address and the packed slot of the record of the removal.
     removed: HashMap<KeyHash, RemovedDuringLoad>,
-    /// Addresses whose slots were dropped for another reason.
+    /// Addresses whose slots were dropped because there was no place for them.
     forgotten: HashSet<u64>,
 }
 
@@ -30,7 +31,8 @@ struct RemovedDuringLoad {
     tombstone: u64,
 }
 
-/// Returns the fingerprint of a key's hash. It includes bits that do not determine partition, bucket or tag. Never 0.
+/// Returns the fingerprint of a key. It uses bits of the hash that do not determine the partition, the bucket or the
+/// tag. It is never [`UNKNOWN`].
 pub(super) fn fingerprint(key_hash: KeyHash) -> u16 {
     let mixed = key_hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
     (mixed as u16).max(UNKNOWN + 1)
@@ -41,7 +43,7 @@ impl IndexLoading {
         Self { fingerprints: Box::default(), slot_count, removed: HashMap::new(), forgotten: HashSet::new() }
     }
 
-    /// Notes that the index has a newer record of a key.
+    /// Notes that a newer record of a key was added to the index.
     pub(super) fn note_inserted(&mut self, key_hash: KeyHash) {
         self.removed.remove(&key_hash);
     }
@@ -51,17 +53,17 @@ impl IndexLoading {
         self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone });
     }
 
-    /// Notes that a slot of this address was dropped and that its key is unknown.
+    /// Notes that a slot of this address was dropped although its key is unknown.
     pub(super) fn note_forgotten(&mut self, address: u64) {
         self.forgotten.insert(address);
     }
 
-    /// Returns whether something newer is known about a key that is not in the index.
+    /// Returns whether a key that has no slot was changed after the record that is being loaded.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }
 
-    /// Returns whether an existing slot may belong to this key.
+    /// Returns whether a slot may be the key's, judged by its fingerprint.
     pub(super) fn may_be_of(&self, slot_number: usize, key_hash: KeyHash) -> bool {
         [UNKNOWN, fingerprint(key_hash)].contains(&self.fingerprint_at(slot_number))
     }
@@ -84,12 +86,12 @@ impl IndexLoading {
         self.slot_count = slot_count;
     }
 
-    /// Returns the addresses for which nothing may be loaded.
+    /// Returns the addresses at which no record may be loaded.
     pub(super) fn forgotten(&self) -> impl Iterator<Item = &u64> {
         self.forgotten.iter()
     }
 
-    /// Returns the removed keys: their hash, their address, and the packed slot of the removal's record.
+    /// Returns the removed keys. Each has its hash, its address, and the packed slot of the record of the removal.
     pub(super) fn removed(&self) -> impl Iterator<Item = (KeyHash, u64, u64)> + '_ {
         self.removed.iter().map(|(&key_hash, removed)| (key_hash, removed.address, removed.tombstone))
     }

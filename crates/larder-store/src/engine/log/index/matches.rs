@@ -5,7 +5,7 @@
 use super::IndexSlot;
 use crate::units::Sector;
 
-/// The slots of one address.
+/// The slots of one address, which may belong to a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotMatches {
     first: Option<IndexSlot>,
@@ -13,7 +13,7 @@ pub(crate) struct SlotMatches {
 }
 
 impl SlotMatches {
-    /// Sorts by `number`, highest first.
+    /// Sorts the slots by `number`, the highest first.
     pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&IndexSlot) -> N) {
         let Some(first) = self.first.take() else { return };
         if self.more.is_empty() {
@@ -27,12 +27,12 @@ impl SlotMatches {
         self.more.reverse();
     }
 
-    /// Returns the slot if there is exactly one.
+    /// Returns the slot if there is exactly one, otherwise `None`.
     pub(crate) fn only(&self) -> Option<IndexSlot> {
         self.first.filter(|_| self.more.is_empty())
     }
 
-    /// Returns the slot at `position`.
+    /// Returns the slot whose record is at `position`; `None` if there is none.
     pub(crate) fn at(&self, position: Sector) -> Option<IndexSlot> {
         self.iter().find(|slot| slot.position == position)
     }
@@ -42,7 +42,7 @@ impl SlotMatches {
         self.first.is_none()
     }
 
-    /// Returns the slots in order.
+    /// Returns the slots in the order of the last sort.
     pub(crate) fn iter(&self) -> impl Iterator<Item = IndexSlot> + '_ {
         self.first.into_iter().chain(self.more.iter().copied())
     }

@@ -23,30 +23,30 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The low bits of a key's hash, the only part that a partition knows.
+/// The low bits of a key's hash. A partition only distinguishes keys by them.
 pub(super) type Address = u32;
 
-/// The buckets under one lock.
+/// A table of buckets behind one lock.
 pub(super) struct IndexPartition {
-    /// Empty until the first slot is added.
+    /// The packed buckets; empty until the first slot is added.
     bytes: Box<[u8]>,
     bucket_count: u32,
     volume: VolumeWidths,
     budget: Arc<IndexBudget>,
-    /// The widths of a slot in this table.
+    /// Widths of the fields of a slot in a table of this size.
     widths: SlotWidths,
     entries: u64,
-    /// Data newer than the entries being loaded; `None` when nothing is being loaded.
+    /// Changes that are newer than the entries being loaded; `None` if nothing is being loaded.
     loading: Option<Box<IndexLoading>>,
-    /// Whether any slot was added, removed or moved since the last image.
+    /// Whether a slot was added, removed or moved since the last image was taken.
     changed: bool,
 }
 
-/// A slot without a place in the table.
+/// A slot that has no place in the table yet.
 #[derive(Clone, Copy)]
 struct LooseSlot {
     address: Address,
-    /// As [`Slot::to_bits`].
+    /// Fields of the slot, as [`IndexSlot::to_bits`] returns them.
     bits: u64,
     fingerprint: u16,
 }
@@ -58,7 +58,7 @@ impl IndexPartition {
         Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
     }
 
-    /// Counts a hit of the address's slot at `position`, or of all its slots.
+    /// Counts a hit of the address's slot at `position`. Without a position, counts one for each slot of the address.
     pub(super) fn count_hit(&mut self, address: Address, position: Option<Sector>) {
         for at in self.ways_of(address) {
             if position.is_none_or(|position| self.widths.unpack(self.read(at)).position == position) {
@@ -67,7 +67,7 @@ impl IndexPartition {
         }
     }
 
-    /// Counts a hit of the slot at a place. Returns the slot as it was before.
+    /// Counts a hit of the slot at `at`. Returns the slot as it was before.
     fn count_hit_at(&mut self, at: SlotPlace) -> IndexSlot {
         let packed = self.read(at);
         assert_ne!(packed, 0, "a hit is of a slot that is there");
@@ -82,7 +82,8 @@ impl IndexPartition {
         slot
     }
 
-    /// Adds a slot of `key_hash` and removes the slots at `replaced`. Other slots of the same address stay.
+    /// Adds a slot for a key, and removes the slots of its address at the positions in `replaced`. Other slots of the
+    /// address stay.
     pub(super) fn insert(
         &mut self,
         key_hash: KeyHash,
@@ -101,7 +102,7 @@ impl IndexPartition {
         }
     }
 
-    /// Removes the address's slots at `positions`. Returns their number.
+    /// Removes the slots of an address at these positions. Returns their number.
     pub(super) fn remove(&mut self, address: Address, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(address, positions).is_some()
@@ -118,7 +119,7 @@ impl IndexPartition {
         removed
     }
 
-    /// Gives the slot of a record that moved its new place. Returns `false` if there is none.
+    /// Updates the slot of a record that moved. Returns `false` if there is no such slot.
     pub(super) fn relocate(&mut self, address: Address, moved: &MovedRecord) -> bool {
         let &MovedRecord { from, to, sectors, short_lived, .. } = moved;
         let Some(at) = self.ways_of(address).find(|&at| self.widths.unpack(self.read(at)).position == from) else {
@@ -133,7 +134,8 @@ impl IndexPartition {
         true
     }
 
-    /// Marks every record loaded later for this key as older than its removal, whose record has the slot `tombstone`.
+    /// Makes the partition ignore older records of a removed key that are loaded later. `tombstone` is the packed slot
+    /// of the record of the removal.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: u64) {
         if let Some(loading) = &mut self.loading {
             loading.note_removed(key_hash, address.into(), tombstone);
@@ -155,8 +157,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Adds a loaded slot unless something newer is known of the key. Displaces nothing, because loaded slots are
-    /// older.
+    /// Adds the slot of a loaded record, unless something newer is known of its key. Never displaces another slot,
+    /// because all others are newer.
     pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {
@@ -173,8 +175,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Notes that this record removed a key, so that no older record of it is loaded. Does nothing if something newer
-    /// is known.
+    /// Notes a loaded removal of a key, so that older records of it are ignored. Does nothing if something newer is
+    /// known.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
@@ -187,8 +189,7 @@ impl IndexPartition {
         }
     }
 
-    /// Passes the table, in the form of an image, and its number of buckets to `take`. The table then counts as
-    /// unchanged.
+    /// Passes the table as an image, and its number of buckets, to `take`. Marks the partition as unchanged.
     pub(super) fn take_image<T>(&mut self, take: impl FnOnce(&[u8], u32) -> T) -> T {
         self.changed = false;
         assert!(self.bytes.len() != FILL_BYTES, "a table that is there has buckets");
@@ -203,18 +204,18 @@ impl IndexPartition {
         self.changed
     }
 
-    /// Returns the bytes of the table.
+    /// Returns the bytes that the table takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Loads an image of a table of `bucket_count` buckets below the existing slots. Returns `false` if there is no
-    /// memory for it.
+    /// Loads the image of a table with `bucket_count` buckets. The slots that are already here are newer and stay.
+    /// Returns `false` if the memory limit does not allow it.
     ///
-    /// If both have slots of an address, both stay, because it is not known yet whether they belong to one key. The
-    /// existing ones are newer and are looked up first. If an image has slots of the address of a removed key, the
-    /// removal's record gets a slot, for the same reason. If there is no room for both, the image's slots of that
-    /// address are dropped: most of them are older records of the same key.
+    /// If an address has slots both here and in the image, all stay, because they may belong to different keys. Lookups
+    /// read the newer ones first. If an image has slots of the address of a removed key, the removal's record gets a
+    /// slot, for the same reason. If there is no place for all, the image's slots of the address are dropped, because
+    /// most are older records of the same key.
     pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32) -> bool {
         let widths = self.volume.in_table(bucket_count);
         debug_assert_eq!(image.len(), bucket_count as usize * widths.bucket_bytes(), "an image of all buckets");
@@ -268,7 +269,7 @@ impl IndexPartition {
         found
     }
 
-    /// Returns whether the address has a slot, and one of its buckets has an empty way.
+    /// Returns whether an address has a slot, and one of its buckets has a free place for another.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
         is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
@@ -278,7 +279,8 @@ impl IndexPartition {
         self.entries
     }
 
-    /// Checks the count of slots, that their positions are in a segment, and that they are found by their address.
+    /// Checks the number of slots, that their positions are in a segment, and that lookups of their addresses find
+    /// them.
     pub(super) fn check(&self, geometry: &SegmentGeometry) {
         if self.bytes.is_empty() {
             assert_eq!(self.entries, 0, "no slots without memory");
@@ -299,7 +301,7 @@ impl IndexPartition {
         u64::from(self.bucket_count) * WAYS as u64
     }
 
-    /// Returns the places of an address's slots.
+    /// Returns the places of all slots of an address.
     fn ways_of(&self, address: Address) -> impl Iterator<Item = SlotPlace> + use<> {
         let [first, second] = self.buckets_of(address);
         let tag = self.remainder(address) << 1;
@@ -312,7 +314,7 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Empties the ways of an address whose slots have these positions. Returns one of the slots.
+    /// Removes the slots of an address at these positions. Returns one of them.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -337,7 +339,8 @@ impl IndexPartition {
         debug_assert!(self.ways_of(address).next().is_none(), "no slot of the address is left");
     }
 
-    /// Adds a slot if there is room, in a larger table if there is memory for it.
+    /// Adds a slot if there is a free place. Replaces the table by a larger one if that is needed and memory allows it.
+    /// Returns whether the slot was added.
     fn put_if_room(&mut self, loose: LooseSlot) -> bool {
         let has_grown = self.is_crowded() && self.grow();
         if self.bytes.is_empty() {
@@ -347,7 +350,7 @@ impl IndexPartition {
         self.place(loose) || (!has_grown && self.grow() && self.place(loose))
     }
 
-    /// Adds a slot to a bucket of this table that has room.
+    /// Adds a slot to a bucket of the present table. Returns `false` if there is no free place.
     fn place(&mut self, loose: LooseSlot) -> bool {
         let [first, second] = self.buckets_of(loose.address);
         let Some(at) = self.room([first, second]) else { return false };
@@ -355,7 +358,7 @@ impl IndexPartition {
         true
     }
 
-    /// Writes a slot into an empty way of one of its buckets.
+    /// Writes a slot to a free place in one of its buckets. `is_second` says which.
     fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
@@ -364,8 +367,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Adds a slot. If there is no room, displaces the slot with the fewest hits, and all other slots of that one's
-    /// address, because one of them might be an older record of the same key.
+    /// Adds a slot. If there is no free place, removes the slot with the fewest hits and all other slots of its
+    /// address, because one of these may be an older record of the same key.
     fn put(&mut self, loose: LooseSlot) -> InsertOutcome {
         if self.put_if_room(loose) {
             return InsertOutcome::New;
@@ -402,13 +405,14 @@ impl IndexPartition {
         image::ways_in_use(&self.bytes, self.widths, bucket)
     }
 
-    /// Returns all slots with their places.
+    /// Returns all slots, packed, with their places.
     fn slots(&self) -> impl Iterator<Item = (SlotPlace, u64)> + '_ {
         let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
     }
 
-    /// Returns an empty slot in the emptier of two buckets, or frees one by moving another slot to its other bucket.
+    /// Returns a free place in the emptier of two buckets. If there is none, frees one by moving another slot to its
+    /// other bucket.
     fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
         let in_first = self.ways_in_use(first);
         let in_second = self.ways_in_use(second);
@@ -437,8 +441,8 @@ impl IndexPartition {
         None
     }
 
-    /// Returns the slot with the fewest hits of the 32. The search begins at a way that depends on the address, so that
-    /// no way is preferred over others.
+    /// Returns the place of the slot with the fewest hits in the two buckets of an address. The search begins at a way
+    /// that depends on the address, so that no way is preferred.
     fn least_hit(&self, address: Address) -> SlotPlace {
         let first = self.first_bucket(address);
         let remainder = self.remainder(address);
@@ -475,17 +479,17 @@ impl IndexPartition {
     }
 }
 
-/// Returns the number of a way in its partition.
+/// Returns the number of a slot in its partition.
 fn slot_number((bucket, way): SlotPlace) -> usize {
     bucket as usize * WAYS + way
 }
 
-/// Returns the first way of a set of ways.
+/// Returns the first way in a set of ways, which has one bit for each way.
 fn way(ways: u16) -> Option<usize> {
     (ways != 0).then(|| ways.trailing_zeros() as usize)
 }
 
-/// Returns the ways of a set of ways.
+/// Returns the ways in a set of ways, which has one bit for each way.
 fn ways(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let next = way(set)?;

@@ -6,15 +6,16 @@
 use super::WAYS;
 use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::Sector};
 
-/// The index's data about a record.
+/// The data that the index has of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
-    /// The sector where the record begins.
+    /// The sector in which the record begins.
     pub(crate) position: Sector,
     pub(crate) size: SizeClass,
-    /// Hits since it was written, at most [`IndexSlot::HITS_MAX`].
+    /// Number of hits since the record was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
-    /// Whether the entry expires soon after it was written (see the segment's deadlines).
+    /// Whether the entry expires soon after it was written. The segment's deadline for such entries then applies
+    /// ([`super::super::layout::segments`]).
     pub(crate) short_lived: bool,
 }
 
@@ -22,12 +23,12 @@ impl IndexSlot {
     pub(crate) const HITS_MAX: u8 = (1 << HIT_BITS) - 1;
 }
 
-/// The length of a record, rounded up to one of 32 steps.
+/// The length of a record as one of 32 classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Sectors of each class. A class is at most half longer than the previous one, small ones at most a third. 2056
-/// sectors hold a body of 1 MiB with 4 KiB of header: the chunks of long bodies are read exactly.
+/// Sectors of each class. Each class is at most half longer than the one before; small ones at most a third. The class
+/// of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that chunks of long bodies are read exactly.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
     936, 1384, 2056, 2224,
@@ -36,13 +37,13 @@ const _: () = assert!(CLASS_SECTORS[CLASS_SECTORS.len() - 1] as u64 >= SPAN_SECT
 const _: () = assert!(VolumeWidths::ALL[VolumeWidths::ALL.len() - 1].hash_bits >= INDEX_HASH_BITS_MIN);
 
 impl SizeClass {
-    /// Returns the smallest class that holds `sectors`.
+    /// Returns the smallest class of at least `sectors`.
     pub(crate) fn holding(sectors: u64) -> Self {
         assert!(sectors <= SPAN_SECTORS_MAX);
         Self(CLASS_SECTORS.partition_point(|&class| u64::from(class) < sectors) as u8)
     }
 
-    /// Returns the number of sectors to read.
+    /// Returns the number of sectors to read for a record of this class.
     pub(crate) fn sectors(self) -> u64 {
         u64::from(CLASS_SECTORS[usize::from(self.0)])
     }
@@ -54,7 +55,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl IndexSlot {
-    /// Returns the fields as one number, which is above the tag in a packed slot.
+    /// Returns the fields as one number. A packed slot contains it above the tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;
@@ -63,7 +64,7 @@ impl IndexSlot {
         bits << SIZE_BITS | u64::from(self.size.0)
     }
 
-    /// Reverses [`Self::to_bits`].
+    /// Returns the slot with the fields that [`Self::to_bits`] returned as `bits`.
     pub(crate) fn from_bits(bits: u64) -> Self {
         let hits = bits >> SIZE_BITS;
         let short_lived = hits >> HIT_BITS;
@@ -76,7 +77,7 @@ impl IndexSlot {
     }
 }
 
-/// Widths of addresses and positions for one size of volume.
+/// Numbers of bits of addresses and positions on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeWidths {
     pub(crate) position_bits: u32,
@@ -84,46 +85,48 @@ pub(crate) struct VolumeWidths {
 }
 
 impl VolumeWidths {
-    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones use fewer bits of the hash, so that an entry takes
-    /// at most 60 bits. There, this costs additional reads only if entries are far shorter than on the web.
+    /// The widths for volumes of up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. On larger volumes positions take more bits, so
+    /// fewer are left for the hash, and an entry takes at most 60 bits. This causes more false matches only if entries
+    /// are far shorter than on the web.
     pub(super) const ALL: [Self; 4] = [Self::new(24, 22), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
     const fn new(position_bits: u32, hash_bits: u32) -> Self {
         Self { position_bits, hash_bits }
     }
 
-    /// Returns the narrowest widths whose positions reach every sector of a volume.
+    /// Returns the narrowest widths with which positions reach every sector of a volume.
     ///
     /// # Panics
-    /// If the volume is larger than 16 TiB, which the options refuse earlier.
+    /// If the volume is larger than 16 TiB. The options refuse this earlier.
     pub(crate) fn for_volume(sectors: u64) -> Self {
         let reaches = |widths: &&Self| sectors <= 1 << widths.position_bits;
         *Self::ALL.iter().find(reaches).expect("sizes over 16 TiB are refused when the volume is opened")
     }
 
-    /// Returns a slot's widths in a table of `bucket_count`. More buckets imply more address bits, so the tag is
-    /// shorter.
+    /// Returns the widths of a slot's fields in a table with `bucket_count` buckets. With more buckets, the bucket
+    /// determines more bits of the address, so the tag is shorter.
     pub(super) fn in_table(self, bucket_count: u32) -> SlotWidths {
         assert!(bucket_count > 0, "a table has buckets");
         SlotWidths { position_bits: self.position_bits, tag_bits: self.hash_bits - bucket_count.ilog2() + 1 }
     }
 }
 
-/// Widths of a slot's fields in one table.
+/// Numbers of bits of a slot's fields in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,
-    /// Address bits that the bucket does not imply; the lowest bit marks the second of the address's two buckets.
+    /// Number of bits of the tag: those of the address that the bucket does not determine, and one that says which of
+    /// the address's two buckets it is.
     tag_bits: u32,
 }
 
 impl SlotWidths {
-    /// Returns the bits of a slot.
+    /// Returns the number of bits of a packed slot.
     pub(crate) const fn slot_bits(self) -> u32 {
         FIXED_BITS + self.position_bits + self.tag_bits
     }
 
-    /// Returns the bytes of a bucket.
+    /// Returns the number of bytes of a bucket.
     pub(crate) const fn bucket_bytes(self) -> usize {
         self.slot_bits() as usize * WAYS / 8
     }
@@ -133,7 +136,7 @@ impl SlotWidths {
         slot_bits << self.tag_bits | u64::from(tag)
     }
 
-    /// Returns the slot's fields in the form of [`IndexSlot::to_bits`].
+    /// Returns the fields of a packed slot without its tag, as [`IndexSlot::to_bits`] does.
     pub(super) fn slot_bits_of(self, packed: u64) -> u64 {
         packed >> self.tag_bits
     }

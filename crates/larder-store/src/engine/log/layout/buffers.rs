@@ -5,7 +5,7 @@ use crate::{device::AlignedBuffer, format::SegmentRow};
 use std::sync::Arc;
 
 impl LogState {
-    /// Keeps a written buffer, unless the device or a reader still uses it.
+    /// Keeps the buffer of a written unit for the next one, unless the device or a reader still uses it.
     pub(super) fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
         if let Ok(mut buffer) = Arc::try_unwrap(buffer)
             && self.spare.len() < 1 + usize::from(self.has_probation)
@@ -17,14 +17,14 @@ impl LogState {
     }
 }
 
-/// Returns a buffer for a unit. Touches its memory at once, so that the process does not grow later.
+/// Creates a buffer for a unit of `unit_bytes`. Writes to all its memory, so that the process does not grow later.
 pub(super) fn spare_buffer(unit_bytes: u64) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::with_len(unit_bytes as usize);
     buffer.as_mut_slice().fill(1);
     buffer
 }
 
-/// Returns a spare buffer of at least `len_bytes`, or a new one.
+/// Returns a buffer of at least `len_bytes`: one from `spare`, or a new one.
 pub(super) fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
     assert!(len_bytes > 0, "a unit has bytes");
     match spare.pop() {

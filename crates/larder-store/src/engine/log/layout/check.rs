@@ -23,7 +23,8 @@ impl CheckedState for LogState {
 }
 
 impl LogState {
-    /// Checks that every segment is exactly one of free, sealed, open and the one of buffered groups.
+    /// Checks that every segment is exactly one of these: free, full, open, or the one with places for buffered
+    /// records.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
@@ -38,7 +39,7 @@ impl LogState {
         }
     }
 
-    /// Checks that within a generation, log order is the order of sequences.
+    /// Checks that in each generation, log order is the order of sequences.
     fn check_sequences(&self) {
         let sequence = |segment: &SegmentId| self.segments.sequence(*segment);
         for generation in SegmentRow::ALL {
@@ -63,7 +64,7 @@ impl LogState {
         }
     }
 
-    /// Checks that all data not yet on the device is counted and lies within its segment.
+    /// Checks that all data that the device lacks is counted, and is within its segment.
     fn check_units(&self) {
         let header_bytes = unit_header_bytes(&self.geometry);
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The index area: two roots, then blocks for images.
+/// The layout of checkpoints in the index area: places for two roots, and blocks for images behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointArea {
     start_bytes: u64,
@@ -22,7 +22,7 @@ pub(crate) struct CheckpointArea {
 }
 
 impl CheckpointArea {
-    /// Creates the layout of `area`, or returns `None` if two roots and an image do not fit into it.
+    /// Creates the layout of checkpoints in `area`. Returns `None` if two roots and an image do not fit.
     pub(crate) fn new(area: Range<u64>, segment_count: u32, partition_count: u32) -> Option<Self> {
         let root_bytes = root_bytes(segment_count, partition_count);
         let blocks = (area.end - area.start).checked_sub(2 * root_bytes)? / BLOCK_BYTES;
@@ -30,7 +30,8 @@ impl CheckpointArea {
         (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Returns the size of an area that holds two copies of tables of `table_bytes`, plus blocks lost between them.
+    /// Returns the bytes that checkpoints need for tables of `table_bytes` in total: two copies of each, and blocks
+    /// that are lost between them.
     pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
         let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
         2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)
@@ -40,7 +41,8 @@ impl CheckpointArea {
         self.start_bytes + u64::from(second) * self.root_bytes
     }
 
-    /// Returns the offset of the frame of an image of `image_bytes`, if the frame lies in the area.
+    /// Returns the offset on the volume of the frame for an image of `image_bytes`; `None` if it is not within the
+    /// area.
     pub(crate) fn frame_offset(&self, at: ImageAt, image_bytes: usize) -> Option<u64> {
         let end = u64::from(at.block) + u64::from(blocks_of(image_bytes));
         let first = self.start_bytes + 2 * self.root_bytes;
@@ -48,40 +50,41 @@ impl CheckpointArea {
     }
 }
 
-/// Returns the number of blocks of an image's frame.
+/// Returns the number of blocks that the frame of an image of `image_bytes` takes.
 fn blocks_of(image_bytes: usize) -> u32 {
     (frame_bytes(image_bytes) / BLOCK_BYTES) as u32
 }
 
-/// An image's place and length.
+/// The place of an image, and the number of blocks that it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ImagePlace {
     at: ImageAt,
     block_count: u32,
 }
 
-/// The current images and root, and those that the next checkpoint will name.
+/// The images and the root of the last durable checkpoint, and those of the checkpoint that is being written.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointPlaces {
     durable: Vec<ImagePlace>,
     next: Vec<ImagePlace>,
-    /// Whether each block of the area holds a current or a next image.
+    /// For each block of the area, whether an image of either checkpoint is in it.
     used: Vec<bool>,
-    /// Block at which the search for free blocks begins.
+    /// The block at which the search for free blocks begins.
     cursor: usize,
     stamp: u32,
     root_second: bool,
 }
 
 impl CheckpointPlaces {
-    /// Creates the places of a volume that has no checkpoint yet.
+    /// Creates the places of a volume that has no checkpoint.
     pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
         let none = vec![ImagePlace::default(); partition_count as usize];
         let used = vec![false; area.map_or(0, |area| area.block_count as usize)];
         Self { durable: none.clone(), next: none, used, cursor: 0, stamp: 0, root_second: true }
     }
 
-    /// Creates the places of a checkpoint whose root was found, given the length of each of its images.
+    /// Creates the places of a checkpoint whose root was found. `images` has the place and the length of each of its
+    /// images.
     pub(crate) fn found(
         area: &CheckpointArea,
         images: impl Iterator<Item = (ImageAt, usize)>,
@@ -99,8 +102,8 @@ impl CheckpointPlaces {
         found
     }
 
-    /// Chooses the place for the image of `partition` in a checkpoint of `stamp`. Leaves the image out if there is no
-    /// room.
+    /// Chooses a place for the image of `partition` in the checkpoint with the watermark `stamp`. If there is none, the
+    /// root will say that the image is missing.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
         self.free_next(partition);
@@ -118,14 +121,15 @@ impl CheckpointPlaces {
         placed.at
     }
 
-    /// Notes that `partition` is empty at a checkpoint.
+    /// Notes that `partition` is empty in the checkpoint that is being written.
     pub(crate) fn place_nothing(&mut self, partition: u32) {
         self.free_next(partition);
         self.next[partition as usize] = ImagePlace::default();
         assert_eq!(self.next.len(), self.durable.len(), "an image of each partition");
     }
 
-    /// Frees what was placed for the next checkpoint, unless it is current.
+    /// Frees the image of `partition` in the checkpoint that is being written, unless the durable checkpoint has the
+    /// same image.
     fn free_next(&mut self, partition: u32) {
         let durable = self.durable[partition as usize];
         let next = self.next[partition as usize];
@@ -135,7 +139,7 @@ impl CheckpointPlaces {
         }
     }
 
-    /// Returns the first of `block_count` consecutive free blocks, after the last ones taken if possible.
+    /// Returns the first of `block_count` free blocks in a row. Prefers blocks behind those that were taken last.
     fn free_run(&self, block_count: usize) -> Option<usize> {
         let search = |blocks: Range<usize>| {
             let mut run = 0;
@@ -159,17 +163,17 @@ impl CheckpointPlaces {
         }
     }
 
-    /// Returns the images that the next root names.
+    /// Returns the places of the images that the next root will name.
     pub(crate) fn next_images(&self) -> Vec<ImageAt> {
         self.next.iter().map(|placed| placed.at).collect()
     }
 
-    /// Returns whether the next root goes to the second place.
+    /// Returns whether the next root is written to the second place.
     pub(crate) fn next_root_second(&self) -> bool {
         !self.root_second
     }
 
-    /// Notes that the next root, of `stamp`, is durable.
+    /// Notes that the root of the checkpoint with the watermark `stamp` is durable.
     pub(crate) fn commit(&mut self, stamp: u32) {
         assert!(stamp > self.stamp, "stamps grow");
         self.durable.clone_from(&self.next);
@@ -179,7 +183,7 @@ impl CheckpointPlaces {
         self.root_second = !self.root_second;
     }
 
-    /// Abandons the checkpoint that was begun. Returns the partitions whose images were written for it.
+    /// Abandons the checkpoint that is being written. Returns the partitions whose images were written for it.
     pub(crate) fn abandon(&mut self) -> Vec<u32> {
         assert_eq!(self.durable.len(), self.next.len(), "an image of each partition");
         let pairs = (0..).zip(self.durable.iter().zip(&self.next));
@@ -189,7 +193,7 @@ impl CheckpointPlaces {
         written
     }
 
-    /// Returns the stamp of the last durable checkpoint, 0 for none.
+    /// Returns the watermark of the last durable checkpoint; 0 if there is none.
     pub(crate) fn stamp(&self) -> u32 {
         self.stamp
     }
@@ -205,7 +209,7 @@ mod tests {
         CheckpointArea::new(4096..4096 + roots + blocks * BLOCK_BYTES, 100, 3).unwrap()
     }
 
-    /// Returns the bytes of an image whose frame has this many blocks.
+    /// Returns the bytes of an image whose frame takes `blocks`.
     fn image_bytes(blocks: u64) -> usize {
         (blocks * BLOCK_BYTES - 64) as usize
     }

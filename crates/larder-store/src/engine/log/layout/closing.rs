@@ -13,15 +13,15 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A segment whose last units or trailer are being written.
+/// A full segment whose last units or trailer are being written.
 pub(super) struct ClosingSegment {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
     pub(super) listings: Vec<TrailerRecord>,
-    /// Bytes of the listings in the trailer.
+    /// Bytes that the listings take in the trailer.
     pub(super) list_bytes: u64,
     pub(super) units_in_flight: u32,
-    /// As [`super::OpenSegment::hidden_from`].
+    /// Number of the segment's first unit, if it could not be written ([`super::OpenSegment::hidden_from`]).
     pub(super) hidden_from: Option<u64>,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct ClosingSegment {
 pub(super) struct TrailerInFlight {
     pub(super) segment: SegmentId,
     pub(super) buffer: Arc<AlignedBuffer>,
-    /// As [`super::OpenSegment::hidden_from`].
+    /// Number of the segment's first unit, if it could not be written ([`super::OpenSegment::hidden_from`]).
     pub(super) hidden_from: Option<u64>,
 }
 
 impl LogState {
-    /// Notes that a segment's first unit, of this ticket, could not be written. Then no header shows the segment's
-    /// present use, and only its trailer leads to the records of its other units.
+    /// Notes that the first unit of a segment, with the number `ticket`, could not be written. No header then shows the
+    /// segment's present use, and recovery finds its other units only by the trailer.
     pub(super) fn hide(&mut self, segment: SegmentId, ticket: u64) {
         let open = self.open.iter_mut().flatten().filter(|open| open.segment == segment);
         let open = open.map(|open| &mut open.hidden_from);
@@ -45,8 +45,8 @@ impl LogState {
         assert_eq!(hidden_from.replace(ticket), None, "a segment has one first unit");
     }
 
-    /// Notes the outcome of a trailer's write. If it failed, recovery lists the records from the units, unless only the
-    /// trailer would have shown them.
+    /// Notes the outcome of writing a trailer. If it failed, recovery reads the units instead, unless the first unit
+    /// failed too ([`Self::hide`]).
     pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) {
         assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);
@@ -66,7 +66,7 @@ impl LogState {
         self.effects.wake(self.waiting.take());
     }
 
-    /// Writes the trailers of segments whose units are all written.
+    /// Starts to write the trailers of full segments whose units are all written.
     pub(super) fn write_due_trailers(&mut self) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;

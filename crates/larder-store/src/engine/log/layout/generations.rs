@@ -18,12 +18,13 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// Divisor that gives the oldest quarter of a generation's segments.
+/// The oldest quarter of a generation has this fraction (1/n) of its segments.
 const QUARTER: usize = 4;
-/// Least number of probation segments, so that new entries are not evicted at once.
+/// Fewest probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
-/// Range of the number of newer segments at which an open one is sealed, so that it stops delaying checkpoints. The
-/// number is half of all segments, within these limits. With fewer, more segments are sealed before they are full.
+/// Range for the number of newer segments after which an open segment is sealed although it is not full, because it
+/// delays checkpoints. The number is half of the volume's segments, within this range. A smaller number would seal more
+/// segments early.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl LogState {
@@ -32,8 +33,7 @@ impl LogState {
         self.open.iter().flatten()
     }
 
-    /// Returns the segment to reclaim next, if it can be reclaimed. Seals an open segment that would have to be
-    /// reclaimed first.
+    /// Returns the segment to reclaim next, if one can be reclaimed. Seals an open segment if it is next.
     pub(crate) fn next_to_reclaim(&mut self) -> Option<SegmentId> {
         if !self.ready {
             return None;
@@ -62,7 +62,7 @@ impl LogState {
         main.filter(|&segment| !self.segments.is_dirty(segment))
     }
 
-    /// Frees a reclaimed segment whose records are no longer needed.
+    /// Frees a reclaimed segment, because its records are no longer needed.
     pub(crate) fn release(&mut self, segment: SegmentId, now: ClockMoment) -> WokenTasks {
         let of = self.segments.segment_use(segment);
         let others = self.sealed.iter().flatten().copied().chain(self.open_segments().map(|open| open.segment));
@@ -78,7 +78,7 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Frees all segments older than `order`, whose records no longer count.
+    /// Frees all segments older than `order`, because their records no longer count.
     pub(crate) fn forget_before(&mut self, order: LogOrder) -> WokenTasks {
         for generation in SegmentRow::ALL {
             while let Some(&segment) = self.sealed[generation as usize].front()
@@ -93,8 +93,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns the sequence up to which everything is on the device and final: no main segment that a later probation
-    /// segment precedes can supersede it.
+    /// Returns the sequence up to which everything is on the device and stays so: no later probation segment can come
+    /// before one of these main segments in log order.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);
@@ -103,15 +103,15 @@ impl LogState {
         unclean.map_or(self.last_sequence, |unclean| unclean.saturating_sub(1))
     }
 
-    /// Returns the first sequence of a main segment whose records take precedence over those of the open probation
-    /// segment, or of one opened now.
+    /// Returns the sequence of the first main segment whose records take precedence over those of the open probation
+    /// segment. If none is open, over those of one that would be opened now.
     pub(crate) fn first_sequence_over_probation(&self) -> u32 {
         let open = self.open[SegmentRow::Probation as usize].as_ref().or(self.open[SegmentRow::Main as usize].as_ref());
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
-    /// Returns all segments: the free ones in the order of their next use, that of the buffered groups, then the
-    /// others, oldest first.
+    /// Returns all segments: the free ones in the order of their next use, then the one with places for buffered
+    /// records, then those in use from the oldest to the newest.
     pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
         let open = self.open_segments().map(|open| open.segment);
         let used = self.sealed.iter().flatten().copied().chain(open);
@@ -121,7 +121,7 @@ impl LogState {
         unused.map(|segment| (segment, SegmentUse::default())).chain(used).collect()
     }
 
-    /// Returns the use of a segment of this generation that begins with `sequence`.
+    /// Returns the use of a segment of `generation` that begins now with `sequence`.
     pub(super) fn use_of(&self, generation: SegmentRow, sequence: u32) -> SegmentUse {
         let main = self.open[SegmentRow::Main as usize].as_ref().map(|open| open.of.sequence);
         match generation {
@@ -130,7 +130,7 @@ impl LogState {
         }
     }
 
-    /// Returns the oldest sequence in use of each generation, or `next` if it has none.
+    /// Returns the oldest sequence in use of each generation; `next` for a generation without segments.
     pub(super) fn oldest(&self, next: u32) -> OldestInUse {
         let oldest = |generation: SegmentRow| {
             let sealed = self.sealed[generation as usize].front().map(|&segment| self.segments.sequence(segment));
@@ -160,7 +160,7 @@ impl LogState {
         self.probation_share = share;
     }
 
-    /// Seals the other generation's open segment if it lags behind.
+    /// Seals the open segment of a generation if many newer segments were begun since ([`LAG_SEGMENTS`]).
     pub(super) fn seal_laggard(&mut self, next_sequence: u32) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
         for generation in SegmentRow::ALL {

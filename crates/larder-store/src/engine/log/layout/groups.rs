@@ -31,87 +31,87 @@ use std::{
     time::Duration,
 };
 
-/// Longest time from a group's first record to one that still joins it. Page views of up to ten seconds are stored
-/// together.
+/// Longest time between the first and the last record of a group. Page views of up to ten seconds are stored together.
 const VIEW_MAX: Duration = Duration::from_secs(12);
-/// Most bytes of a group. One read takes them all.
+/// Most bytes of a group, which one read fetches.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a group where records share sectors. There, the index does not tell the first record of a group from
-/// one as long, and the front of either is read whole.
+/// Most bytes of a group on packed volumes. The index there cannot tell the first record of a group from a single long
+/// record, so lookups that need only the front of a record read it whole.
 const PACKED_GROUP_BYTES_MAX: u64 = 128 << 10;
-/// Divisor of a segment's length that gives the most bytes of a group.
+/// A group may take this fraction (1/n) of a segment.
 const GROUP_DIVISOR: u64 = 4;
-/// Divisor of a segment's length that gives the most bytes of a buffered record. The end of a segment may stay empty by
-/// that length.
+/// Longest buffered record, as a fraction (1/n) of a segment. The end of a segment may stay empty up to this length.
 const RECORD_DIVISOR: u64 = 16;
-/// Most bytes that a record adds to its own: the gap before it, and its listing.
+/// Most bytes that a record takes in addition to its own: the gap before it, and its listing.
 const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
-/// The sequence of the segment that gives places to buffered records. Their order is after all others of their key.
+/// Sequence of the segment that gives places to buffered records. It is the highest, so that they count as newer than
+/// all other records of their keys.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
-/// A record that was moved, or the first of a group.
+/// A record that moved to another position. It may be the first one of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) from: Sector,
     pub(crate) to: Sector,
-    /// Sectors to read there: the record and the remainder of its group.
+    /// Sectors to read at the new position to get the record and the remainder of its group.
     pub(crate) sectors: u64,
     pub(crate) short_lived: bool,
 }
 
-/// The groups that a flush writes.
+/// The buffered groups that a flush writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushedGroups {
-    /// Those with a record from this time or before.
+    /// Writes the groups whose first record was buffered at this time or before.
     BegunBy(Duration),
-    /// None: the flush is for a record without a group.
+    /// Writes no group, because the flush is for a record without a group.
     None,
 }
 
-/// Returns the place after these steps of moves of the record that was at `position`.
+/// Returns where the record is now that was at `position` before these steps of moves.
 pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
     let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
     steps.iter().fold(position, follow)
 }
 
-/// Returns the most bytes of a group on a volume.
+/// Returns the most bytes that a group may have on this volume.
 pub(crate) fn group_bytes_max(geometry: &SegmentGeometry) -> u64 {
     let most_bytes = if geometry.is_packed() { PACKED_GROUP_BYTES_MAX } else { GROUP_BYTES_MAX };
     most_bytes.min(geometry.segment_bytes / GROUP_DIVISOR)
 }
 
-/// Returns whether a segment with this sequence gives places to buffered records.
+/// Returns whether `sequence` is that of the segment that gives places to buffered records.
 pub(crate) fn is_of_buffers(sequence: u32) -> bool {
     sequence == BUFFERS_SEQUENCE
 }
 
-/// The records of a group that go to the same generation.
+/// The records of one group that will be written to the same generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId {
     row: SegmentRow,
     group: u32,
 }
 
-/// The buffers of all groups of a volume.
+/// The groups of a volume whose records wait in memory for others.
 pub(super) struct GroupBuffers {
-    /// Time that a group waits for another record after its last one.
+    /// Longest time that a group waits for another record after its last one.
     window: Duration,
-    /// The segment whose places buffered records have, once there was one to spare.
+    /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
+    /// spared for this.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
     group_bytes_max: u64,
-    /// Most bytes of all groups together.
+    /// Most bytes of all groups in total.
     bytes_max: u64,
     bytes: u64,
-    /// Bytes that the records may take in each generation.
+    /// Bytes that the buffered records may take when written, for each generation.
     room_bytes: [u64; 2],
     groups: BTreeMap<GroupId, GroupBuffer>,
-    /// The groups by the time of their last record.
+    /// The groups in the order of the times of their last records.
     by_idleness: BTreeSet<(Duration, GroupId)>,
-    /// The group at each place, which is a sector of the segment.
+    /// The group of the record at each place. A place is the number of a sector in the segment.
     places: HashMap<u64, GroupId>,
-    /// The group of each key.
+    /// The group of each buffered key.
     keys: HashMap<KeyHash, GroupId>,
     last_place: u64,
     place_count: u64,
@@ -121,13 +121,13 @@ struct GroupBuffer {
     first_at: Duration,
     last_at: Duration,
     len_bytes: u64,
-    /// Whether one of its records was written before and is rewritten by reclaim.
+    /// Whether reclaim is rewriting one of the records, which is also on the device.
     is_rewritten: bool,
     records: Vec<BufferedRecord>,
 }
 
 impl GroupBuffers {
-    /// Creates empty buffers of at most `bytes_max` bytes together.
+    /// Creates empty buffers for up to `bytes_max` bytes of records in total.
     pub(super) fn new(window: Duration, geometry: &SegmentGeometry, bytes_max: u64) -> Self {
         let group_bytes_max = group_bytes_max(geometry).min(bytes_max);
         Self {
@@ -151,14 +151,14 @@ impl GroupBuffers {
         self.bytes
     }
 
-    /// Returns the record at a place of the segment.
+    /// Returns the record at a place, which is the number of a sector in the segment.
     pub(super) fn record_at(&self, place: u64) -> Option<&[u8]> {
         let group = self.groups.get(self.places.get(&place)?)?;
         let record = group.records.iter().find(|record| record.place == place)?;
         Some(&record.bytes)
     }
 
-    /// Checks that every record is counted and found.
+    /// Checks that every record is counted, and is found by its key and its place.
     pub(super) fn check(&self) {
         let records =
             || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
@@ -175,8 +175,7 @@ impl GroupBuffers {
         assert!(self.groups.iter().all(is_ordered) && self.groups.len() == self.by_idleness.len());
     }
 
-    /// Returns the next free place, or `None` if there is none. Places are used in a circle, so that one is used again
-    /// as late as possible.
+    /// Returns the next free place; `None` if all are used. Goes through all places before one is used again.
     fn free_place(&self) -> Option<u64> {
         let mut after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
         if self.places.len() as u64 == self.place_count {
@@ -185,18 +184,18 @@ impl GroupBuffers {
         after.find(|place| !self.places.contains_key(place))
     }
 
-    /// Returns the group that has waited longest for a record. Prefers any other one to `last`.
+    /// Returns the group that has waited longest for another record. Returns `last` only if there is no other group.
     fn most_idle(&self, last: Option<GroupId>) -> Option<GroupId> {
         let mut by_idleness = self.by_idleness.iter().map(|(_, id)| *id);
         by_idleness.find(|id| Some(*id) != last).or(last.filter(|id| self.groups.contains_key(id)))
     }
 
-    /// Returns a group that waits no longer, if there is one.
+    /// Returns a group that has waited long enough; `None` if there is none.
     fn complete(&self, now: Duration) -> Option<GroupId> {
         self.by_idleness.first().filter(|(last_at, _)| now >= *last_at + self.window).map(|(_, id)| *id)
     }
 
-    /// Returns the groups that satisfy a condition.
+    /// Returns the groups for which `is_one` is true.
     fn ids(&self, is_one: impl Fn(&GroupBuffer) -> bool) -> Vec<GroupId> {
         self.groups.iter().filter(|(_, buffer)| is_one(buffer)).map(|(id, _)| *id).collect()
     }
@@ -234,14 +233,15 @@ impl GroupBuffers {
 }
 
 impl LogState {
-    /// Returns whether a record waits for others of its group, if there is room.
+    /// Returns whether a record will wait in memory for others of its group, if there is space.
     pub(super) fn is_buffered(&self, record: &RecordParts<'_>) -> bool {
         let len_bytes = self.geometry.stepped(record.len_bytes());
         let fits = self.groups.as_ref().is_some_and(|groups| len_bytes <= groups.record_bytes_max);
         fits && record.meta.group != 0 && record.meta.kind == RecordKind::Entry
     }
 
-    /// Buffers a record of a group. Returns `None` if it has none, or there is no room: then it is appended.
+    /// Buffers a record of a group. Returns `None` if it is not to be buffered or there is no space; the caller then
+    /// appends it.
     pub(super) fn buffer(
         &mut self,
         record: &mut RecordParts<'_>,
@@ -294,26 +294,26 @@ impl LogState {
         Some(AppendedRecord { position, sectors: sectors(len_bytes), ticket: self.next_ticket, short_lived })
     }
 
-    /// Releases the group with a record of this key.
+    /// Writes the group that contains the record of this key to the log.
     pub(super) fn release_key(&mut self, key_hash: KeyHash, now: ClockMoment) {
         let id = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
         id.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Releases the groups that wait no longer.
+    /// Writes the groups that have waited long enough to the log.
     pub(super) fn release_complete(&mut self, now: ClockMoment) {
         while let Some(id) = self.groups.as_ref().and_then(|groups| groups.complete(now.at)) {
             self.release_group(id, now);
         }
     }
 
-    /// Releases the groups that a flush writes.
+    /// Writes the groups that `flushed` selects to the log.
     pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
         let FlushedGroups::BegunBy(time) = flushed else { return };
         self.release_all(|buffer| buffer.first_at <= time, now);
     }
 
-    /// Releases the groups with records that reclaim rewrites.
+    /// Writes the groups that contain records rewritten by reclaim to the log.
     pub(crate) fn release_rewritten(&mut self, now: ClockMoment) {
         self.release_all(|buffer| buffer.is_rewritten, now);
     }
@@ -323,7 +323,7 @@ impl LogState {
         ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Releases a group, and others if a segment was begun for it that they would need.
+    /// Writes a group to the log. If that takes a segment that other groups were to use, writes these too.
     fn release_group(&mut self, id: GroupId, now: ClockMoment) {
         self.append_buffer(id, now);
         while self.segments_for_groups() > self.openable_count() {
@@ -332,7 +332,8 @@ impl LogState {
         }
     }
 
-    /// Appends the records of a group to a unit, next to each other. Goes on in the next unit if the segment ends.
+    /// Appends the records of a group to the open unit, next to each other. Continues in another unit if the segment is
+    /// full.
     fn append_buffer(&mut self, id: GroupId, now: ClockMoment) {
         let Some(groups) = &mut self.groups else { return };
         let Some(segment) = groups.segment else { return };
@@ -367,19 +368,19 @@ impl LogState {
         self.moved.push(moved);
     }
 
-    /// Returns the number of segments that others must leave to the buffered records.
+    /// Returns the number of free segments that others must leave for the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
 
-    /// Returns the number of empty segments that have room for records of these bytes in each generation, at least. A
-    /// quarter of each may go to headers, the trailer and the ends of units and of the segment.
+    /// Returns how many empty segments are certainly enough for these bytes of records in each generation. Assumes that
+    /// headers, trailers and unused ends take up to a quarter.
     fn segments_for(&self, room_bytes: [u64; 2]) -> usize {
         let in_segment = self.geometry.segment_bytes / 4 * 3;
         room_bytes.map(|bytes| bytes.div_ceil(in_segment) as usize).iter().sum()
     }
 
-    /// Returns how many segments can be begun now.
+    /// Returns how many segments can be begun before the next sync and with the sequences that are left.
     pub(super) fn openable_count(&self) -> usize {
         let unsynced = self.next_sequence - self.synced_sequence;
         let syncable = unsynced_count_max(&self.geometry).saturating_sub(unsynced);
@@ -387,16 +388,16 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes the segment that gives places to buffered records out of the free ones, if there is one to spare. Nothing
-    /// is buffered before.
+    /// Takes a free segment to give places to buffered records, if one is to spare. Nothing is buffered until this has
+    /// happened.
     pub(super) fn begin_groups(&mut self) {
         if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
             self.take_places();
         }
     }
 
-    /// Gives places of a segment that was just reclaimed, if those at hand may be of one that was never used. A start
-    /// that finds such a segment, although others were used twice, takes it for one that was erased.
+    /// Takes the segment that was just reclaimed to give places to buffered records, if the present one may never have
+    /// been used. A start would otherwise take such a segment for an erased one, because the others were used twice.
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;
@@ -417,17 +418,17 @@ impl LogState {
         }
     }
 
-    /// Returns whether there was no segment to spare for buffered records.
+    /// Returns whether no segment gives places to buffered records, because none was to spare.
     pub(super) fn lacks_groups(&self) -> bool {
         self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
     }
 
-    /// Returns the segment that gives places to buffered records.
+    /// Returns the segment that gives places to buffered records; `None` if there is none.
     pub(super) fn segment_of_groups(&self) -> Option<SegmentId> {
         self.groups.as_ref().and_then(|groups| groups.segment)
     }
 
-    /// Returns the buffered record at `position`.
+    /// Returns the bytes of the buffered record at `position`; `None` if there is none.
     pub(super) fn buffered(&self, position: Sector) -> Option<&[u8]> {
         let groups = self.groups.as_ref()?;
         let segment = groups.segment.filter(|&segment| self.geometry.segment_of(position) == Some(segment))?;

@@ -16,50 +16,52 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The segment that is being filled.
+/// A segment that is being filled.
 pub(super) struct OpenSegment {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
     oldest: OldestInUse,
     pub(super) listings: Vec<TrailerRecord>,
-    /// Bytes of the listings in the trailer.
+    /// Bytes that the listings take in the trailer so far.
     pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
-    /// The ticket of the segment's first unit if it could not be written. Then only the trailer shows the later units.
+    /// Number of the segment's first unit, if it could not be written. Recovery then finds the later units only by the
+    /// trailer.
     pub(super) hidden_from: Option<u64>,
-    /// Start of the open unit or of the next one, relative to the segment's start.
+    /// Start of the open unit, or of the next one if none is open; in bytes from the start of the segment.
     unit_start_bytes: u64,
     unit_count: u32,
 }
 
-/// The oldest sequence in use of each generation, when a segment's use began.
+/// For each generation, the oldest sequence in use when a use of a segment began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
-    /// `None` on volumes without probation.
+    /// Oldest sequence in use of a probation segment; `None` on volumes without probation.
     pub(super) probation: Option<u32>,
 }
 
-/// The number of a unit, and when it was opened.
+/// The number of a unit, and the time when it was opened.
 #[derive(Clone, Copy)]
 pub(super) struct UnitStart {
     pub(super) ticket: u64,
     pub(super) opened_at: Duration,
 }
 
-/// The place of an appended record.
+/// The place at which a record was appended.
 pub(super) struct AppendPlace {
     pub(super) position: Sector,
-    /// Sectors that the record touches.
+    /// Number of sectors that the record touches.
     pub(super) sectors: u64,
-    /// Sectors from the first record of its run to its own end. [`Self::sectors`] if it follows none.
+    /// Sectors from the start of the run (the adjacent records of a group) to the end of this record. Equal to
+    /// `sectors` if this is the first record of its run.
     pub(super) run_sectors: u64,
-    /// Bytes of the unit that the record uses, including the gap before it.
+    /// Bytes of the unit that the record takes, including the gap before it.
     pub(super) taken_bytes: u64,
     pub(super) ticket: u64,
 }
 
-/// The unit that is being filled.
+/// A unit that is being filled.
 pub(super) struct OpenUnit {
     buffer: AlignedBuffer,
     capacity_bytes: u64,
@@ -69,9 +71,9 @@ pub(super) struct OpenUnit {
     pub(super) opened_at: Duration,
 }
 
-/// A record that waits for others of its group.
+/// A record that waits in memory for others of its group.
 pub(super) struct BufferedRecord {
-    /// The record's place before it is in a unit.
+    /// The place that stands for the record's position until it is written.
     pub(super) place: u64,
     pub(super) key_hash: KeyHash,
     pub(super) kind: ListedKind,
@@ -80,7 +82,7 @@ pub(super) struct BufferedRecord {
 }
 
 impl OpenUnit {
-    /// Creates an empty unit of at most `capacity_bytes` after its header of `header_bytes`.
+    /// Creates an empty unit. It has a header of `header_bytes` and can grow to `capacity_bytes`, including the header.
     pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], start: UnitStart) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
         let UnitStart { ticket, opened_at } = start;
@@ -89,7 +91,7 @@ impl OpenUnit {
 }
 
 impl OpenSegment {
-    /// Creates an empty segment. `listings` is empty and only provides its memory.
+    /// Creates an empty open segment. `listings` must be empty; its memory is reused.
     pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: OldestInUse, listings: Vec<TrailerRecord>) -> Self {
         assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
         Self {
@@ -105,8 +107,8 @@ impl OpenSegment {
         }
     }
 
-    /// Forgets the segment's only unit, which could not be written, so that the next one takes its place. Returns
-    /// `false` if there is another unit.
+    /// Forgets the first unit of the segment, because it could not be written, so that the next unit takes its place.
+    /// Returns `false` if the segment has another unit.
     pub(super) fn begin_again(&mut self) -> bool {
         if self.unit_count != 1 || self.unit.is_some() {
             return false;
@@ -117,21 +119,21 @@ impl OpenSegment {
         true
     }
 
-    /// Returns whether any of its units was sealed.
+    /// Returns whether the segment has units that are complete.
     pub(super) fn has_units(&self) -> bool {
         self.unit_count > 0
     }
 
-    /// Returns whether a record of `len_bytes` fits into an empty segment.
+    /// Returns whether a record of `len_bytes` fits in an empty segment.
     pub(super) fn fits_empty(geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let unit_bytes = (unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_bytes + trailer_bytes(LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns the bytes to leave free before a record of this key in the open unit.
+    /// Returns how many bytes to leave free in the open unit before a record of this key.
     ///
-    /// Two records whose hashes end alike never begin in one sector. So a slot of the index, which has the sector and
-    /// more bits of the hash, identifies one record.
+    /// Two records whose hashes have the same last bits must not begin in the same sector. A slot of the index, which
+    /// has the sector and at least these bits, then identifies one record.
     pub(super) fn gap_before(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let Some(unit) = self.unit.as_ref().filter(|_| geometry.is_packed()) else { return 0 };
         let end_bytes = self.unit_start_bytes + unit.used_bytes;
@@ -141,12 +143,12 @@ impl OpenSegment {
         if beside.any(|other| other.key_hash.ends_like(key_hash)) { sector_start + SECTOR_BYTES - end_bytes } else { 0 }
     }
 
-    /// Returns the maximum length of a record in an empty segment.
+    /// Returns the bytes of the longest record that fits in an empty segment.
     pub(super) fn room_empty(geometry: &SegmentGeometry) -> u64 {
         geometry.segment_bytes - trailer_bytes(LISTING_BYTES) - unit_header_bytes(geometry)
     }
 
-    /// Returns the maximum length of a record of this key that still fits into the segment, in the open unit or a new
+    /// Returns the bytes of the longest record of this key that still fits in the segment, in the open unit or a new
     /// one.
     pub(super) fn room_bytes(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let end_bytes = geometry.segment_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
@@ -158,27 +160,26 @@ impl OpenSegment {
         in_open_unit.max(in_unit_at(next_start))
     }
 
-    /// Returns whether the open unit has room for a record, or no unit is open.
+    /// Returns whether a record of `len_bytes` fits in the open unit. Returns `true` if no unit is open.
     pub(super) fn unit_takes(&self, len_bytes: u64) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Returns whether the segment has room for a record of `len_bytes`, in the open unit or a new one.
+    /// Returns whether a record of `len_bytes` fits in the segment, in the open unit or a new one.
     pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns the capacity of a new unit whose first record has `len_bytes`. It is `unit_bytes` unless that record is
-    /// longer.
+    /// Returns the capacity in bytes of a new unit: `unit_bytes`, or more if its first record of `len_bytes` is longer.
     pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
-    /// Copies the record into the open unit. The caller has checked [`Self::unit_takes`] and [`Self::takes`].
+    /// Copies `record` into the open unit, where [`Self::unit_takes`] and [`Self::takes`] must hold.
     pub(super) fn append(
         &mut self,
         geometry: &SegmentGeometry,
@@ -203,8 +204,8 @@ impl OpenSegment {
         })
     }
 
-    /// Appends a buffered record, as [`Self::append`] does. With `follows`, one read fetches it and the record
-    /// before it, unless a unit's end or a gap separates them.
+    /// Appends a buffered record like [`Self::append`]. `follows` says whether a read of the previous record should
+    /// bring this one. That is not possible across the end of a unit or a gap.
     pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,
@@ -221,7 +222,8 @@ impl OpenSegment {
         })
     }
 
-    /// Gives the open unit's next bytes to a record. `write` fills them, with the record's sequence and place.
+    /// Gives the next bytes of the open unit to a record. Calls `write` with these bytes, the record's sequence and its
+    /// place.
     fn place(
         &mut self,
         geometry: &SegmentGeometry,
@@ -255,7 +257,7 @@ impl OpenSegment {
         }
     }
 
-    /// Seals the open unit, if there is one.
+    /// Completes the open unit, if there is one, and returns it to be written.
     pub(super) fn seal_unit(&mut self, geometry: &SegmentGeometry, volume: VolumeId) -> Option<UnitInFlight> {
         let mut unit = self.unit.take()?;
         assert!(unit.record_count > 0, "a unit is opened only for a record");
@@ -289,7 +291,7 @@ impl OpenSegment {
         })
     }
 
-    /// Returns the place of the open unit on the volume, and its bytes so far.
+    /// Returns where the open unit is on the volume, and its bytes so far; `None` if no unit is open.
     pub(super) fn unit_bytes(&self, geometry: &SegmentGeometry) -> Option<(Sector, &[u8])> {
         let unit = self.unit.as_ref()?;
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);

@@ -6,13 +6,14 @@
 use super::{AppendRole, LogState, open::OpenSegment};
 use crate::format::record::{RecordKind, RecordParts, part_body_bytes};
 
-/// Minimum bytes of a body in a part.
+/// Fewest bytes of a body in a part.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// Divisor of a segment's length that gives the smallest remainder worth filling with a part.
+/// The remainder of a segment is only filled with a part if it is at least this fraction (1/n) of the segment.
 const LEFT_DIVISOR: u64 = 100;
 
 impl LogState {
-    /// Returns how many bytes of a record's body to append as a part before the record, if any.
+    /// Returns how many bytes of the record's body to append as a part before the record itself. `None` if the record
+    /// is not to be divided.
     pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
         let has_body =
             matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();

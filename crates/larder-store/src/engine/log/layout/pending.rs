@@ -5,7 +5,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 use std::time::Duration;
 
 impl LogState {
-    /// Returns the bytes at `position`, at most `sectors` of them, if they are not yet on the device.
+    /// Returns up to `sectors` of the log from `position` on, if they are in memory because the device lacks them.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
         if let Some(record) = self.buffered(position) {
             return Some(record[..record.len().min((sectors * SECTOR_BYTES) as usize)].to_vec());
@@ -17,13 +17,13 @@ impl LogState {
         Some(bytes[from..to].to_vec())
     }
 
-    /// Returns whether the record at `position` is not yet on the device. Until then it may move, and a record of
-    /// another version of its entry may take its place.
+    /// Returns whether the record at `position` is not on the device yet. Such a record may still move, and another
+    /// version of its entry may then take the position.
     pub(crate) fn may_move(&self, position: Sector) -> bool {
         self.buffered(position).is_some() || self.dirty_unit(position).is_some()
     }
 
-    /// Returns the start and the bytes of the unit around `position`, if it is not yet on the device.
+    /// Returns the unit that contains `position`, as its start and its bytes, if the device lacks it.
     fn dirty_unit(&self, position: Sector) -> Option<(Sector, &[u8])> {
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
         let in_flight =
@@ -33,7 +33,8 @@ impl LogState {
         })
     }
 
-    /// Returns whether a unit or an earlier one has not been written yet, or the trailer that alone shows it.
+    /// Returns whether the unit with the number `ticket` or an earlier one is not written yet. If recovery finds such a
+    /// unit only by its segment's trailer, the trailer counts too.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
         let open = self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.ticket);
         let in_flight = self.in_flight.iter().map(|unit| unit.ticket);
@@ -42,27 +43,27 @@ impl LogState {
         open.chain(in_flight).chain(closing).chain(trailers).any(|pending| pending <= ticket)
     }
 
-    /// Returns the ticket of the last unit begun, and the number of units that could not be written.
+    /// Returns the number of the last unit that was begun, and how many units could not be written.
     pub(crate) fn last_ticket_and_failures(&self) -> (u64, u64) {
         (self.next_ticket - 1, self.failed_units)
     }
 
-    /// Returns the number of units that could not be written.
+    /// Returns how many units could not be written.
     pub(crate) fn failed_units(&self) -> u64 {
         self.failed_units
     }
 
-    /// Returns when the open unit, or the older of two, got its first record.
+    /// Returns when the oldest open unit got its first record; `None` if no unit is open.
     pub(super) fn unit_opened_at(&self) -> Option<Duration> {
         self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.opened_at).min()
     }
 
-    /// Returns whether records wait for their unit to be written.
+    /// Returns whether records wait in memory, in open units or in groups.
     pub(crate) fn has_waiting_records(&self) -> bool {
         self.unit_opened_at().is_some() || self.groups.as_ref().is_some_and(|groups| groups.bytes() > 0)
     }
 
-    /// Returns whether any transfer of the log is outstanding.
+    /// Returns whether any write of the log is in flight.
     pub(crate) fn is_writing(&self) -> bool {
         !self.in_flight.is_empty() || !self.closing.is_empty() || !self.trailers_in_flight.is_empty()
     }

@@ -10,7 +10,8 @@ use super::{
 use std::time::Duration;
 
 impl LogState {
-    /// Seals the unit and the segment that have no room for a record, which takes the bytes that `len_in` returns.
+    /// Seals the open unit, and if necessary the open segment, if the next record does not fit. `len_in` returns the
+    /// bytes that the record takes there.
     pub(super) fn make_room(&mut self, generation: SegmentRow, len_in: impl Fn(&OpenSegment) -> u64) {
         let at = generation as usize;
         let geometry = self.geometry;
@@ -22,7 +23,7 @@ impl LogState {
         }
     }
 
-    /// Opens a segment and a unit for a record of `len_bytes` if none is open.
+    /// Opens a segment and a unit for a record of `len_bytes`, if none is open.
     pub(super) fn open_unit(&mut self, appender: AppendRole, len_bytes: u64, now: Duration) -> Result<(), NoRoom> {
         let at = appender.generation() as usize;
         if self.open[at].is_none() {
@@ -39,7 +40,7 @@ impl LogState {
         Ok(())
     }
 
-    /// Opens a segment, unless too few are free for this appender.
+    /// Opens a segment for `appender`, unless too few segments are free for it.
     fn open_segment(&mut self, appender: AppendRole) -> Result<(), NoRoom> {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);

@@ -8,23 +8,23 @@ use crate::{
     units::SegmentId,
 };
 
-/// Longest lifetime of an entry that counts as short-lived.
+/// Longest lifetime of a short-lived entry, in seconds.
 const SHORT_LIFE_S: u32 = 3600;
 
-/// One state per segment, shared by the log (which writes it) and readers.
+/// The properties of each segment that readers need. The log writes them, and readers read them without its lock.
 pub(crate) struct SegmentTable(Box<[SegmentState]>);
 
 #[derive(Default)]
 struct SegmentState {
-    /// The sequence of the segment's present use, or 0 before the first.
+    /// Sequence of the segment's present use; 0 before the first use.
     sequence: AtomicU32,
-    /// As [`SegmentUse::anchor`].
+    /// Anchor of the present use ([`SegmentUse::anchor`]).
     anchor: AtomicU32,
-    /// Time from which all its short-lived entries are useless.
+    /// Unix time in seconds after which all short-lived entries of the segment have expired.
     short_deadline: AtomicU32,
-    /// Time from which all its entries are useless.
+    /// Unix time in seconds after which all other entries of the segment have expired.
     long_deadline: AtomicU32,
-    /// Whether part of it may not have reached the device.
+    /// Whether the device may lack a part of the segment.
     dirty: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ impl SegmentTable {
         Self((0..segment_count).map(|_| SegmentState::default()).collect())
     }
 
-    /// Begins a use of a segment.
+    /// Begins the use `of` of a segment.
     pub(crate) fn begin(&self, segment: SegmentId, of: SegmentUse, dirty: bool) {
         let state = &self.0[segment.index()];
         state.short_deadline.store(0, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl SegmentTable {
         state.sequence.store(of.sequence, Ordering::Release);
     }
 
-    /// Notes an entry of a segment. Returns whether it is short-lived.
+    /// Notes that an entry was stored in a segment. Returns whether the entry is short-lived.
     pub(crate) fn note(&self, segment: SegmentId, expires_at: u32, now_s: u32) -> bool {
         let state = &self.0[segment.index()];
         let short_lived = expires_at != 0 && expires_at <= now_s.saturating_add(SHORT_LIFE_S);
@@ -52,20 +52,21 @@ impl SegmentTable {
         short_lived
     }
 
-    /// Returns whether every entry of this kind in the segment is useless.
+    /// Returns whether all entries of a segment with this value of `short_lived` have expired.
     pub(crate) fn is_useless(&self, segment: SegmentId, short_lived: bool, now_s: u32) -> bool {
         let state = &self.0[segment.index()];
         let deadline = if short_lived { &state.short_deadline } else { &state.long_deadline };
         now_s > deadline.load(Ordering::Relaxed)
     }
 
-    /// Returns the times from which the segment's short-lived entries, and its others, are useless.
+    /// Returns the Unix times in seconds after which the segment's short-lived entries, and its other entries, have
+    /// expired.
     pub(crate) fn deadlines(&self, segment: SegmentId) -> (u32, u32) {
         let state = &self.0[segment.index()];
         (state.short_deadline.load(Ordering::Relaxed), state.long_deadline.load(Ordering::Relaxed))
     }
 
-    /// Restores the deadlines known to an earlier run.
+    /// Restores the deadlines that an earlier run saved in the checkpoint.
     pub(crate) fn note_deadlines(&self, segment: SegmentId, short: u32, long: u32) {
         let state = &self.0[segment.index()];
         state.short_deadline.fetch_max(short, Ordering::Relaxed);

@@ -6,39 +6,42 @@
 use super::{LogState, OpenSegment};
 use crate::units::SegmentGeometry;
 
-/// Maximum bytes of segments begun between two syncs. A crash of the machine may lose any of them and keep others, so
-/// recovery looks this far beyond the last one it finds.
+/// Most bytes of segments that are begun between two syncs. A power loss may lose any of these segments and keep
+/// others, so recovery searches this far beyond the last one that it finds.
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
-/// Divisor of the volume's segments that gives the number begun before the superblock vouches for them.
+/// A sync is due when this fraction (1/n) of the volume's segments was begun since the last one. The superblock then
+/// records that they exist.
 const UNVOUCHED_DIVISOR: u32 = 4;
 
-/// The sequences with a header or trailer on the volume: all below `before` except `absent`.
+/// The sequences of which a header or trailer is on the volume: all before `before`, except those in `absent`.
 pub(crate) struct SequenceTraces {
     pub(crate) before: u32,
     pub(crate) absent: Vec<u32>,
 }
 
 impl LogState {
-    /// Returns the first sequence that is not begun yet, to be passed to [`Self::synced_before`] once a sync is done.
+    /// Returns the sequence that the next segment gets. Pass it to [`Self::synced_before`] after a sync that begins
+    /// now.
     pub(crate) fn next_sequence(&self) -> u32 {
         self.next_sequence
     }
 
-    /// Notes that a sync completed which was started when `sequence` was the next one.
+    /// Notes that a sync has succeeded. `sequence` was the next one when the sync began.
     pub(crate) fn synced_before(&mut self, sequence: u32) {
         assert!(sequence <= self.next_sequence, "a sync covers nothing that is to come");
         self.synced_sequence = self.synced_sequence.max(sequence);
     }
 
-    /// Returns whether a sync is needed soon: either because [`UNSYNCED_BYTES_MAX`] would make writers wait, or because
-    /// the superblock does not yet vouch for many of the volume's segments.
+    /// Returns whether a sync is needed soon. It is if writers would otherwise wait because of [`UNSYNCED_BYTES_MAX`],
+    /// or if the superblock does not yet record many of the volume's segments.
     pub(crate) fn needs_sync(&self) -> bool {
         let begun_count = self.next_sequence - self.synced_sequence;
         begun_count > unsynced_count_max(&self.geometry) / 2
             || begun_count > self.geometry.segment_count / UNVOUCHED_DIVISOR
     }
 
-    /// Returns the sequences of this run whose traces a sync makes durable: all before the first without a trace.
+    /// Returns which sequences of this run a sync makes durable: all before the first one that has neither a header nor
+    /// a trailer on the volume.
     pub(crate) fn traces(&self) -> SequenceTraces {
         let is_writing =
             |open: &&OpenSegment| !open.has_units() || self.in_flight.iter().any(|unit| unit.segment == open.segment);
@@ -54,19 +57,19 @@ impl LogState {
         }
     }
 
-    /// Notes that the superblock vouches for these sequences.
+    /// Notes that the superblock now records these sequences.
     pub(crate) fn vouched(&mut self, traces: &SequenceTraces) {
         self.untraced.retain(|&sequence| sequence >= traces.before);
     }
 }
 
-/// Returns the maximum number of segments begun between two syncs.
+/// Returns the most segments that are begun between two syncs.
 pub(super) fn unsynced_count_max(geometry: &SegmentGeometry) -> u32 {
     (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
 }
 
-/// Returns the maximum number of sequences begun beyond the last one that a start finds: those begun since a sync, and
-/// the two open at that sync, which may have had nothing written.
+/// Returns the most sequences that can have been used beyond the last one that a start finds: those begun since a sync,
+/// and the two segments that were open at the sync and may have been empty.
 pub(crate) fn unknown_count_max(geometry: &SegmentGeometry) -> u32 {
     unsynced_count_max(geometry) + 2
 }

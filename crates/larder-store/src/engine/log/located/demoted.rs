@@ -15,12 +15,12 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes that a waiting position takes, including the tree's overhead.
+/// Bytes of memory that a waiting position takes, including the overhead of the tree.
 const WAITING_BYTES: u64 = 40;
-/// Positions written in one batch.
+/// Most positions in a batch.
 const BATCH: usize = 1024;
 
-/// The way of an entry in its set, and the entry's position in sectors.
+/// A position in sectors, and the way of its entry in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WayPosition {
     pub(crate) way: usize,
@@ -31,25 +31,25 @@ pub(crate) struct DemotedPlaces {
     waiting: Mutex<WaitingPlace>,
     room: usize,
     is_writing: AtomicBool,
-    /// Number of writes of the file.
+    /// Number of times that the position file was written.
     version: AtomicU64,
 }
 
 #[derive(Default)]
 struct WaitingPlace {
-    /// Positions by set and way.
+    /// The waiting positions, in the order of their sets and ways.
     places: BTreeMap<(SetNumber, usize), u64>,
-    /// The end of the last batch, where the next one begins.
+    /// Set and way at which the last batch ended. The next batch begins there.
     hand: (SetNumber, usize),
-    /// Number of positions whose records could still move when a batch was last requested.
+    /// Number of waiting positions whose records could still move when a batch was last taken.
     unsettled_count: usize,
     is_loading: bool,
 }
 
-/// Positions to be written. While this exists, no other task writes any.
+/// Positions that are being written to the position file. No other task writes positions while this exists.
 pub(crate) struct DemotedBatch<'a> {
     demoted: &'a DemotedPlaces,
-    /// Ordered by set.
+    /// The positions, in the order of their sets.
     pub(crate) places: Vec<(SetNumber, WayPosition)>,
 }
 
@@ -60,13 +60,13 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Creates an empty list. A write is due when `room` positions wait.
+    /// Creates an empty list. A write is due when it has `room` positions.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
     }
 
-    /// Adds a position. Returns `false` if there is no room for it.
+    /// Adds a position of an entry in `set`. Returns `false` if the list is full.
     pub(super) fn put(&self, set: SetNumber, place: WayPosition) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 + waiting.unsettled_count && !waiting.is_loading {
@@ -80,7 +80,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, way)).copied()
     }
 
-    /// Changes the waiting position of a way to `to` if it is `from`. Returns whether it was.
+    /// Replaces the waiting position of a way by `to`, if it is `from`. Returns whether it was.
     pub(super) fn relocate(&self, set: SetNumber, way: usize, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
         let position = waiting.places.get_mut(&(set, way)).filter(|position| **position == from);
@@ -107,20 +107,22 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
-    /// Returns whether enough positions wait for a batch.
+    /// Returns whether so many positions wait that they are worth a write.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns whether enough positions wait for a batch that is likely not empty.
+    /// Returns whether so many positions wait that they are worth a write, and the records of some can probably no
+    /// longer move.
     pub(super) fn is_batch_likely(&self) -> bool {
         let waiting = self.lock();
         // Half of the room remains for the time until the records are written.
         waiting.places.len() >= self.room + waiting.unsettled_count.min(self.room / 2)
     }
 
-    /// Returns the positions to write now, if enough wait and no batch is in progress. Excludes records that may still
-    /// move, because the file would keep their old positions, where older versions of the entries may be by then.
+    /// Returns the positions to write now; `None` if too few wait or another task is writing. Leaves out positions of
+    /// records that may still move. When such a record moves, an older version of its entry can take the position, and
+    /// lookups would find that one.
     pub(super) fn batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
@@ -141,7 +143,7 @@ impl DemotedPlaces {
         Some(DemotedBatch { demoted: self, places })
     }
 
-    /// Notes that these positions are in the file.
+    /// Notes that the position file contains these positions.
     pub(super) fn written(&self, places: &[(SetNumber, WayPosition)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -180,7 +182,7 @@ mod tests {
         );
     }
 
-    /// At stake: a lookup that uses an older record of a key instead of the newer one whose position waits.
+    /// At stake: a lookup that uses an older record of a key, although the position of a newer one waits in memory.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(demoted.get(SetNumber(1), 3), Some(12));
     }
 
-    /// At stake: a lookup that finds an older version of an entry where the newer one was before it moved.
+    /// At stake: a lookup that finds an older version of an entry at the position from which a newer one has moved.
     #[test]
     fn a_position_waits_until_its_record_cannot_move() {
         let demoted = DemotedPlaces::new(2);

@@ -20,12 +20,13 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiledSet {
     pub(crate) set: SetNumber,
-    /// The version of the file at the time of the lookup.
+    /// Number of writes of the position file when the entry was looked up.
     version: u64,
 }
 
 impl LocatedSets {
-    /// Returns the set of `key_hash` if only the position file has the position of an entry of its address.
+    /// Returns the set of `key_hash` if an entry at its address has its position only in the position file. Otherwise
+    /// `None`.
     pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledSet> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
@@ -33,8 +34,8 @@ impl LocatedSets {
         self.filed_ways(at, &set).next().map(|_| FiledSet { set: at.number(), version })
     }
 
-    /// Adopts the positions read from the file, one for each way, unless something changed since `elsewhere` was
-    /// returned. Drops entries that the file does not have.
+    /// Takes over the positions that were read from the file, one for each way, unless the set or the file has changed
+    /// since [`Self::elsewhere`]. Drops entries that have no position in the file.
     pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: FiledSet, positions: &[Option<u64>]) {
         let Some(demoted) = &self.demoted else { return };
         let (mut partition, at) = self.locate(key_hash);
@@ -60,27 +61,29 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether positions are due to be written to the position file.
+    /// Returns whether so many positions wait for the position file that they are worth a write.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether positions are due, and the records of some are likely on the device.
+    /// Returns whether so many positions wait for the position file that they are worth a write, and the records of
+    /// some are probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }
 
-    /// Returns the positions to write to the position file, if a write is due, except for records that may still move.
+    /// Returns the positions to write to the position file; `None` if no write is due. Leaves out records that may
+    /// still move.
     pub(crate) fn demoted_batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch(may_move)
     }
 
-    /// Notes that the position file has these positions.
+    /// Notes that the position file contains these positions.
     pub(crate) fn demoted_written(&self, places: &[(SetNumber, WayPosition)]) {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
-    /// Drops the entries whose positions could not be written, unless they were replaced since.
+    /// Drops the entries whose positions could not be written to the file, unless they were replaced meanwhile.
     pub(crate) fn demoted_lost(&self, places: &[(SetNumber, WayPosition)]) {
         for &(set, WayPosition { way, position }) in places {
             let at = AddressPlace::of(set, 0);
@@ -94,12 +97,12 @@ impl LocatedSets {
         }
     }
 
-    /// Returns the ways of an address whose positions are only in the file.
+    /// Returns the ways of an address whose positions are only in the position file.
     pub(super) fn filed_ways<'a>(&'a self, at: AddressPlace, set: &'a UnpackedSet) -> impl Iterator<Item = usize> + 'a {
         set.ways_with(at.tag).filter(move |&way| self.place_of(at, set, way).is_none())
     }
 
-    /// Returns the place of a way's entry in the set of `at`, if it is in memory.
+    /// Returns the place of the entry in `way`; `None` if it is only in the position file.
     pub(super) fn place_of(&self, at: AddressPlace, set: &UnpackedSet, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), way)?;
@@ -114,7 +117,7 @@ impl LocatedSets {
         self.demote(at, set, dropped);
     }
 
-    /// Adds a position to those waiting for the position file. If there is no room, drops its entry.
+    /// Moves a position from a set to those that wait for the position file. Drops its entry if too many wait.
     pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");

@@ -11,40 +11,40 @@
 
 const WORD_SLOTS: u64 = u64::BITS as u64;
 
-/// The files of slots for all lengths.
+/// The files of slots, one file for each length of records.
 pub(crate) struct SizeClasses {
-    /// The file for records of k sectors is at index k - 1.
+    /// The file at index k - 1 has the records of k sectors.
     files: Vec<ClassFile>,
     capacity_sectors: u64,
-    /// The length of all files together.
+    /// Length of all files in total, including those of long records.
     grown_sectors: u64,
 }
 
-/// The slots of one file.
+/// The used and free slots of one file.
 #[derive(Clone, Default)]
 struct ClassFile {
-    /// A bit per slot; 1 means used. Bits behind the last slot are 0.
+    /// One bit for each slot; 1 means used. Bits behind the last slot are 0.
     used: Vec<u64>,
     slot_count: u64,
-    /// All slots before this one are used.
+    /// Number of a slot before which no slot is free.
     first_free: u64,
 }
 
 impl SizeClasses {
-    /// Creates files for records of up to `threshold_sectors`. All files, including those of longer records, take at
-    /// most `capacity_sectors`.
+    /// Creates files for records of up to `threshold_sectors`. These files and those of longer records may have
+    /// `capacity_sectors` in total.
     pub(crate) fn new(threshold_sectors: u64, capacity_sectors: u64) -> Self {
         assert!(threshold_sectors > 0);
         Self { files: vec![ClassFile::default(); threshold_sectors as usize], capacity_sectors, grown_sectors: 0 }
     }
 
-    /// Returns whether a record of `sectors` gets a file of its own.
+    /// Returns whether a record of `sectors` is long, so that it gets a file of its own.
     pub(crate) fn is_long(&self, sectors: u64) -> bool {
         sectors > self.files.len() as u64
     }
 
-    /// Takes the first free slot for a record of `sectors`. For a long record, takes the room for its file, and returns
-    /// slot 0. Returns `None` if there is no free slot and the files may not grow.
+    /// Takes the first free slot for a record of `sectors`, and returns its number. For a long record, takes the space
+    /// for its file, and returns 0. Returns `None` if no slot is free and the files may not grow.
     pub(crate) fn take(&mut self, sectors: u64) -> Option<u64> {
         let may_grow = self.grown_sectors + sectors <= self.capacity_sectors;
         let slot = match self.file(sectors) {
@@ -63,7 +63,7 @@ impl SizeClasses {
         Some(slot)
     }
 
-    /// Takes the slot of an existing record. Returns `false` if that is not possible.
+    /// Marks the slot of a record of an earlier run as used. Returns `false` if the slot does not exist or is used.
     pub(crate) fn take_at(&mut self, slot: u64, sectors: u64) -> bool {
         let fits = slot == 0 && sectors <= self.capacity_sectors - self.grown_sectors;
         assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
@@ -80,8 +80,8 @@ impl SizeClasses {
         }
     }
 
-    /// Makes the file for records of `sectors` long enough to have `slot`, within the capacity. Must be called before
-    /// any slot is taken.
+    /// Extends the file for records of `sectors` until it has `slot`, as far as the capacity allows. To be called
+    /// before any slot is used.
     pub(crate) fn grow_to(&mut self, slot: u64, sectors: u64) {
         let room_slots = (self.capacity_sectors - self.grown_sectors) / sectors;
         let Some(file) = self.file(sectors) else { return };
@@ -92,8 +92,7 @@ impl SizeClasses {
         assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
     }
 
-    /// Returns the number of slots in the file of records of `sectors`, or `None` if such records have files of their
-    /// own.
+    /// Returns the number of slots in the file for records of `sectors`; `None` for long records.
     pub(crate) fn slot_count(&self, sectors: u64) -> Option<u64> {
         self.files.get(sectors as usize - 1).map(|file| file.slot_count)
     }
@@ -103,8 +102,8 @@ impl SizeClasses {
         self.files.iter().map(|file| file.slot_count as u32)
     }
 
-    /// Adopts existing files, with all slots free. Returns `false` if their number is wrong or they are too long. Must
-    /// be called before any slot is taken.
+    /// Takes over the files of an earlier run, with all slots free. Returns `false` if there are too many files, or
+    /// they are too long. To be called before any slot is used.
     pub(crate) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         assert_eq!(self.grown_sectors, 0);
         let lens = counts.iter().zip(1_u64..).map(|(count, sectors)| u64::from(*count) * sectors);
@@ -120,10 +119,10 @@ impl SizeClasses {
         true
     }
 
-    /// Frees a slot, or the room of a long record's file.
+    /// Frees a slot, or the space of a long record's file.
     ///
     /// # Panics
-    /// If it is not in use.
+    /// If the slot is not used.
     pub(crate) fn free(&mut self, slot: u64, sectors: u64) {
         match self.file(sectors) {
             Some(file) => {
@@ -137,12 +136,12 @@ impl SizeClasses {
         }
     }
 
-    /// Returns the limit on the length of all files together, in sectors.
+    /// Returns the limit on the length of all files in total, in sectors.
     pub(crate) fn capacity_sectors(&self) -> u64 {
         self.capacity_sectors
     }
 
-    /// Checks the count of files and their first free slots.
+    /// Checks the length of all files in total, and that no slot before [`ClassFile::first_free`] is free.
     pub(super) fn check(&self) {
         let lens = self.files.iter().zip(1_u64..).map(|(file, sectors)| file.slot_count * sectors);
         assert!(lens.sum::<u64>() <= self.grown_sectors, "files are counted");
@@ -152,7 +151,7 @@ impl SizeClasses {
         }
     }
 
-    /// Returns the memory of the bitmaps, in bytes.
+    /// Returns the memory that the bitmaps take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let words: usize = self.files.iter().map(|file| file.used.len()).sum();
         (words * size_of::<u64>() + self.files.len() * size_of::<ClassFile>()) as u64
@@ -179,7 +178,7 @@ impl ClassFile {
         None
     }
 
-    /// Adds a used slot at the end.
+    /// Adds a slot at the end of the file, marks it as used, and returns its number.
     fn grow(&mut self) -> u64 {
         let slot = self.slot_count;
         assert_eq!(self.used.len() as u64, slot.div_ceil(WORD_SLOTS), "a bit for each slot");

@@ -12,35 +12,35 @@
 
 use crate::units::Site;
 
-/// Bits of a site that select its directory. Sites with the same bits share a directory.
+/// Number of bits of a site that select its directory. Sites with the same bits share a directory.
 const SITE_BITS: u32 = 36;
-/// Squid's first level has this many directories.
+/// Number of directories in Squid's first level.
 const FIRST_LEVEL_COUNT: u64 = 16;
 const SECOND_LEVEL_COUNT: u64 = 256;
 
-/// The choice of directories.
+/// The rule that chooses the directory of an entry's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileNames {
     /// A single directory.
     OneDirectory,
-    /// 16 x 256 directories, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
+    /// 16 x 256 directories, used one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
     InTurn(DirectoryTurns),
-    /// One per site.
+    /// One directory for each site.
     BySite,
 }
 
-/// The order in which Squid's directories are used.
+/// The order in which Squid's directories get files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryTurns {
-    /// Consecutive files per directory.
+    /// Number of consecutive files that go to the same directory.
     files_each: u64,
     /// Number of files after which the first directory is used again.
     round: u64,
 }
 
 impl DirectoryTurns {
-    /// Returns the order for a store of at most `entries` files. As in Squid's map of numbers, a round is a power of
-    /// two, and is limited by the number of directories. With one file per directory, every directory is used.
+    /// Returns the order for a store of up to `entries` files. A round is a power of two, as in Squid's map of file
+    /// numbers, and not more than all directories hold. With one file per directory, every directory is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
         let files_each = u64::from(files_each.max(1));
         let directories = FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT;
@@ -49,7 +49,7 @@ impl DirectoryTurns {
     }
 }
 
-/// The directories of a store.
+/// The directories of a store with one file per entry.
 pub(crate) struct FileStore {
     naming: FileNames,
     turn: u64,
@@ -57,13 +57,13 @@ pub(crate) struct FileStore {
 }
 
 impl FileStore {
-    /// Creates a store whose files take whole blocks of `block_sectors`.
+    /// Creates a store whose files take whole blocks of `block_sectors` on the disk.
     pub(crate) fn new(naming: FileNames, block_sectors: u64) -> Self {
         assert!(block_sectors > 0);
         Self { naming, turn: 0, block_sectors }
     }
 
-    /// Returns the place of a new file for an entry of `site`.
+    /// Returns the place for a new file of an entry of `site`. The place stands for a directory.
     pub(crate) fn take(&mut self, site: Site) -> u64 {
         match self.naming {
             FileNames::OneDirectory => 0,
@@ -77,7 +77,7 @@ impl FileStore {
         }
     }
 
-    /// Returns whether [`Self::take`] can have returned `place`.
+    /// Returns whether `place` can be a place that [`Self::take`] returned.
     pub(crate) fn is_place(&self, place: u64) -> bool {
         match self.naming {
             FileNames::OneDirectory => place == 0,
@@ -86,7 +86,7 @@ impl FileStore {
         }
     }
 
-    /// Returns the name of the file that write `sequence` created at `place`.
+    /// Returns the path of the file at `place` that the write with the number `sequence` created.
     pub(crate) fn name(&self, place: u64, sequence: u32) -> String {
         match self.naming {
             FileNames::OneDirectory => format!("{sequence:08X}"),
@@ -99,17 +99,17 @@ impl FileStore {
         }
     }
 
-    /// Returns the sectors that a file of `sectors` takes.
+    /// Returns the sectors of the disk that a file of `sectors` takes.
     pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
         sectors.next_multiple_of(self.block_sectors)
     }
 
-    /// Returns the position in the order of directories, to be restored by the next run.
+    /// Returns the number of files created in this round, with which the next run continues.
     pub(crate) fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// Continues at position `turn` in the order of directories.
+    /// Continues the order of directories as if `turn` files of this round had been created.
     pub(crate) fn set_turn(&mut self, turn: u64) {
         if let FileNames::InTurn(DirectoryTurns { round, .. }) = self.naming {
             assert!(round > 0, "there are files to take in turn");
@@ -118,13 +118,13 @@ impl FileStore {
     }
 }
 
-/// Returns the number of the write that created the file with this name, or `None` if it is not an entry's file.
+/// Returns the number of the write that created the file with this name; `None` if it is not the file of an entry.
 pub(crate) fn sequence_of(name: &str) -> Option<u32> {
     let own = name.rsplit('/').next().filter(|own| own.len() == SEQUENCE_DIGITS)?;
     u32::from_str_radix(own, 16).ok()
 }
 
-/// Digits of a sequence in a name.
+/// Number of digits of a write's number in a file name.
 const SEQUENCE_DIGITS: usize = 8;
 
 #[cfg(test)]
@@ -147,7 +147,8 @@ mod tests {
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
     }
 
-    /// Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below the next power of two.
+    /// At stake: the directory of file n, by Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below
+    /// the next power of two.
     #[test]
     fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {
         let mut files = FileStore::new(FileNames::InTurn(DirectoryTurns::new(256, 100_000)), 8);

@@ -14,7 +14,7 @@ use crate::units::{SECTOR_BYTES, Sector, Site};
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// The free blocks of an area.
+/// The free blocks of an area, in a bitmap of several levels.
 pub(crate) struct BlockLevels {
     start: Sector,
     block_sectors: u64,
@@ -26,14 +26,14 @@ pub(crate) struct BlockLevels {
     last_run: Option<u64>,
 }
 
-/// A run of free blocks that was found, for the pacing of eviction.
+/// A run of free blocks that the last search found. The longer it is, the more slowly entries are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeRun {
     pub(crate) len_blocks: u64,
     pub(crate) threshold_blocks: u64,
 }
 
-/// The constants of the bitmap.
+/// The parameters of the bitmap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelsShape {
     pub(crate) block_bytes: u64,
@@ -42,8 +42,8 @@ pub(crate) struct LevelsShape {
 }
 
 impl BlockLevels {
-    /// Creates an area in which all blocks that fit in `len_sectors` from `start` are free. Only whole top-level nodes
-    /// are used.
+    /// Creates an area in which all blocks are free. It begins at `start` and has as many top-level nodes as fit in
+    /// `len_sectors`.
     pub(crate) fn new(start: Sector, len_sectors: u64, shape: LevelsShape) -> Self {
         assert!(shape.block_bytes >= SECTOR_BYTES && shape.block_bytes.is_multiple_of(SECTOR_BYTES));
         assert!((1..=16).contains(&shape.level_count));
@@ -119,12 +119,13 @@ impl SpaceLayout for BlockLevels {
         self.blocks_of(sectors) * self.block_sectors
     }
 
-    /// Returns the size of all blocks together, in sectors.
+    /// Returns the length of all blocks in total, in sectors.
     fn capacity_sectors(&self) -> u64 {
         self.block_count * self.block_sectors
     }
 
-    /// Checks that no block is free at two levels, that free halves are joined, and that the run being written is free.
+    /// Checks three things: each block is free on at most one level, free halves of a node are joined, and the run that
+    /// is being written is free.
     fn check(&self) {
         let mut covered = 0;
         for (level, bits) in self.levels.iter().enumerate() {
@@ -148,7 +149,7 @@ impl SpaceLayout for BlockLevels {
         Some((self.block_count - free.sum::<u64>()) * self.block_sectors)
     }
 
-    /// Returns the memory of the bitmap, in bytes.
+    /// Returns the memory that the bitmap takes, in bytes.
     fn memory_bytes(&self) -> u64 {
         self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
     }
@@ -157,15 +158,16 @@ impl SpaceLayout for BlockLevels {
         self.taken_by(sectors)
     }
 
-    /// Returns no limit, because eviction is paced.
+    /// Returns no real limit, because this layout evicts entries as time passes, not by the space that they take.
     fn used_sectors_max(&self) -> u64 {
         u64::MAX
     }
 }
 
 impl BlockLevels {
-    /// Searches the top level once around from `next` for a run that is longer than the threshold and holds `len`. If
-    /// there is none, takes the longest run if it holds `len`.
+    /// Searches the top level from `next`, once around, for a free run that is longer than the threshold and has at
+    /// least `len` blocks. If there is none, takes the longest run with at least `len` blocks. Returns `None` if no run
+    /// is long enough.
     fn find_run(&mut self, len: u64) -> Option<()> {
         let top = self.levels.len() as u32 - 1;
         let nodes = self.block_count >> top;
@@ -212,7 +214,7 @@ impl BlockLevels {
         sectors.is_multiple_of(self.block_sectors).then_some(sectors / self.block_sectors)
     }
 
-    /// Returns the level of the free node that covers `block`, or `None` if the block is used.
+    /// Returns the level of the free node that contains `block`; `None` if the block is used.
     fn free_level(&self, block: u64) -> Option<usize> {
         self.levels.iter().enumerate().position(|(level, bits)| bits.get(block >> level))
     }
@@ -229,13 +231,13 @@ impl BlockLevels {
         }
     }
 
-    /// Returns the level of the largest aligned node of at most `len` blocks that begins with `block`.
+    /// Returns the level of the largest node that begins with `block` and has at most `len` blocks.
     fn largest_node(&self, block: u64, len: u64) -> u32 {
         let top = self.levels.len() as u32 - 1;
         len.ilog2().min(top).min(block.trailing_zeros())
     }
 
-    /// Frees a node, and joins it with its other half as long as that is free too.
+    /// Frees a node, and joins it with its neighbor in the level above as long as that is also free.
     fn free_node(&mut self, node: u64, level: u32) {
         let mut node = node;
         let mut level = level as usize;
@@ -249,7 +251,7 @@ impl BlockLevels {
     }
 }
 
-/// One level's bits.
+/// The bits of one level.
 struct LevelBits {
     words: Vec<u64>,
     len: u64,
@@ -278,7 +280,7 @@ impl LevelBits {
         self.words[(at / WORD_BITS) as usize] >> (at % WORD_BITS) & 1 == 1
     }
 
-    /// Returns the first run of ones within `from..to`, as start and end.
+    /// Returns the start and the end of the first run of 1 bits within `from..to`.
     fn run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let first = self.next(from, to, 0)?;
         Some((first, self.next(first, to, u64::MAX).unwrap_or(to)))

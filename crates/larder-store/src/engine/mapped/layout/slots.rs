@@ -17,25 +17,26 @@ use crate::units::{SECTOR_BYTES, Sector, Site};
 const WORD_SLOTS: u64 = u64::BITS as u64;
 const CHUNK_SLOTS: u64 = 4096;
 
-/// The used slots of an area.
+/// The used and free slots of an area.
 pub(crate) struct SlotArea {
     start: Sector,
     slot_sectors: u64,
     slot_count: u64,
-    /// One bit per slot; 1 means used. Bits behind the last slot are 1.
+    /// One bit for each slot; 1 means used. Bits behind the last slot are 1.
     used: Vec<u64>,
-    /// Free slots in each chunk.
+    /// Number of free slots in each chunk of the area.
     free_in_chunk: Vec<u16>,
     free_count: u64,
     pointer: u64,
-    /// Every run of free slots is shorter than this.
+    /// No run of free slots is as long as this.
     too_long: u64,
-    /// The share of the area that may be used.
+    /// Share of the area that entries may use, in percent.
     used_percent: u64,
 }
 
 impl SlotArea {
-    /// Creates an area in which all slots of `slot_bytes` that fit in `len_sectors` from `start` are free.
+    /// Creates an area in which all slots are free. It begins at `start` and has as many slots of `slot_bytes` as fit
+    /// in `len_sectors`.
     pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64, used_percent: u32) -> Self {
         assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
         let slot_sectors = slot_bytes / SECTOR_BYTES;
@@ -112,12 +113,12 @@ impl SpaceLayout for SlotArea {
         self.slots_of(sectors) * self.slot_sectors
     }
 
-    /// Returns the size of all slots together, in sectors.
+    /// Returns the length of all slots in total, in sectors.
     fn capacity_sectors(&self) -> u64 {
         self.slot_count * self.slot_sectors
     }
 
-    /// Checks the counts of free slots in each chunk and in total.
+    /// Checks the numbers of free slots in each chunk and in total.
     fn check(&self) {
         let words_per_chunk = (CHUNK_SLOTS / WORD_SLOTS) as usize;
         let free_in = |words: &[u64]| words.iter().map(|word| u64::from(word.count_zeros())).sum::<u64>();
@@ -132,7 +133,7 @@ impl SpaceLayout for SlotArea {
         Some((self.slot_count - self.free_count) * self.slot_sectors)
     }
 
-    /// Returns the memory of bitmap and counts, in bytes.
+    /// Returns the memory that the bitmap and the numbers take, in bytes.
     fn memory_bytes(&self) -> u64 {
         (self.used.len() * size_of::<u64>() + self.free_in_chunk.len() * size_of::<u16>()) as u64
     }
@@ -164,7 +165,7 @@ impl SlotArea {
         sectors.is_multiple_of(self.slot_sectors).then_some(sectors / self.slot_sectors)
     }
 
-    /// Returns the first run of `len` free slots within `from..to`.
+    /// Returns the start of the first run of `len` free slots within `from..to`.
     fn run(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         let mut at = from;
         loop {
@@ -180,7 +181,7 @@ impl SlotArea {
         }
     }
 
-    /// Returns the first free slot within `from..to`, otherwise `to`.
+    /// Returns the first free slot within `from..to`; `to` if there is none.
     fn next_free(&self, from: u64, to: u64) -> u64 {
         let mut at = from;
         while at < to {
@@ -197,7 +198,7 @@ impl SlotArea {
         to
     }
 
-    /// Returns the first used slot within `from..to`, otherwise `to`.
+    /// Returns the first used slot within `from..to`; `to` if there is none.
     fn next_used(&self, from: u64, to: u64) -> u64 {
         let mut at = from;
         while at < to {
@@ -210,7 +211,7 @@ impl SlotArea {
         to
     }
 
-    /// Returns the end of the last used slot before `from`, searching back to `floor`.
+    /// Returns the end of the last used slot before `from`. Searches back to `floor`, and returns it if there is none.
     fn previous_used(&self, from: u64, floor: u64) -> u64 {
         let mut end = from;
         while end > floor {

@@ -3,7 +3,7 @@
 use super::{EntryMap, NONE};
 
 impl EntryMap {
-    /// Checks that every entry is found, is once in the order of use, and is counted.
+    /// Checks that every entry is found by its hash, is in the order of use once, and is counted.
     pub(in crate::engine::mapped) fn check(&self) {
         let mut id = self.oldest;
         let mut older = NONE;

@@ -8,12 +8,12 @@
 const MANTISSA_BITS: u32 = 12;
 const EXPONENT_MAX: u32 = 15;
 
-/// Seconds since a base, or never (0).
+/// A number of seconds since a base time, in the compressed form of this module; 0 means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryLifetime(pub(super) u16);
 
 impl EntryLifetime {
-    /// Returns the shortest lifetime that lasts until `expires_at`; 0 means never.
+    /// Returns the shortest lifetime that does not end before `expires_at`; both count 0 as never.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
             return Self(0);
@@ -27,7 +27,7 @@ impl EntryLifetime {
         if exponent > EXPONENT_MAX { Self(0) } else { Self((exponent << MANTISSA_BITS) as u16 | mantissa as u16) }
     }
 
-    /// Returns the end of the lifetime as Unix time in seconds; 0 means never.
+    /// Returns the end of the lifetime as Unix time in seconds. 0 means that it never ends.
     pub(super) fn end(self, base_s: u32) -> u32 {
         if self.0 == 0 {
             return 0;

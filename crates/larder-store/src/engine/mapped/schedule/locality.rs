@@ -11,7 +11,7 @@
 use crate::units::Site;
 use std::time::Duration;
 
-/// The buffers.
+/// Buffers that collect the writes of a site.
 pub(crate) struct LocalityBuffers {
     buffers: Vec<SiteBuffer>,
     buffer_bytes: u64,
@@ -20,16 +20,16 @@ pub(crate) struct LocalityBuffers {
 
 struct SiteBuffer {
     site: Site,
-    /// Sequences and lengths of the writes that wait, in order.
+    /// The writes that wait, in order. Each is the number of the write and its length in bytes.
     writes: Vec<(u32, u64)>,
     len_bytes: u64,
-    /// The turn in which a write was last added to the buffer.
+    /// Number of the call of [`LocalityBuffers::add`] that last added a write to this buffer.
     last_turn: u64,
     opened_at: Duration,
 }
 
 impl LocalityBuffers {
-    /// Creates `buffer_count` buffers of `buffer_bytes`.
+    /// Creates `buffer_count` empty buffers of `buffer_bytes` each.
     pub(crate) fn new(buffer_count: usize, buffer_bytes: u64) -> Self {
         assert!(buffer_count > 0);
         let buffer = || SiteBuffer {
@@ -42,8 +42,8 @@ impl LocalityBuffers {
         Self { buffers: (0..buffer_count).map(|_| buffer()).collect(), buffer_bytes, turn: 0 }
     }
 
-    /// Adds write `sequence` of `site` to a buffer. Returns the writes to be placed now, by their sequences. The writes
-    /// of one group should be placed next to each other.
+    /// Adds the write with the number `sequence` to the buffer of its site. Returns the writes that must be placed now,
+    /// as groups of numbers. The writes of a group should be placed next to each other.
     pub(crate) fn add(&mut self, site: Site, sequence: u32, len_bytes: u64, now: Duration) -> Vec<Vec<u32>> {
         self.turn += 1;
         let own = self.buffers.iter().position(|buffer| buffer.site == site && buffer.last_turn > 0);
@@ -69,7 +69,7 @@ impl LocalityBuffers {
         groups
     }
 
-    /// Removes write `sequence` from its buffer. Returns `false` if it is in none.
+    /// Removes the write with the number `sequence` from its buffer. Returns `false` if no buffer has it.
     pub(crate) fn drop_write(&mut self, sequence: u32) -> bool {
         self.buffers.iter_mut().any(|buffer| {
             let Some(at) = buffer.writes.iter().position(|(held, _)| *held == sequence) else { return false };
@@ -80,13 +80,13 @@ impl LocalityBuffers {
         })
     }
 
-    /// Empties the buffers that were begun at `before` or earlier.
+    /// Empties the buffers whose first write was added at `before` or earlier. Returns their writes.
     pub(crate) fn take_opened_before(&mut self, before: Duration) -> Vec<Vec<u32>> {
         let due = self.buffers.iter_mut().filter(|buffer| buffer.opened_at <= before);
         due.filter_map(SiteBuffer::take).collect()
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether all buffers are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffers.iter().all(|buffer| buffer.writes.is_empty())
     }

@@ -14,32 +14,32 @@
 use crate::device::AlignedBuffer;
 use std::{sync::Arc, time::Duration};
 
-/// A write to be submitted.
+/// A write to the device that the caller must submit.
 pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// The sequences of the writes that have a piece in the packet.
+    /// Numbers of the writes that have a piece in it.
     pub(crate) writes: Vec<u32>,
 }
 
-/// The open page.
+/// Collects contiguous writes in a page.
 pub(crate) struct Packetizer {
     page_bytes: u64,
     page: Option<OpenPage>,
 }
 
 struct OpenPage {
-    /// Start of the page on the volume, a multiple of its length.
+    /// Offset of the page on the volume, a multiple of its length.
     start_bytes: u64,
     buffer: AlignedBuffer,
-    /// The filled part of the page.
+    /// Range of the page that is filled, from `from` to `to`.
     from: u64,
     to: u64,
     writes: Vec<u32>,
     opened_at: Duration,
 }
 
-/// A write, or a piece of one, and its position.
+/// The place to which a write, or a piece of one, goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedWrite {
     pub(crate) sequence: u32,
@@ -47,14 +47,14 @@ pub(crate) struct PlacedWrite {
 }
 
 impl Packetizer {
-    /// Creates a packetizer with pages of `page_bytes`, a power of two.
+    /// Creates a packetizer with pages of `page_bytes`, which must be a power of two.
     pub(crate) fn new(page_bytes: u64) -> Self {
         assert!(page_bytes.is_power_of_two());
         Self { page_bytes, page: None }
     }
 
-    /// Adds write `sequence`. Appends packets that must be submitted now to `packets`. Returns the number of packets
-    /// that have or will have a piece of the write.
+    /// Adds the write with the number `sequence`. Appends packets that must be submitted now to `packets`. Returns in
+    /// how many packets, including the page that is still collected, the write has a piece.
     pub(crate) fn add(
         &mut self,
         PlacedWrite { sequence, offset_bytes }: PlacedWrite,
@@ -91,7 +91,7 @@ impl Packetizer {
         pieces
     }
 
-    /// Takes the open page for submission, if there is one.
+    /// Removes and returns the page that is being collected, to be submitted. Returns `None` if it is empty.
     pub(crate) fn take(&mut self) -> Option<PacketTransfer> {
         let OpenPage { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
         assert!(from < to && to <= self.page_bytes && !writes.is_empty(), "a page is opened for a write");
@@ -103,7 +103,7 @@ impl Packetizer {
         Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
-    /// Returns when the open page was begun.
+    /// Returns when the page was begun that is being collected; `None` if it is empty.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         self.page.as_ref().map(|page| page.opened_at)
     }

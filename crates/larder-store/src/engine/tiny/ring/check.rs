@@ -3,7 +3,7 @@
 use super::PackRingState;
 
 impl PackRingState {
-    /// Checks which segments are in use, in which order, and that packs lie within theirs.
+    /// Checks which segments are used and in which order, and that each pack is within its segment.
     pub(in crate::engine::tiny) fn check(&self) {
         let count = self.area.segment_count;
         assert!(self.used_count <= count && self.head < count);
@@ -28,7 +28,7 @@ impl PackRingState {
         }
     }
 
-    /// Returns the number of segments.
+    /// Returns the number of segments of the ring.
     pub(in crate::engine::tiny) fn segment_count(&self) -> u64 {
         self.area.segment_count.into()
     }

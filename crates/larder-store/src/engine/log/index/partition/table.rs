@@ -5,23 +5,23 @@
 use super::{Address, IndexPartition, LooseSlot, slot_number};
 use crate::engine::log::index::{WAYS, image::FILL_BYTES};
 
-/// Share of a table's slots in use, in percent, above which it grows. Below it, one of two buckets nearly always has
-/// room.
+/// Share of used slots, in percent, above which a table grows. Below it, nearly always one of two buckets has a free
+/// place.
 const GROW_PERCENT: u64 = 95;
-/// Share of a table's slots in use, in percent, below which it shrinks.
+/// Share of used slots, in percent, below which a table shrinks.
 const SHRINK_PERCENT: u64 = 86;
-/// Share of a rebuilt table's slots in use, in percent.
+/// Share of used slots in a rebuilt table, in percent.
 const REBUILT_PERCENT: u64 = 91;
-/// Share of a rebuilt table's slots in use while an earlier run's entries are loaded, so that few rebuilds follow.
+/// Share of used slots in a table that is rebuilt during loading, in percent. It is low, because many slots follow.
 const REBUILT_LOADING_PERCENT: u64 = 70;
 
 impl IndexPartition {
-    /// Returns whether another slot would fill the table so much that it must grow.
+    /// Returns whether the table must grow before another slot is added.
     pub(super) fn is_crowded(&self) -> bool {
         self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT
     }
 
-    /// Builds a larger table. Returns `false` if there is no memory for it.
+    /// Replaces the table by a larger one. Returns `false` if the memory limit does not allow it.
     pub(super) fn grow(&mut self) -> bool {
         let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
         let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
@@ -31,12 +31,12 @@ impl IndexPartition {
         }
     }
 
-    /// Returns the number of buckets of a table that is `percent` full after one more slot.
+    /// Returns the number of buckets with which the table is `percent` full after one more slot.
     fn buckets_for(&self, percent: u64) -> u32 {
         ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
     }
 
-    /// Moves all slots to a table of `bucket_count`. Returns `false` if there is no memory for it.
+    /// Moves all slots to a table with `bucket_count` buckets. Returns `false` if the memory limit does not allow it.
     fn rebuild(&mut self, bucket_count: u32) -> bool {
         // The budget is checked first, because every insertion at the limit gets here.
         if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
@@ -54,8 +54,8 @@ impl IndexPartition {
         true
     }
 
-    /// Adds slots to an empty table. Returns `false` if one finds no room. The ways of a bucket are filled in order, so
-    /// a count per bucket gives the next way without reading the bucket.
+    /// Adds slots to an empty table. Returns `false` if there is no place for one of them. Counts the slots in each
+    /// bucket, which gives the next free way without reading the bucket.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
         let mut fills = vec![0; self.bucket_count as usize];
@@ -75,7 +75,7 @@ impl IndexPartition {
         without_room.into_iter().all(|loose| self.place(loose))
     }
 
-    /// Replaces the table by an empty one of `bucket_count`.
+    /// Replaces the table by an empty one with `bucket_count` buckets.
     fn reset(&mut self, bucket_count: u32) {
         self.bytes = vec![0; self.table_bytes(bucket_count)].into();
         (self.bucket_count, self.widths) = (bucket_count, self.volume.in_table(bucket_count));
@@ -90,7 +90,7 @@ impl IndexPartition {
         bucket_count as usize * self.volume.in_table(bucket_count).bucket_bytes() + FILL_BYTES
     }
 
-    /// Frees memory if few slots are in use.
+    /// Replaces the table by a smaller one if few of its slots are used.
     pub(super) fn shrink_if_due(&mut self) {
         if self.loading.is_some() || self.bytes.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl IndexPartition {
         }
     }
 
-    /// Returns all slots in the form needed for another table.
+    /// Returns all slots with their addresses, from which their places in another table follow.
     pub(super) fn loose(&self) -> Vec<LooseSlot> {
         let mut all = Vec::with_capacity(self.entries as usize);
         if self.entries > 0 {
@@ -121,8 +121,8 @@ impl IndexPartition {
         all
     }
 
-    /// Returns the first bucket of an address. Its remainder is the part of the address that the bucket does not
-    /// determine.
+    /// Returns the first of an address's two buckets. The remainder of the address are the bits that do not determine
+    /// this bucket.
     pub(super) fn first_bucket(&self, address: Address) -> u32 {
         ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
     }
@@ -131,18 +131,19 @@ impl IndexPartition {
         address - self.first_address(self.first_bucket(address))
     }
 
-    /// Returns the lowest address whose first bucket this is.
+    /// Returns the lowest address whose first bucket is `bucket`.
     fn first_address(&self, bucket: u32) -> Address {
         (u64::from(bucket) << self.volume.hash_bits).div_ceil(self.bucket_count.into()) as Address
     }
 
-    /// Returns the address of a slot with this tag in `bucket`.
+    /// Returns the address of a slot that has this tag and is in `bucket`.
     pub(super) fn address_of(&self, bucket: u32, tag: u32) -> Address {
         let first = if tag & 1 == 0 { bucket } else { self.other_bucket(bucket, tag >> 1) };
         self.first_address(first) + (tag >> 1)
     }
 
-    /// Returns the other bucket of an address with this remainder and a slot in `bucket`. Its own inverse.
+    /// Returns the other bucket of an address with this remainder, of which one bucket is `bucket`. Applied twice, it
+    /// returns `bucket`.
     pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
         let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
