@@ -149,8 +149,8 @@ pub struct VolumeFigures {
     pub size_bytes: u64,
     /// Entries in the volume.
     pub entries: u64,
-    /// Most entries that the volume can hold.
-    pub entries_max: u64,
+    /// Number of entries of the usual mean size that fit, or fewer if the index has no room for them.
+    pub entries_room: u64,
     /// Entries evicted for lack of room since the start.
     pub evicted: u64,
     /// Corrupt entries found, each served as a miss.

@@ -479,10 +479,10 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
     );
     report.remarks.push(
-        "Nothing is run here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
-         hashcache-log-lru. The formula counts no groups, and a second read for the positions in the file; the paper \
-         measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also above \
-         the paper's own expectation."
+        "Nothing is simulated here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
+         hashcache-log-lru. The formula ignores groups, and counts a second read for the positions in the file; the \
+         paper measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also \
+         above the paper's own expectation."
             .to_owned(),
     );
     let bars = report
