@@ -350,9 +350,9 @@ impl TestBed {
         report.tables.push(table);
         report.remarks = vec![
             format!(
-                "PolyMix-4 with the printed rate and 60% of hits. Disks, memory and working set are {} times smaller; \
-                 the robots are all there. The rate is that of the busiest disk without the processor, times the \
-                 number of disks, as all results of the paper are limited by the disk.",
+                "The load is PolyMix-4 at the printed rate, with 60% of hits. Disks, memory and working set are {} times \
+                 smaller than in the paper; the number of robots is the same. The rate is that of the busiest disk, \
+                 without the processor, times the number of disks, because the disk limits all results of the paper.",
                 self.sample()
             ),
             self.remark.to_owned(),
