@@ -3,7 +3,7 @@
 #
 #   bench/polymix.sh [OUT]      OUT: where results go, default bench/out
 #
-# Environment: LARDER (the program; default the release build), TIME (of all phases, 10m), RATE (2000), FILL (4GB), DISK (2000, MiB of
+# Environment: LARDER (the program; default the release build, by `cargo build --release --features lab`), TIME (of all phases, 10m), RATE (2000), FILL (4GB), DISK (2000, MiB of
 # store), MEMORY (256, MiB), THINK (0ms), PROXIES ("larder nginx squid"), PEAK=1 (search for the peak rate besides), LIMIT (50ms),
 # WORK (scratch folder on the disk to be measured, default a folder in /var/tmp). Needs Debian's nginx and squid, and root (they
 # drop to their own users). Each proxy gets one worker; the load and the origin take the other processors.
@@ -15,6 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-bench/out}
 larder=${LARDER:-${CARGO_TARGET_DIR:-target}/release/larder}
+"$larder" bench --help >/dev/null # fails at once, and says why, without the feature lab
 work=${WORK:-$(mktemp -d /var/tmp/polymix.XXXXXX)}
 time=${TIME:-10m} rate=${RATE:-2000} fill=${FILL:-4GB} disk=${DISK:-2000} memory=${MEMORY:-256} think=${THINK:-0ms}
 nginx_disk=${NGINX_DISK:-$disk} slot=${SLOT:-16384}

@@ -71,7 +71,7 @@ start again "$LARDER_BIN" run --disk "$stage/small"
 verdict "the next start uses that store, and says nothing" lines again 0
 mounted full tmpfs size=500m
 start full "$LARDER_BIN" run --disk "$stage/full" --size 1GB
-verdict "a small disk and a size: a refusal with the remedy" says full 'give --size 4[0-9]*MiB or less'
+verdict "a small disk and a size: a refusal with the remedy" says full 'give --size 4[0-9]*MB or less'
 mkdir "$stage/frozen"
 start readonly unshare -m bash -c 'mount -o remount,ro,bind / && exec "$0" "$@"' "$LARDER_BIN" run --disk "$stage/frozen/store.larder"
 verdict "a read-only root: a refusal with the remedy" says readonly 'or use --disk none'

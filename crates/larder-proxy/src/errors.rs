@@ -28,9 +28,10 @@ pub(crate) enum Failure {
     SlowBody,
     /// The request has an unknown expectation (RFC 9110 10.1.1).
     UnknownExpectation,
-    /// The request is in origin form, and no site matches its host.
-    NoSite,
-    /// The client's address is in none of the networks that are served.
+    /// No site matches the host. `forwards`: whether the proxy forwards requests to other hosts, if a client sends them
+    /// in the form for proxies.
+    NoSite { forwards: bool },
+    /// The client's address is not in the list of allowed networks.
     ClientDenied,
     /// The listener belongs to a session, and the client is a program of another user.
     OtherUser,
@@ -72,7 +73,7 @@ impl Failure {
     /// Returns the status code for the client.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::NoSite { .. } => StatusCode::BAD_REQUEST,
             Self::BadHead(fault) => fault.status(),
             Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
@@ -137,7 +138,7 @@ impl Failure {
             | Self::UnknownExpectation
             | Self::WebSocketVersion
             | Self::Misdirected => ProxyError::HttpRequestError,
-            Self::NoSite => ProxyError::DestinationNotFound,
+            Self::NoSite { .. } => ProxyError::DestinationNotFound,
             Self::ClientDenied
             | Self::OtherUser
             | Self::PeerDiffers { .. }
@@ -186,7 +187,11 @@ impl fmt::Display for Failure {
                 "this connection's certificate does not cover the host of your request: connect under a name that it \
                  covers",
             ),
-            Self::NoSite => f.write_str(
+            Self::NoSite { forwards: false } => f.write_str(
+                "this proxy serves sites only, and no site under this name. It forwards no requests to other hosts: \
+                 the operator can permit that with forward.enabled.",
+            ),
+            Self::NoSite { forwards: true } => f.write_str(
                 "this is a proxy, and it serves no site under this name. To use it as a forward proxy, configure \
                  your client with this address as its HTTP and HTTPS proxy, for example: \
                  http_proxy=http://ADDRESS:PORT curl http://example.com/. To make it serve a site, configure the \

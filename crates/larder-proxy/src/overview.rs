@@ -149,9 +149,9 @@ pub struct VolumeFigures {
     pub size_bytes: u64,
     /// Number of entries in the volume.
     pub entries: u64,
-    /// Maximum number of entries in the volume.
-    pub entries_max: u64,
-    /// Number of entries evicted for lack of space since the process started.
+    /// Number of entries of the usual mean size that fit, or fewer if the index has no room for them.
+    pub entries_room: u64,
+    /// Entries evicted for lack of room since the start.
     pub evicted: u64,
     /// Number of corrupt entries found, each of which was served as a miss.
     pub corrupt: u64,

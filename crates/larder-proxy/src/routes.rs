@@ -141,7 +141,7 @@ impl SiteRoutes {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
                 Some(route) => Ok(route.destination(own_scheme, authority)),
-                None => Err(Failure::NoSite),
+                None => Err(Failure::NoSite { forwards: self.forward }),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
         }

@@ -154,7 +154,7 @@ impl Evictions {
             "hits, %",
             "bytes hit, %",
             "bits an entry",
-            "bytes written per byte asked for",
+            "bytes written per byte requested",
             "bytes written per byte admitted",
         ];
         let mut table = Table::new(name, &columns);

@@ -1,10 +1,10 @@
-//! Lists the stored responses one by one while the store is in use, by scanning the whole store.
+//! Lists the stored responses one by one while the store is in use, by scanning the store.
 //!
 //! Owns: the selection of the keys that can answer a request, each once. Bodies are not read. Invariant: purged
 //! responses, and variants that no marker leads to, are not listed.
 //!
-//! Cost: one read of the whole store, one more of the front of each response, and eight bytes of memory per response
-//! listed.
+//! Cost: one read of the store's used part, one more of the front of each response, and eight bytes of memory per
+//! response listed.
 
 use std::collections::HashSet;
 

@@ -63,11 +63,19 @@ impl fmt::Display for RateLimit {
             RateSharing::Network => "each network",
             RateSharing::Client => "each client",
         };
-        write!(f, "{}: {} bytes per second for {share}", self.name, self.rate)?;
+        let (amount, unit) = in_largest_unit(self.rate.get());
+        write!(f, "{}: {amount} {unit}/s for {share}", self.name)?;
         let networks: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
         if networks.is_empty() { Ok(()) } else { write!(f, " of {}", networks.join(", ")) }
     }
 }
 
-/// Minimum rate, in bytes per second. At a lower one, clients would give up.
+/// Returns a number of bytes in the largest unit that shows it exactly.
+fn in_largest_unit(bytes: u64) -> (u64, &'static str) {
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+    let exact = units.into_iter().find(|(size, _)| bytes.is_multiple_of(*size));
+    exact.map_or((bytes, "B"), |(size, name)| (bytes / size, name))
+}
+
+/// Lowest rate. At a lower one, clients would give up.
 const RATE_MIN: u64 = 1024;

@@ -1,6 +1,6 @@
 //! Collects the figures of an overview.
 
-use larder_store::Store;
+use larder_store::{Store, mean_entry_bytes_default};
 
 use super::{
     AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, PeriodFigures, RequestFigures,
@@ -132,7 +132,8 @@ fn volumes(store: &Store) -> Vec<VolumeFigures> {
             policy: volume.policy.to_string(),
             size_bytes: stats.size_bytes,
             entries: stats.entries,
-            entries_max: stats.entries_max,
+            // The index of `log` grows, so its capacity says nothing about the room on the disk.
+            entries_room: stats.entries_max.min(stats.size_bytes / mean_entry_bytes_default(stats.size_bytes)),
             evicted: stats.evicted,
             corrupt: stats.corrupt,
             io_errors: stats.io_errors,

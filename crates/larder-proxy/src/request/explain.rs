@@ -100,7 +100,8 @@ pub(crate) async fn explain(worker: &Arc<Worker>, asked: &ExplainedRequest<'_>) 
     if let Some(site) = site.and_then(|site| worker.shared.config.sites.get(site)) {
         line(&mut text, "site", &site.name);
     }
-    for limit in uri.host().into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
+    let served_host = uri.host().filter(|_| outlook.refusal.is_none());
+    for limit in served_host.into_iter().flat_map(|host| worker.shared.delays.for_host(host)) {
         line(&mut text, "limit", limit);
     }
     let of_site = worker.under_policy_of(uri, None, None);

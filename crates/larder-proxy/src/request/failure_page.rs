@@ -58,7 +58,7 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
             ("This site is blocked on this network", &["Go back to the page that you came from."])
         }
         Failure::Overloaded(_) => ("Too many requests", &["Try again in a moment."]),
-        Failure::NoSite => ("No site is served under this name", &["Check the address."]),
+        Failure::NoSite { .. } => ("No site is served under this name", &["Check the address."]),
         _ => (
             "This request cannot be answered",
             &["Go back and try again.", "If this persists, send the text below to the administrator of this network."],

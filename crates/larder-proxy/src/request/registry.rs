@@ -132,7 +132,7 @@ impl ClientExchange {
 
     /// Returns a registry's authentication challenge: a remembered one, or the one that the registry sends now.
     async fn challenge_of(&self, mirrored: &MirrorRequest) -> Result<RegistryChallenge, Failure> {
-        let registry = mirrored.registry().ok_or(Failure::NoSite)?;
+        let registry = mirrored.registry().ok_or_else(|| self.no_site())?;
         if let Some(challenge) = registry.challenge(false) {
             return Ok(challenge);
         }
@@ -158,9 +158,13 @@ impl ClientExchange {
         Ok(challenge)
     }
 
-    /// Creates a request without credentials for the root of a registry's API.
+    fn no_site(&self) -> Failure {
+        Failure::NoSite { forwards: self.worker.shared.config.forward }
+    }
+
+    /// Creates a request for the root of a registry's API, without credentials.
     fn api_request(&self, mirrored: &MirrorRequest) -> Result<AdmittedRequest, Failure> {
-        let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
+        let uri: Uri = mirrored.api_url().parse().map_err(|_| self.no_site())?;
         let mut request = Request::new(());
         *request.uri_mut() = uri;
         let target = Target { kind: TargetKind::Mirror(mirrored.clone()), ..Target::default() };

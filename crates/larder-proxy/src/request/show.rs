@@ -71,20 +71,23 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 
 /// Prints where the stored response is, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
-    if cache.shared.hot.get(&found.key).is_some() {
-        let hits = found.entry.hits().get();
-        let hits = if hits == 1 { "1 hit".to_owned() } else { format!("{hits} hits") };
-        line(text, "location", format_args!("memory, {hits} since it was loaded"));
-    }
-    let Some(store) = &cache.shared.store else { return };
+    let in_memory = cache.shared.hot.get(&found.key).map(|_| match found.entry.hits().get() {
+        1 => "memory (1 hit since it was loaded)".to_owned(),
+        hits => format!("memory ({hits} hits since it was loaded)"),
+    });
+    let Some(store) = &cache.shared.store else {
+        return line(text, "location", in_memory.unwrap_or_default());
+    };
     let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.locate(&found.key)).await;
-    let mut volumes = store.volumes().map(|volume| format!("{} ({})", volume.path.display(), volume.policy.name));
-    match is_on_disk {
-        Ok(Some(_)) if store.volumes().count() == 1 => line(text, "location", volumes.next().unwrap_or_default()),
-        Ok(Some(_)) => line(text, "location", format_args!("disk, one of {}", volumes.collect::<Vec<_>>().join(", "))),
-        Ok(None) => line(text, "location", "not on disk"),
-        Err(_) => line(text, "location", "unknown: the store does not respond"),
-    }
+    let volumes = store.volumes().map(|volume| format!("{} (policy {})", volume.path.display(), volume.policy.name));
+    let volumes: Vec<String> = volumes.collect();
+    let on_disk = match (is_on_disk, &volumes[..]) {
+        (Ok(Some(_)), [volume]) => volume.clone(),
+        (Ok(Some(_)), _) => format!("one of {}", volumes.join(", ")),
+        (Ok(None), _) => "not on disk".to_owned(),
+        (Err(_), _) => "unknown whether on disk, because the store does not respond".to_owned(),
+    };
+    line(text, "location", in_memory.into_iter().chain([on_disk]).collect::<Vec<_>>().join(" and "));
     let evicted = match (store.is_pinned(&found.key), storing::expires_at(cache, &found.entry.head)) {
         (true, _) => "when it is unpinned or purged".to_owned(),
         (false, 0) => "when the store needs its space".to_owned(),

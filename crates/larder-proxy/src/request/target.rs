@@ -185,5 +185,6 @@ fn destination_of_sibling<'a>(
     // A site's origin is found as if the client had sent the request to this proxy as a server.
     let target = if mark.is_some() { path } else { uri };
     let found = shared.routes.locate(scheme, target, Version::HTTP_11, Some(authority))?;
-    if found.mark.name() == mark.as_deref() { Ok(found) } else { Err(Failure::NoSite) }
+    let is_same = found.mark.name() == mark.as_deref();
+    if is_same { Ok(found) } else { Err(Failure::NoSite { forwards: shared.config.forward }) }
 }

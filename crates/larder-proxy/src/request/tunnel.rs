@@ -104,7 +104,7 @@ impl ClientExchange {
 /// The target is malformed, or tunnels to it are disabled.
 pub(crate) fn target(config: &ProxyConfig, request: &Request<impl Sized>) -> Result<Origin, Failure> {
     if !config.forward {
-        return Err(Failure::NoSite);
+        return Err(Failure::NoSite { forwards: false });
     }
     let malformed = Failure::BadRequest("CONNECT needs a host and a port");
     // A CONNECT names only an authority (RFC 9112 3.2.3).

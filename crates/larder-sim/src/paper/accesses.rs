@@ -233,8 +233,8 @@ pub(crate) fn esp_blocks(options: &PaperOptions<'_>) -> Result<Report, Error> {
         printed("pos after 2 more blocks", between(1, 3) / block_bytes),
     ];
     report.remarks.push(
-        "Objects are stored one after the other, and their places are those of the writes. The area is free from the \
-         place of the first of them on, as the 16 blocks of the paper's drawing are."
+        "Objects are stored one after the other, and their places are those of the writes. All blocks after the first \
+         object are free, like the 16 blocks in the paper's drawing."
             .to_owned(),
     );
     Ok(report)

@@ -212,7 +212,7 @@ fn calibrated() -> impl Iterator<Item = String> {
 fn assumed() -> impl Iterator<Item = String> {
     beds::constants().iter().filter_map(|(name, BedConstant { value, range, .. })| {
         let (least, most) = (*range)?;
-        Some(format!("Uncertain: {name} is {}; the range is {}.", number(*value), range_text(least, most)))
+        Some(format!("The constant {name} is assumed to be {}; it may be {}.", number(*value), range_text(least, most)))
     })
 }
 

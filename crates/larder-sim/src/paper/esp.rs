@@ -140,9 +140,9 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.comparisons =
         lines.iter().enumerate().map(|(at, what)| Comparison::published("esp-squid", *what, ratio(at))).collect();
     report.remarks = vec![
-        "The comparisons are of both waiting for the disk; the last one is at 3 s. Both keep their data on ext2, ESP \
-         in one file, as in the paper. The paper does not say whether Squid (ufs, \
-         or aufs and diskd) or ESP waited for the disk; the axes of its figures are lost."
+        "Both programs wait for the disk in these comparisons; the last one is at a response time of 3 s. Both keep \
+         their data on ext2, ESP in one file, as in the paper. The paper does not say whether Squid (ufs, or aufs and \
+         diskd) or ESP waited for the disk; the axes of its figures are lost."
             .to_owned(),
         "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times the rate of a Squid that waits \
          for files on ext2, and 1.9 times that of one that does not wait."
@@ -196,11 +196,11 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
     }
     report.remarks = vec![
         "The paper: the threshold changes the hit ratio by up to 10%; 1 MB is too low, and far more moves the head \
-         far. At the disk's full speed the effect does not appear. More entries are stored then than the 10 to 25 \
-         a second that are evicted below the low watermark. So the use of the disk stays at that mark, whatever the \
-         threshold. It appears at loads that store about as much as that. A threshold that is not reached evicts 15 \
-         more entries a second and keeps less: 3.7 points of 50, which is 7.5% of the hits. There, a low threshold \
-         gives more hits."
+         far. At the disk's full speed the effect does not appear. More entries are stored then than the 10 to 25 a \
+         second that are evicted below the low watermark. So the disk is always used up to that mark, whatever the \
+         threshold. The effect appears at loads that store about 10 to 25 entries a second. A threshold that is not \
+         reached evicts 15 more entries a second and keeps less: 3.7 points of 50, which is 7.5% of the hits. There, a \
+         low threshold gives more hits."
             .to_owned(),
         "The number of levels affects hits most. The paper gives it only in an example (3). With 7 levels, whose \
          nodes are 256 KB, hardly any run is found, and most entries are refused."

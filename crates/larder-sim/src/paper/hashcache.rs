@@ -350,9 +350,9 @@ impl TestBed {
         report.tables.push(table);
         report.remarks = vec![
             format!(
-                "PolyMix-4 with the printed rate and 60% of hits. Disks, memory and working set are {} times smaller; \
-                 the robots are all there. The rate is that of the busiest disk without the processor, times the \
-                 number of disks, as all results of the paper are limited by the disk.",
+                "The load is PolyMix-4 at the printed rate, with 60% of hits. Disks, memory and working set are {} times \
+                 smaller than in the paper; the number of robots is the same. The rate is that of the busiest disk, \
+                 without the processor, times the number of disks, because the disk limits all results of the paper.",
                 self.sample()
             ),
             self.remark.to_owned(),
@@ -479,10 +479,10 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
     );
     report.remarks.push(
-        "Nothing is run here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
-         hashcache-log-lru. The formula counts no groups, and a second read for the positions in the file; the paper \
-         measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also above \
-         the paper's own expectation."
+        "Nothing is simulated here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
+         hashcache-log-lru. The formula ignores groups, and counts a second read for the positions in the file; the \
+         paper measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also \
+         above the paper's own expectation."
             .to_owned(),
     );
     let bars = report

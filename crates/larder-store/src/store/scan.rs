@@ -3,8 +3,8 @@
 //! Owns: [`ScanSummary`], and the order: the dirty data of a volume is flushed, then the volume is scanned from its
 //! start. [`Store::get`] decides which of several records of a key counts, and whether it is still useful. Invariants:
 //! every key that had an entry when the scan began, and has not changed since, is listed at least once. The engine's
-//! code runs inside the fence of its volume, the caller's code outside. Cost: reads the whole store, with one segment
-//! in memory at a time.
+//! code runs inside the fence of its volume, the caller's code outside. Cost: reads the whole store, except segments
+//! that the default policy has not used, with one segment in memory at a time.
 
 use super::Store;
 use crate::{
@@ -40,9 +40,9 @@ impl Store {
         self.volumes.all().all(|engine| engine.volume().policy.can_scan())
     }
 
-    /// Calls `meet` with the keys of all entries, and with the progress. Reads the whole store, except excluded
-    /// volumes. Stops when `meet` returns `false` or the store is closed. Blocks, so do not call it from a thread that
-    /// serves requests.
+    /// Calls `meet` with the keys of all entries, and with the progress. Reads the used part of the store, except
+    /// excluded volumes. Stops when `meet` returns `false` or the store is closed. Blocks, so do not call it from a
+    /// thread that serves requests.
     ///
     /// # Errors
     /// `Invalid` if a policy cannot list its keys ([`Store::can_scan`]), `Unavailable` if dirty data cannot be flushed

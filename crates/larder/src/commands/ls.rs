@@ -27,7 +27,7 @@ Examples:
 
 Columns: size of the body, age, remaining time as fresh (- if stale), hits since it was loaded into \
 memory (- if it is on disk only), status, URL, and the request fields that select the variant. The \
-command reads the whole store, which continues to serve.";
+command reads all that is stored, while the proxy continues to serve.";
 
 /// The flags of `larder ls`.
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use crate::{
     commands::admin_client::{self, AdminFlags},
     ground::{
         failure::Failure,
-        output::{self, print_line},
+        output::{self, print_line, tell},
         size,
     },
     run::control::ControlPath,
@@ -64,6 +64,9 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
         Some(base) => read(base)?,
         None => fetch(flags.admin)?,
     };
+    if list.missed.is_empty() {
+        tell!("larder: no URL is missing");
+    }
     for missed in &list.missed {
         if flags.json {
             print_line!("{}", serde_json::json!(missed))?;

@@ -132,6 +132,9 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     })?;
     let warming = Arc::new(WarmContext { proxy, fields: flags.fields.clone(), pacing: WarmPace::new(flags.rate) });
     let targets = runtime.block_on(gather(flags, &warming))?;
+    if targets.is_empty() && !flags.json {
+        return print_line!("no URL is missing");
+    }
     let shown = ProgressLine::new("warming");
     let sum = runtime.block_on(fetch_all(flags, &warming, targets, &shown))?;
     shown.finish();

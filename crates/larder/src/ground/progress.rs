@@ -1,23 +1,21 @@
-//! Shows the progress of long work on standard error: as a bar on a terminal, otherwise as a line from time to time.
+//! Shows the progress of long work on standard error: as a bar on a terminal, otherwise as a line after two seconds and
+//! then every half minute.
 
 use crate::ground::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     io::{self, IsTerminal},
-    sync::{
-        atomic::{AtomicU64, Ordering},
-        mpsc::{RecvTimeoutError, channel},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::Duration,
 };
 
-/// Time in seconds between two lines of progress, if standard error is not a terminal.
-const LINE_EVERY_S: u64 = 30;
-/// Time between two redraws of the progress bar, so that its clock runs even during a long step.
+/// Time between two lines, without a terminal. The first comes after [`SILENT_FOR`].
+const LINE_EVERY: Duration = Duration::from_secs(30);
+/// Time between two redraws of the bar, so that its clock runs during a long step.
 const REDRAWN_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after which work of unknown length is reported at all.
+/// Time after which work is reported.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
 /// Runs `work`, whose length is unknown. If it takes longer than [`SILENT_FOR`], shows `what` is done and the time it
@@ -48,9 +46,8 @@ pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
 /// Shows the progress of one task, as a bar or as lines.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
-    what: String,
-    is_terminal: bool,
-    told_s: AtomicU64,
+    /// Ends the thread that prints lines, when it is dropped.
+    _working: Sender<()>,
 }
 
 impl ProgressLine {
@@ -58,20 +55,20 @@ impl ProgressLine {
         let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}, {eta} left");
         let bar = ProgressBar::new(0).with_style(style.expect("the template is right")).with_message(what.to_owned());
         bar.enable_steady_tick(REDRAWN_EVERY);
-        Self { bar, what: what.to_owned(), is_terminal: io::stderr().is_terminal(), told_s: AtomicU64::new(0) }
+        let (working, ended) = channel();
+        if !io::stderr().is_terminal() {
+            let bar = bar.clone();
+            let what = what.to_owned();
+            // A thread of its own, because the first step of the work may take minutes.
+            thread::spawn(move || print_lines(&bar, &what, &ended));
+        }
+        Self { bar, _working: working }
     }
 
     /// Adds `count` completed units, out of `of` in total.
     pub(crate) fn advance(&self, count: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.inc(count);
-        let passed_s = self.bar.elapsed().as_secs();
-        let told_s = self.told_s.load(Ordering::Relaxed);
-        let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
-        // Several threads may find that a line is due. Only one of them prints it.
-        if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            tell!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
-        }
     }
 
     /// Runs `print`, and hides the bar meanwhile, so that the printed lines do not mix with it.
@@ -82,5 +79,15 @@ impl ProgressLine {
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Prints how far the work is, until it has ended.
+fn print_lines(bar: &ProgressBar, what: &str, ended: &Receiver<()>) {
+    let mut wait = SILENT_FOR;
+    while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && !bar.is_finished() {
+        let percent = bar.position() * 100 / bar.length().unwrap_or_default().max(1);
+        tell!("{what}: {percent}% after {} s", bar.elapsed().as_secs());
+        wait = LINE_EVERY;
     }
 }

@@ -278,7 +278,7 @@ function disks(now) {
   const rows = now.volumes.map((volume) => {
     const [kind, words, remedy] = health(volume);
     const head = make("div", { class: "line" }, make("code", {}, volume.path), make("span", { class: `badge ${kind}` }, words));
-    const room = bar(`${count(volume.entries)} of ${plural(volume.entries_max, "entry", "entries")}`, bytes(volume.size_bytes), volume.entries / Math.max(volume.entries_max, 1), "hit");
+    const room = bar(`${count(volume.entries)} of about ${plural(volume.entries_room, "entry", "entries")}`, bytes(volume.size_bytes), volume.entries / Math.max(volume.entries_room, 1), "hit");
     const about = make("p", { class: "quiet" }, `${count(volume.evicted)} evicted since the start. Policy: ${volume.policy}.`);
     return make("div", { class: "disk" }, head, ...(remedy ? [make("p", { class: "quiet" }, remedy)] : []), make("div", { class: "bars" }, room), about);
   });

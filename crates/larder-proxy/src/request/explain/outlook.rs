@@ -157,7 +157,7 @@ fn told(shared: &ProxyState, failure: &Failure) -> String {
         Failure::PortDenied { port } => {
             format!("{status}, tunnels to port {port} are not allowed: see forward.connect_ports")
         }
-        Failure::NoSite => format!("{status}, no site has this host and path: see --origin and [[site]]"),
+        Failure::NoSite { .. } => format!("{status}, no site has this host and path: see --origin and [[site]]"),
         other => format!("{status}, {other}"),
     }
 }

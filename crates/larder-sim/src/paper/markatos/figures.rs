@@ -345,13 +345,13 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
         ),
     ];
     report.remarks.push(
-        "Missed as set up: the paper's gain is 1.3 everywhere and 2.5 at 76%. An exact LRU leaves long holes, in \
-         which plain LAZY-READS is fast too, and half of the run writes to unused space. The gain is 1.4 on a disk \
-         that is full from the start, if a page's documents are deleted together but pages in random order. Buffers \
-         put a page's documents into one hole then, and later they leave one. One of these two conditions alone gives \
-         1.2; deleting documents individually removes the gain. In the paper 8 buffers help already; here they gain \
-         nothing. Nothing tried gives 2.5 at 76%. That point is inconsistent with the paper's own 1.25 at 71% (Table \
-         1)."
+        "Missed as set up: the paper's gain is 1.3 everywhere and 2.5 at 76%. With an exact LRU, holes in the file are \
+         long, so plain LAZY-READS is fast too; and half of the run writes to space that was never used. The gain is \
+         1.4 on a disk that is full from the start, if a page's documents are deleted together but pages in random \
+         order. Then the buffers put a page's documents into one hole, and deleting the page leaves one hole. One of \
+         these two conditions alone gives 1.2; deleting documents individually removes the gain. In the paper 8 \
+         buffers help already; here they gain nothing. Nothing tried gives 2.5 at 76%. That point is inconsistent with \
+         the paper's own 1.25 at 71% (Table 1)."
         .to_owned(),
     );
     Ok(report)

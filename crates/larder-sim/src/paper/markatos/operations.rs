@@ -32,7 +32,7 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(table);
     report.remarks.push(
-        "No constant was chosen for this figure. Creating or removing a file waits for three writes of inodes and \
+        "No constant was chosen to match this figure. Creating or removing a file waits for three writes of inodes and \
          directories, and creating for one more, of the data. For removing a file the paper's text and the figure's \
          caption have different times."
             .to_owned(),

@@ -31,6 +31,9 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     let from_cache = size::show_count(*from_cache);
     let mut lines =
         vec![format!("larder: {requests}, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s")];
+    if figures.requests == 0 && figures.bypassed_count == 0 {
+        lines.push("larder: programs contact localhost and 127.0.0.1 directly, past the cache (no_proxy)".to_owned());
+    }
     if figures.bypassed_count > 0 {
         let tunnels = size::show_things(figures.bypassed_count, "tunnel", "tunnels");
         lines.push(format!("larder: {tunnels} bypassed the cache:"));
@@ -89,7 +92,8 @@ mod tests {
         let one = SessionFigures { requests: 1, bytes: 3, ..SessionFigures::default() };
         assert_eq!(text(&one, 0.4), ["larder: 1 request, 0 from cache, 0 B of 3 B saved, 0 s"]);
         let none = text(&SessionFigures::default(), 2.0);
-        assert_eq!(none, ["larder: 0 requests, 0 from cache, 0 B of 0 B saved, 2 s"]);
+        assert_eq!(none[0], "larder: 0 requests, 0 from cache, 0 B of 0 B saved, 2 s");
+        assert!(none[1].contains("no_proxy"), "{none:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ Examples:
 pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modeled machine.
     Run(Box<SimRunFlags>),
-    /// Compare policies with the evictions of the literature, at several cache sizes.
+    /// Compare policies with published evictions, at several cache sizes.
     Evictions(Box<EvictionsFlags>),
     /// Reproduce a table or figure of a paper, with published and simulated values.
     Paper(PaperFlags),
@@ -114,7 +114,7 @@ pub(crate) struct SimRunFlags {
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
-    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, 2Q, W-TinyLFU, GDSF, LHD, Belady; with
+    /// Add published evictions: LRU, FIFO, SIEVE, S3-FIFO, ARC, 2Q, W-TinyLFU, GDSF, LHD, Belady; with
     /// `--policy none`, only these
     #[arg(long)]
     references: bool,
@@ -241,7 +241,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
         SimCommand::Papers => PAPERS.iter().try_for_each(|paper| print_line!("{:24} {}", paper.name, paper.about)),
         SimCommand::Models { name: None } => {
             for (name, _) in MODELS {
-                print_line!("{name:16} {}", model(name)?.about)?;
+                print_line!("{name:18} {}", model(name)?.about)?;
             }
             Ok(())
         }

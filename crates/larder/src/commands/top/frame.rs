@@ -220,8 +220,8 @@ fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
             _ => "healthy".green(),
         };
         let entries = size::show_count(volume.entries);
-        let most = size::show_count(volume.entries_max);
-        let about = format!("  {entries} of {most} entries");
+        let room = size::show_count(volume.entries_room);
+        let about = format!("  {entries} of ~{room} entries");
         let path = end_of(&volume.path, usize::from(area.width));
         let bytes = format!("  {}, ", size::show(volume.size_bytes));
         [Line::from(path), Line::from(vec![bytes.dim(), health]), Line::from(about.dim())]

@@ -74,7 +74,8 @@ const SETTINGS: &[Setting] = &[
         "Addresses where clients connect with TLS 1.2 or 1.3. Requires a certificate. If `listen` or `listen_tls` \
          is set, the default address is not used."),
     row!("allow_clients", "--allow-client", List, "", Prose("none"), Reload, "[\"192.168.0.0/16\"]",
-        "Networks that may use the proxy. This machine always may. `0.0.0.0/0` and `::/0` admit everybody.",
+        "Networks whose clients may use the proxy. Programs on this machine always may. `0.0.0.0/0` and `::/0` admit \
+         everybody.",
         flag repeated("NETWORK", LISTENERS, "Network that may use the proxy, in addition to this machine (repeatable)")
         => run |s, v| s.proxy.clients = v.each("a network", value::network)?),
     row!("name", "", Text, "", Prose("`larder-` and eight random digits"), Reload, "\"cache-1.example\"",
@@ -91,39 +92,39 @@ const SETTINGS: &[Setting] = &[
         flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
-        "Networks of balancers and proxies in front whose statements about their client are believed: the field \
-         `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate limits, the \
-         log and forwarded fields then use that client. From elsewhere the field is ignored and a PROXY header is refused. \
-         See [Behind a balancer](#behind-a-balancer)."),
+        "Networks of balancers and proxies in front of Larder. Larder takes the client's address from what they send: \
+         the field `client_field`, or a PROXY header (version 1 or 2) at the start of a connection. Access rules, \
+         rate limits, the log and forwarded fields then use that address. From other networks, Larder ignores the \
+         field and refuses a PROXY header. See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
-        "The field in which trusted proxies name the client. Choose the one that yours write: most pass on the other \
-         one as the client sent it."),
+        "The field in which trusted proxies name the client. Choose the one that yours write. Most of them pass the \
+         other one on as the client sent it, so a client could forge it."),
     row!("ready_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
-        "Path on the client port for health checks of balancers: 200, or 503 while the store is being loaded and during \
-         `drain_notice`. It takes precedence over every site, whose own resource at this path is then not reachable. \
-         Such requests are neither logged nor counted."),
+        "Path on the client port for health checks of balancers. A request for it gets 200, or 503 while the store is \
+         being loaded and during `drain_notice`. It takes precedence over every site, so clients cannot reach a \
+         resource of a site at this path. Larder neither logs nor counts these requests."),
     row!("node", "", Text, "", Prose("the host's name, in metrics and JSON log lines only"), Reload, "\"cache-a\"",
-        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If set, also in `Cache-Status`, \
-         and in `Via` and `CDN-Loop` unless `name` is set; nodes then need different names."),
+        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If you set it, it also appears \
+         in `Cache-Status`, and in `Via` and `CDN-Loop` unless `name` is set. The nodes then need different names."),
     row!("drain_notice", "", Duration, "", Toml("\"0s\""), Reload, "\"5s\"",
-        "Time after SIGTERM or SIGINT during which health checks fail while everything is served as before, so that \
-         balancers send requests elsewhere before connections are refused. Use a little more than the time that your \
-         balancer takes to notice."),
+        "Time after SIGTERM or SIGINT during which health checks fail while Larder serves all requests as before. \
+         Balancers thus send requests elsewhere before connections are refused. Use a little more than the time that \
+         your balancer takes to notice."),
     row!("origin", "--origin", Text, "", Prose("none"), Reload, "\"http://127.0.0.1:9000\"",
-        "Reverse proxy: the origin for every host that no `[[site]]` names. Schemes are `http://`, `https://`, \
+        "The origin of a reverse proxy, for every host that no `[[site]]` names. Schemes are `http://`, `https://`, \
          and `h2c://` for HTTP/2 without TLS. The URL may have a base path.",
         flag once("URL", ORIGINS, "Reverse proxy: origin for every host, such as http://127.0.0.1:8080")
         => run |s, v| s.proxy.default_origin = Some(origin(v)?)),
     row!("preserve_host", "", Text, "true, false, or a host", Prose("`false` for an https origin, otherwise `true`"), Reload, "true",
-        "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
-         host in the origin's URL, which most public servers need. Or a fixed host, such as \
-         `\"www.example.com\"`. Cache keys always use the host that the client requested."),
+        "The Host (and `:authority`) that Larder sends to the origin. `true` sends the host that the client \
+         requested. `false` sends the host in the origin's URL, which most public servers need. A name such as \
+         `\"www.example.com\"` sends that host. Cache keys always use the host that the client requested."),
     row!("proxy_protocol", "", Text, "v2, off", Toml("\"off\""), Reload, "\"v2\"",
         "Names the client to `origin` by a header of the PROXY protocol, version 2, at the start of each connection. \
-         Each connection then serves one request. See \
-         [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
+         Each connection then serves only one request. See [Name the \
+         client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("origin_http2", "", Boolean, "", Toml("true"), Reload, "false",
-        "Uses HTTP/2 with TLS origins that offer it."
+        "Uses HTTP/2 for `https://` origins that offer it."
         => run |s, v| s.proxy.origin_http2 = v.boolean()?),
     row!("origin_ca_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/origins.pem\"",
         "A PEM file of CA certificates to trust for `https://` origins, in addition to the system's."
@@ -140,12 +141,13 @@ const SETTINGS: &[Setting] = &[
         flag repeated("URL", ORIGINS, "Proxy that reaches origins, such as http://user:password@proxy.example:3128 (repeatable)")
         => run |s, v| s.proxy.parents.members = v.each("a URL", value::parent)?.into_iter().map(|url| (url, 1)).collect()),
     row!("no_parent", "--no-parent", List, "", Prose("none"), Reload, "[\"*.intranet.example\", \"10.0.0.0/8\"]",
-        "Hosts to contact directly: names such as `*.company.example`, addresses, and networks such as \
-         `10.0.0.0/8` for hosts that are given by address.",
+        "Hosts to contact directly, without a parent: names such as `*.company.example`, addresses, and networks such \
+         as `10.0.0.0/8`. A network applies only to hosts that clients give as an address.",
         flag repeated("HOST", ORIGINS, "Host to contact without the parent: a name, *.NAME or a network (repeatable)")
         => run |s, v| s.proxy.parents.except = v.each("a host or a network", value::direct)?),
     row!("listener.address", "", Text, "", Required, Reload, "\"10.0.0.1:8443\"",
-        "Address of this listener; one table per address, as an alternative to `listen` and `listen_tls`."),
+        "Address of this listener. Use one `[[listener]]` table for each address, instead of `listen` and \
+         `listen_tls`."),
     row!("listener.tls", "", Boolean, "", Toml("false"), Reload, "true",
         "Whether clients of this listener connect with TLS."),
     row!("listener.proxy_protocol_from", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
@@ -153,8 +155,8 @@ const SETTINGS: &[Setting] = &[
          Connections from these networks must begin with a PROXY header; others must not. Access rules, the log \
          and forwarded fields use the address from the header."),
     row!("listener.origin_form", "", Boolean, "", Toml("false"), Reload, "true",
-        "Takes requests that name their target by Host alone as forward requests, as nginx and Envoy send them. Requires \
-         forward mode. Mirrors and `/proxy.pac` are not available on this listener."),
+        "Treats requests that name their target by the Host field alone as forward requests. nginx and Envoy send \
+         such requests. Requires `forward.enabled`. Mirrors and `/proxy.pac` are not available on this listener."),
     row!("certificate.file", "--certificate FILE,KEY", Text, "", Required, Reload, "\"/etc/larder/example.pem\"",
         "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends, and \
          the first one if none matches. It reloads the files within seconds of a change; if a new file is \
@@ -163,75 +165,80 @@ const SETTINGS: &[Setting] = &[
         "The private key of the chain in PEM."),
     row!("site.preserve_host", "",
         Text, "true, false, or a host", Prose("`false` for an https origin, otherwise `true`"), Reload, "\"inner.example.com\"",
-        "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
-         host in the origin's URL, which most public servers need. Or a fixed host, such as \
-         `\"www.example.com\"`. Cache keys always use the host that the client requested."),
+        "The Host (and `:authority`) that Larder sends to the origin. `true` sends the host that the client \
+         requested. `false` sends the host in the origin's URL, which most public servers need. A name such as \
+         `\"www.example.com\"` sends that host. Cache keys always use the host that the client requested."),
     row!("site.proxy_protocol", "", Text, "v2, off", Toml("\"off\""), Reload, "\"v2\"",
         "Names the client to the origins by a header of the PROXY protocol, version 2, at the start of each \
-         connection. Each connection then serves one request. Excludes `parent`. See \
-         [Name the client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
+         connection. Each connection then serves only one request. Excludes `parent`. See [Name the \
+         client](../how-to/reverse-proxy.md#name-the-client-to-the-server)."),
     row!("site.hosts", "", List, "", Prose("all"), Reload, "[\"example.com\", \"www.example.com\"]",
         "Hosts that the site matches, as clients request them, or `*.NAME` for everything below a name. Give at \
          least one of `hosts`, `paths` and `listeners`. See [Sites](#sites)."),
     row!("site.paths", "", List, "", Prose("all"), Reload, "[\"/pub\"]",
-        "Path prefixes that the site matches, in whole segments."),
+        "Path prefixes that the site matches, in whole segments: `/pub` matches `/pub` and `/pub/x`, but not \
+         `/public`."),
     row!("site.listeners", "", List, "", Prose("all"), Reload, "[\"127.0.0.1:3128\"]",
-        "Listeners that the site matches: addresses of `listen`, `listen_tls` or `[[listener]]`."),
+        "Listeners whose requests the site matches: addresses of `listen`, `listen_tls` or `[[listener]]`."),
     row!("site.name", "", Text, "", Prose("its first host and path"), Reload, "\"downloads\"",
-        "Name that `larder explain` shows."),
+        "Name of the site in the output of `larder explain`."),
     row!("site.origin", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.5:8080\"",
-        "Reverse proxy: the origin for these requests. It receives the whole path. Not allowed together with \
-         `listeners`."),
+        "The origin of a reverse proxy, for the requests that the site matches. It receives the whole path. Not \
+         allowed together with `listeners`."),
     row!("site.origins", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.6:8080\", weight = 2 }]",
-        "Several origins with the same content, each with `url` and `weight` (1 to 100, default 1). Larder \
-         retries on another origin if a request failed before it was processed or is safe to repeat."),
+        "Several origins with the same content, each with `url` and `weight` (1 to 100, default 1). If a request \
+         fails at one, Larder sends it to another, provided that the first did not process it, or that repeating it \
+         is safe."),
     row!("site.balance", "",
         Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
-        "`round_robin`: in turn, by weight. `consistent_hash`: each request goes to the [owner](owner.md) of its key \
-         after the `[[key]]` rules, so that each origin sees the same resources again."),
+        "How to choose among several origins. `round_robin` takes them in turn, by weight. `consistent_hash` sends \
+         each request to the [owner](owner.md) of its key after the `[[key]]` rules, so that each origin always gets \
+         requests for the same resources."),
     row!("site.max_fails", "", Count, "1 to 65535", Toml("3"), Reload, "5",
-        "Consecutive failures after which an origin is left out."),
+        "Number of consecutive failures after which Larder stops using an origin for `site.fail_timeout`."),
     row!("site.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
-        "How long such an origin is left out."),
+        "Time for which Larder does not use an origin after `site.max_fails` failures."),
     row!("site.check_path", "", Text, "", Prose("none"), Reload, "\"/health\"",
-        "A path to request periodically. An origin whose response has a status of 400 or more, or that does not \
-         respond, is left out until it recovers."),
+        "A path that Larder requests from each origin periodically. It stops using an origin that does not respond, \
+         or responds with a status of 400 or more, until a check succeeds."),
     row!("site.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
-        "Time between two such requests."),
+        "Time between two health checks of an origin."),
     row!("site.parent", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.9:3128\"",
-        "A proxy through which to reach the site's origins. Without it they are contacted directly."),
+        "A proxy through which to reach the site's origins. By default Larder contacts them directly."),
     row!("store.path", "--disk",
         List, "", Prose("`larder/store.larder` in the user's cache directory"), Restart, "[\"/var/cache/larder\", \"/dev/sdb\"]",
-        "The store: a file, an existing directory that will contain `store.larder`, a block device, or `none` for \
-         memory only. Policies that keep one file per entry take a directory. A list makes a store of several \
-         volumes.",
+        "Place of the store: a file, an existing directory that will contain `store.larder`, a block device, or \
+         `none` for memory only. Policies that keep one file per entry take a directory. A list makes a store of \
+         several volumes.",
         flag repeated("PATH", STORE, "Store file, directory or block device, or `none` for memory only (repeatable) [default: in your cache directory]")
         => run |s, v| s.store.disks = v.each("a path", DiskSettings::parse)?),
     row!("store.size", "--size",
         Size, "64MiB to 16TiB, or auto", Prose("the size of the existing store or block device; `1GB` for a new file, or less on a full disk"), Restart, "[\"100GB\", \"2TB\"]",
-        "Hard limit on the size of the volume, 64 MiB to 16 TiB. One value for all disks, or a list with one for \
-         each. A store keeps the size it was created with. `auto` makes a new store of 10 GB. With `auto` and without \
-         a size, a new file takes at most four fifths of the free space of its file system. If a given size does not \
-         fit, Larder does not start.",
+        "Hard limit on the size of a volume, 64 MiB to 16 TiB. Give one value for all disks, or a list with one for \
+         each. A store keeps the size it was created with. `auto` creates a store of 10 GB. With `auto` or without a \
+         size, a new store takes at most four fifths of the free space of its file system. If a size that you give \
+         does not fit, Larder does not start.",
         flag repeated("SIZE", STORE, "Hard limit on the store, one for all disks or one each; auto takes up to 10GB [default: the existing size, or 1GB]")
         => run |s, v| s.store.sizes = v.each("a size, or auto", size::parse_of_store_or_auto)?),
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
-        "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the one \
-         that [`larder plan`](../how-to/planning.md) recommends; the memory size then covers the index too. A store \
-         keeps its policy.",
+        "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the policy \
+         that [`larder plan`](../how-to/planning.md) recommends; the memory size then includes the index. A store \
+         keeps the policy it was created with.",
         flag once("POLICY", STORE, "Storage policy, or auto; `larder help tuning` lists them [default: the existing one, or log]")
         => run |s, v| s.store.policy = Some(v.parsed("a policy", tuning::parse_choice)?)),
     row!("store.mean_object_size", "--mean-object-size",
         Size, "512B to 1MiB", Prose("`8KiB`; between 128 GiB and 256 GiB of store it rises to `16KiB`"), Restart, "\"32KiB\"",
-        "Expected mean size of stored objects, 512 B to 1 MiB; with `tiny` from 64 B. For the HashCache policies and \
-         `tiny`, the index has room for the store's size divided by this: smaller takes more memory, larger loses \
-         entries early if the real mean is smaller (`larder_store_displaced_total` grows). The index of `log` grows \
-         with its entries; there it only sets how much room a new store gets for checkpoints.",
+        "Expected mean size of stored objects, 512 B to 1 MiB; with `tiny` from 64 B. With the HashCache policies and \
+         `tiny`, the index has room for the store's size divided by this value. A smaller value takes more memory. If \
+         the value is larger than the real mean, entries are lost early (`larder_store_displaced_total` grows). The \
+         index of `log` grows with its entries, so there the value only decides how much room a new store reserves \
+         for checkpoints.",
         flag once("SIZE", STORE, "Expected mean size of stored objects [default: 8KiB; 16KiB from 256GiB of store]")
         => run |s, v| s.store.mean_object_size_bytes = Some(bytes(v)?)),
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",
-        "`uring`, `threads`, or `auto`: io_uring where the kernel allows it, otherwise threads.",
+        "How the store reads and writes: `uring`, `threads`, or `auto`, which takes io_uring where the kernel allows \
+         it, and otherwise threads.",
         flag once("HOW", STORE, "I/O interface of the store: auto, uring or threads [default: auto]")
         => run |s, v| s.store.io = v.parsed("auto, uring or threads", value::io)?),
     row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
@@ -245,17 +252,18 @@ const SETTINGS: &[Setting] = &[
         flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
         => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
     row!("memory.cache", "--memory-cache", Size, "0, or at least 64 KiB", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
-        "Memory for whole responses in front of the store. Growing from 0 needs a restart.",
+        "Memory for whole responses in front of the store. A change from 0 needs a restart.",
         flag once("SIZE", STORE, "Size of the memory cache [default: the rest of --memory]")
         => run |s, v| s.memory_cache = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("memory.windows", "",
         Size, "0, or at least 64 KiB", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
-        "Memory for all bodies in transfer to clients: data that fetches hold ahead of their readers, chunks \
-         read from disk, and data that waits for a client's connection. More lets slow clients release origins \
-         sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."
+        "Memory for all bodies in transfer to clients: data that fetches have read ahead of their clients, chunks \
+         that were read from disk, and data that waits for a client's connection. With more, an origin is finished \
+         sooner when its clients are slow. When this memory is used up, each body gets 16 KiB. `larder_window_bytes` \
+         in `/metrics` shows the current use."
         => run |s, v| s.proxy.window_bytes = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("forward.enabled", "", Boolean, "", Prose("on if there is neither an origin nor a site"), Reload, "true",
-        "Accepts requests in absolute form and CONNECT, for any allowed target."
+        "Makes Larder a forward proxy: it accepts CONNECT and requests with a whole URL, for any allowed target."
         => run |s, v| s.forward = Some(v.boolean()?)),
     row!("forward.allow_targets", "--allow-target", List, "", Prose("none"), Reload, "[\"10.1.0.0/16\"]",
         "Loopback, link-local and private networks that clients may request. Configured origins need no \
@@ -263,7 +271,7 @@ const SETTINGS: &[Setting] = &[
         flag repeated("NETWORK", FORWARD, "Loopback, link-local or private network that clients may request (repeatable)")
         => run |s, v| s.proxy.targets.allow = v.each("a network", value::network)?),
     row!("forward.deny_targets", "", List, "", Prose("none"), Reload, "[\"10.1.9.0/24\"]",
-        "Networks that are always refused."
+        "Networks that clients may never request, even if another setting permits them."
         => run |s, v| s.proxy.targets.deny = v.each("a network", value::network)?),
     row!("forward.connect_ports", "", List, "1 to 65535", Toml("[443, 8443]"), Reload, "[443]",
         "Ports to which CONNECT may open a tunnel."
@@ -275,11 +283,11 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.lists.block = v.each("a path", value::path)?),
     row!("forward.allow_lists", "--allow-list",
         List, "", Prose("none"), Reload, "[\"/etc/larder/allowed\", \"/etc/larder/school\"]",
-        "Files that list hosts to serve even if a block list names them.",
+        "Files that list hosts to serve even if a file in `forward.block_lists` names them.",
         flag repeated("FILE", FORWARD, "List of hosts to serve even if a block list names them (repeatable)")
         => run |s, v| s.proxy.lists.allow = v.each("a path", value::path)?),
     row!("forward.default_deny", "", Boolean, "", Toml("false"), Reload, "true",
-        "Refuses every host that no allow list names."
+        "Refuses every host that no list in `forward.allow_lists` names."
         => run |s, v| s.proxy.lists.default_deny = v.boolean()?),
     row!("forward.passwords", "--passwords", Text, "", Prose("none"), Reload, "\"/etc/larder/passwords\"",
         "A password file as `htpasswd -B` writes it (bcrypt or SHA-crypt). Forward requests and tunnels without a \
@@ -294,11 +302,11 @@ const SETTINGS: &[Setting] = &[
         flag repeated("HOST", FORWARD, "Host whose https:// is decrypted and cached: a name, *.NAME, all, or a registry such as npm (repeatable)")
         => run |s, v| s.intercept.set_hosts(&v.each("a host", InterceptedHosts::parse)?)),
     row!("intercept.except", "", List, "", Prose("none"), Reload, "[\"private.debian.org\"]",
-        "Hosts among these that are tunneled anyway."
+        "Hosts to tunnel unread, although `intercept.hosts` matches them."
         => run |s, v| s.intercept.set_except(&v.each("a host", InterceptedHosts::parse)?)),
     row!("intercept.ca_dir", "",
         Text, "", Prose("`larder/ca` in the user's data directory"), Reload, "\"/var/lib/larder/ca\"",
-        "Directory where `larder ca init` put the CA."
+        "Directory of the CA that `larder ca init` created."
         => run |s, v| s.intercept.authority = Some(path(v)?)),
     row!("pac.hosts", "",
         List, "", Prose("all hosts"), Reload, "[\"*.example.com\"]",
@@ -306,30 +314,30 @@ const SETTINGS: &[Setting] = &[
          PAC](#browsers-and-pac)."
         => run |s, v| s.proxy.pac.hosts = v.each("a host", value::host_pattern)?),
     row!("pac.except", "", List, "", Prose("none"), Reload, "[\"intranet.example.com\"]",
-        "Hosts among these that go direct."
+        "Hosts that browsers contact directly, although `pac.hosts` matches them."
         => run |s, v| s.proxy.pac.except = v.each("a host", value::host_pattern)?),
     row!("site.origins.url", "", Text, "", Required, Reload, "\"http://10.0.0.6:8080\"",
         "URL of one of several origins."),
     row!("site.origins.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
         "Share of the requests that this origin gets, in relation to the others."),
     row!("parents.members", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.9:3128\", weight = 2 }]",
-        "Parents with weights, each with `url` and `weight`. Either this or `parent`."),
+        "Several parent proxies, each with `url` and `weight`. Use this instead of `parent`."),
     row!("parents.balance", "",
         Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
-        "`round_robin`: in turn, by weight. `consistent_hash`: each request goes to the [owner](owner.md) of its key, \
-         so that each parent stores its own share."),
+        "How to choose among several parents. `round_robin` takes them in turn, by weight. `consistent_hash` sends \
+         each request to the [owner](owner.md) of its key, so that each parent stores its own share."),
     row!("parents.max_fails", "", Count, "1 to 65535", Toml("3"), Reload, "5",
-        "Consecutive failures after which a parent is left out."),
+        "Number of consecutive failures after which Larder stops using a parent for `parents.fail_timeout`."),
     row!("parents.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
-        "How long such a parent is left out."),
+        "Time for which Larder does not use a parent after `parents.max_fails` failures."),
     row!("parents.check_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
-        "A path to request from each parent periodically. A parent whose response has a status of 400 or more, or that \
-         does not respond, is left out until it recovers."),
+        "A path that Larder requests from each parent periodically. It stops using a parent that does not respond, or \
+         responds with a status of 400 or more, until a check succeeds."),
     row!("parents.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
-        "Time between two such requests."),
+        "Time between two health checks of a parent."),
     row!("parents.direct", "", Text, "never, on-failure", Toml("\"never\""), Reload, "\"on-failure\"",
-        "`on-failure`: while no parent can be reached, origins are contacted directly. A parent that responds and \
-         refuses is never bypassed."),
+        "With `on-failure`, Larder contacts origins directly while it cannot reach any parent. It never bypasses a \
+         parent that responds with a refusal."),
     row!("parents.members.url", "", Text, "", Required, Reload, "\"http://10.0.0.9:3128\"",
         "URL of one of several parents."),
     row!("parents.members.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",

@@ -68,7 +68,7 @@ fn rate_limits_name_clients_and_rate() {
     let text =
         "[[rate_limit]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
     let limit = parse(text).unwrap().proxy.rate_limits.remove(0);
-    assert_eq!(limit.to_string(), "rate limit 1: 2000000 bytes per second for each client of 10.0.0.0/8");
+    assert_eq!(limit.to_string(), "rate limit 1: 2 MB/s for each client of 10.0.0.0/8");
     for (text, place, problem) in [
         ("[[rate_limit]]\nname = \"x\"\n", "[[rate_limit]]", "rate"),
         ("[[rate_limit]]\nrate = \"0\"\n", "\"0\"", "not a rate"),

@@ -237,14 +237,14 @@ fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure 
         options.path.display(),
         free_bytes.map_or_else(String::new, |free| format!(", only {} are free", size::show(free)))
     );
-    // In whole MiB, minus one for the files that Larder keeps next to the store.
-    let largest_mib = free_bytes.map(|free| (free >> 20).saturating_sub(1));
-    let help = match largest_mib {
-        Some(mib) if mib << 20 >= options.size_bytes => {
+    // In whole megabytes, and two less, for the files that Larder keeps next to the store.
+    let largest_mb = free_bytes.map(|free| (free / MEGABYTE).saturating_sub(2));
+    let help = match largest_mb {
+        Some(mb) if mb * MEGABYTE >= options.size_bytes => {
             format!("a quota or a limit on the length of files is reached: give a smaller --size, {elsewhere}")
         }
-        Some(mib) if mib << 20 >= *size::STORE_BYTES.start() => {
-            format!("give --size {mib}MiB or less, make room (df -h {folder} shows the free space), {elsewhere}")
+        Some(mb) if mb * MEGABYTE >= *size::STORE_BYTES.start() => {
+            format!("give --size {mb}MB or less, make room (df -h {folder} shows the free space), {elsewhere}")
         }
         Some(_) => format!(
             "no store fits there, the smallest has 64 MiB: make room (df -h {folder} shows the free space), {elsewhere}"
@@ -253,6 +253,8 @@ fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure 
     };
     Failure::runtime(problem, help)
 }
+
+const MEGABYTE: u64 = 1_000_000;
 
 fn folder_of(options: &StoreOptions) -> &Path {
     options.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -18,13 +18,13 @@ pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
     print_line!(
         "{:10}{:>11}{:>8}{:>9}{:>11}{:>11}{:>11}{:>11}",
         "",
-        "answers/s",
+        "responses/s",
         "hits",
         "offered",
         "50%, ms",
         "99%, ms",
         "99.9%, ms",
-        "most, ms"
+        "max, ms"
     )?;
     for phase in result.phases.iter().filter(|phase| phase.counts.requests > 0) {
         print_line!("  {}", line(phase))?;
@@ -75,7 +75,7 @@ fn line(phase: &PhaseFigures) -> String {
 fn totals(result: &BenchResult) -> Result<(), Failure> {
     let totals = result.totals();
     print_line!(
-        "  all      {} requests, {} failed, {} wrong, {} outdated, {} from a cache that may not, {} broken off on purpose; {} at the origin",
+        "  all      {} requests, {} failed, {} wrong, {} outdated, {} forbidden hits, {} broken off on purpose; {} at the origin",
         size::show_count(totals.requests),
         totals.failed,
         totals.wrong,
