@@ -43,7 +43,7 @@ pub fn targets() -> Vec<FuzzTarget> {
     SHARED.into_iter().chain(rows::TARGETS).collect()
 }
 
-/// The structures of all policies, and those of policies with segments.
+/// The fuzz targets for structures of all policies, and of policies with segments.
 const SHARED: [FuzzTarget; 6] = [
     FuzzTarget { name: "superblock", run: superblock, samples: superblock_samples },
     FuzzTarget { name: "unit", run: unit, samples: unit_samples },

@@ -16,7 +16,7 @@ use crate::{
     units::{BLOCK_BYTES, SetNumber},
 };
 
-/// The structures of policies other than `log`.
+/// The fuzz targets for structures of policies other than `log`.
 pub(super) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "bin", run: bin, samples: bin_samples },
     FuzzTarget { name: "session", run: session, samples: session_samples },

@@ -52,10 +52,10 @@ pub enum LogRow {
 /// The choice of the entries of a segment that reclaim writes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
-    /// Writes entries that were hit again, in the order of hits per byte. Each hit saves an entry once. This engine
-    /// also refuses new entries that are worth less than the stored ones.
+    /// Rewrites entries that were hit, in the order of hits per byte. Each hit saves an entry once. This engine also
+    /// refuses new entries that are worth less than the stored ones.
     Worth,
-    /// Writes entries that were hit again. Each hit saves an entry once. All new entries are admitted.
+    /// Rewrites entries that were hit. Each hit saves an entry once. All new entries are admitted.
     Clock,
 }
 

@@ -48,7 +48,7 @@ pub struct StoreInfo {
     pub policy: Option<&'static Policy>,
     /// Size of the store in bytes.
     pub size_bytes: u64,
-    /// Size of its segments in bytes; 0 in policies without segments.
+    /// Size of the store's segments in bytes; 0 in policies without segments.
     pub segment_size_bytes: u64,
     /// Version of the store's on-disk format.
     pub format: u32,

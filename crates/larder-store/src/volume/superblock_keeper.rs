@@ -26,8 +26,8 @@ use std::{
 /// The superblock of a volume, and the changes that wait to be written.
 pub(crate) struct SuperblockKeeper {
     device: Arc<dyn Device>,
-    /// Is told when a sync of a superblock fails, because other writes may then be lost. Does not watch the
-    /// superblocks' own writes: a change takes effect only when it is durable.
+    /// The watch to which a failed sync of a superblock is reported, because other writes may then be lost. It does not
+    /// watch the superblocks' own writes: a change takes effect only when it is durable.
     watch: Arc<SyncWatch>,
     present: RwLock<Superblock>,
     changes: Mutex<ChangeQueue>,

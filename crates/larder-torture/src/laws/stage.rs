@@ -387,8 +387,8 @@ const MAINTENANCE: &str = "maintenance";
 const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
 /// Longest time that the clock is advanced at once, so that the maintenance runs often enough.
 const STEP: Duration = Duration::from_millis(500);
-/// Number of times that the clock is advanced by [`STEP`] without a timer. No timeout of the cache is longer than they
-/// are together.
+/// Number of times that the clock is advanced by [`STEP`] without a timer. The sum of these steps is longer than any
+/// timeout of the cache.
 const IDLE_COUNT_MAX: u32 = 40;
 /// Most times that the clock is advanced by [`STEP`] until all tasks of the cache must have ended: a minute in all.
 const REST_STEPS_MAX: u32 = 120;

@@ -24,7 +24,7 @@ const OLDEST: f64 = 0.1;
 /// Number of documents whose sizes stand for all.
 const DOCUMENTS_SAMPLED: usize = 100_000;
 
-/// A line of a table: one assumption that differs.
+/// A line of a table of sensitivity: the simulation with one assumption changed.
 #[derive(Clone, Copy, Default)]
 struct SensitivityCase {
     label: &'static str,

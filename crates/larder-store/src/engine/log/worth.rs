@@ -51,7 +51,7 @@ struct LearnedWorth {
     epoch: u32,
     /// Sequence of the first segment of the present epoch.
     epoch_sequence: u32,
-    /// Sequence up to which `earnings` includes the hits.
+    /// The sequence that was next when hits were last added to `earnings`.
     counted_sequence: u32,
 }
 

@@ -21,8 +21,8 @@ pub(crate) struct ResidentRank {
     pub(crate) new: bool,
 }
 
-/// Returns which of `residents` stay in the set. Each is its index with its new rank, and they are in ascending order
-/// of rank. They fit in `room_bytes`, and there are at most `count_max`.
+/// Returns the entries of `residents` that stay in the set, in ascending order of rank. Each is given by its index and
+/// its new rank. They fit in `room_bytes`, and there are at most `count_max`.
 pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();

@@ -298,7 +298,8 @@ impl ResponseModel {
         matches!(sent.resource.rule, Rule::MaxAge { .. }) && self.asks.iter().any(has_failed)
     }
 
-    /// Checks law 12, that Cache-Status is true: it implies that the origin was asked exactly if it was.
+    /// Checks law 12, that Cache-Status is true: it must say that the origin was asked if the origin was asked, and
+    /// only then.
     pub(super) fn judge_said(&self, call: &Call, said: Said) -> Result<(), String> {
         let count = self.calls[call.number as usize].ask_count;
         // A stale response that stands in for a failing origin is a hit, too.

@@ -39,11 +39,11 @@ pub(super) struct Version {
 /// The way in which a version comes into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionOrigin {
-    /// By a writer that stores nothing if the key changes while it writes.
+    /// A writer stores the value unless the key changes while it writes.
     Conditional,
-    /// By a fetch of the cache. It stores nothing either if the key changes during it.
+    /// A fetch of the cache stores the value unless the key changes during the fetch.
     Fetched,
-    /// By a writer that stores in any case.
+    /// A writer stores the value in any case.
     Written,
 }
 
