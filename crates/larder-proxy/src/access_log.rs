@@ -174,7 +174,7 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
 
 /// Size at which a worker's buffer is passed to the writer thread, in bytes.
 const BATCH_BYTES: usize = 32 << 10;
-/// Maximum time to wait until the file was opened again.
+/// Maximum time to wait until the writer thread has opened the log file again.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of batches that wait for the writer thread. Times [`BATCH_BYTES`], it limits the log's memory to 4
 /// MiB.

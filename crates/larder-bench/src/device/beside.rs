@@ -7,16 +7,16 @@ use larder_store::plan::BesideReads;
 
 /// Rates per second of reads alone, of writes alone, and of both at the same time.
 pub(super) struct MixedRates {
-    /// Random reads, while nothing is written.
+    /// Random reads per second, while nothing is written.
     pub(super) reads: f64,
-    /// Random writes, while nothing is read.
+    /// Random writes per second, while nothing is read.
     pub(super) writes: f64,
-    /// Groups of one sequential write and `reads_per_group` random reads.
+    /// Groups per second, each of one sequential write and `reads_per_group` random reads.
     pub(super) groups: f64,
     pub(super) reads_per_group: f64,
     /// Bytes that the sequential write of a group writes.
     pub(super) group_bytes: f64,
-    /// Pairs of a random read and a random write.
+    /// Pairs per second, each of a random read and a random write.
     pub(super) pairs: f64,
     /// Bytes per second of sequential writes, while nothing is read.
     pub(super) sequential_write: f64,

@@ -36,8 +36,8 @@ pub struct RequestCounts {
     pub wrong: u64,
     /// Responses with an earlier version of the object, although its lifetime is over.
     pub outdated: u64,
-    /// Responses that came from a cache but must not: to POST, of objects that must not be stored, or to requests with
-    /// `no-cache`.
+    /// Responses that came from a cache although the origin had to answer: to POST, of objects that must not be stored,
+    /// or to requests with `no-cache`.
     pub forbidden: u64,
 }
 

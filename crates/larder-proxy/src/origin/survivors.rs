@@ -23,7 +23,7 @@ pub(crate) struct OriginSurvivors {
 }
 
 impl OriginSurvivors {
-    /// Creates the state at start.
+    /// Creates the state of origins when the proxy starts.
     pub(crate) fn open(config: &ProxyConfig, bodies: &Arc<BodyBudget>) -> Self {
         Self {
             certificate_askers: CertificateAskers::default(),

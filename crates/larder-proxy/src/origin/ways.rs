@@ -26,9 +26,9 @@ pub(crate) struct ParentGroup {
     config: Parents,
 }
 
-/// The path that a request takes to its origin (a parent, or none), and the alternatives that are left.
+/// The way in which a request reaches its origin (through a parent, or directly), and the other ways that are left.
 pub(crate) struct OriginWays {
-    /// The origin, with the path that is used now.
+    /// The origin, to be contacted in the way that is tried now.
     origin: Origin,
     choice: Option<ParentChoice>,
 }

@@ -36,7 +36,8 @@ pub(crate) struct WarcRecord {
 /// Reads a file's records one after the other.
 pub(crate) struct WarcReader<R> {
     source: R,
-    /// Whether the version line of the next record was already read in search of it.
+    /// Whether the version line of the next record was already read, when the reader searched for it after damaged
+    /// bytes.
     has_version: bool,
 }
 

@@ -8,7 +8,7 @@ use std::{panic, process};
 
 /// Installs a panic hook that aborts the program after the panic was reported, except where the store contains panics.
 pub(crate) fn end_the_program() {
-    // In a debug build, the store contains no panics.
+    // In a debug build, the store contains no panics, so that tests notice every failed assertion.
     end_unless(|| !cfg!(debug_assertions) && larder_store::contains_panics());
 }
 
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(printed.contains("still running"), !cfg!(debug_assertions), "{printed}");
     }
 
-    /// The other tests run this in child processes. Otherwise it does nothing.
+    /// Panics in a child process, which another test starts. In the test's own process it does nothing.
     #[test]
     fn child_panics() {
         match env::var(PART).as_deref() {

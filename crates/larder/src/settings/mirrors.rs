@@ -30,7 +30,7 @@ use std::time::Duration;
 /// A package registry, or a group of registries of one kind.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// The name of the registry, and of its mirror's path.
+    /// The name of the registry, such as `pypi`, from which the path of its mirror is made.
     pub(crate) name: &'static str,
     /// The servers of the registry. Documents come from the first one.
     pub(crate) servers: &'static [RegistryServer],

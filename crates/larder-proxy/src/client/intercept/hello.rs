@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a client's first message, for this name and with these protocols.
+    /// Returns the first message of a TLS client that requests the host `name` and offers the protocols `alpn`.
     fn hello(name: &str, alpn: &[&str]) -> Vec<u8> {
         let provider = Arc::new(crate::tls_provider::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

@@ -163,7 +163,7 @@ mod tests {
         Origin::of_client(&format!("host-{host}"), 80)
     }
 
-    /// Returns a judge, and its verdict, after these hosts failed, one a second, while `answering_count` others
+    /// Returns a judge and its verdict, after these hosts failed one second apart while `answering_count` others
     /// responded.
     fn after(hosts: impl IntoIterator<Item = usize>, answering_count: usize) -> (SilenceJudge, SilenceVerdict) {
         let mut judge = SilenceJudge::default();

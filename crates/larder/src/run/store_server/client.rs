@@ -52,7 +52,7 @@ pub(super) struct StoreClient {
     stop: watch::Receiver<bool>,
 }
 
-/// The content of a response, after its front.
+/// The content of a response, which follows its length and its status.
 enum ResponseBody {
     Fields(Vec<u8>),
     Data {

@@ -59,11 +59,11 @@ pub(super) const fn repeated(value_name: &'static str, heading: &'static str, he
 
 /// The function that applies a key's value to the settings.
 pub(super) enum Reader {
-    /// A function for the whole section applies it, because the section's keys depend on each other.
+    /// The key is applied by a function for its whole section, because the section's keys depend on each other.
     Section,
     Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
-    /// A function that applies it to a policy: the general one, or that of a site, which then can have the key in a
-    /// section of its own.
+    /// The key is applied by a function to a policy: to the general one, or to that of a site, which then can have the
+    /// key in a section of its own.
     Site(PolicyReader),
 }
 
