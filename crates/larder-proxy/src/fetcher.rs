@@ -297,7 +297,7 @@ impl OriginFetcher {
     /// Counts a stored file that never changes, by whether it was verified. Remembers by which fields a stored listing
     /// is found.
     pub(crate) fn count_file(&self, primary: &Arc<[u8]>, head: &StoredHead) {
-        let Some(ruling) = Ruling::of(head.fields()) else { return };
+        let Some(ruling) = head.ruling() else { return };
         if head.selecting().iter().next().is_some() {
             self.listings.note(primary, head.selecting());
         }
