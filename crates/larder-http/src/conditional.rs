@@ -5,7 +5,7 @@
 //! the request's fields if there are no preconditions.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
+    HeaderMap, HeaderName,
     header::{
         CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
         IF_UNMODIFIED_SINCE, LAST_MODIFIED, VARY,
@@ -82,13 +82,15 @@ fn is_condition(name: &HeaderName) -> bool {
 }
 
 /// Returns the stored fields that a 304 carries (RFC 9110 15.4.5). The caller adds Age.
-pub fn not_modified_fields(stored: &StoredHead) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+pub fn not_modified_fields(stored: &StoredHead) -> HeaderMap {
+    let mut fields = stored.fields().to_map();
     // Last-Modified helps a client only if there is no entity tag.
-    let with_modified = !stored.fields().contains_key(ETAG);
-    stored
-        .fields()
-        .iter()
-        .filter(move |(name, _)| NOT_MODIFIED_FIELDS.contains(name) || (with_modified && **name == LAST_MODIFIED))
+    let with_modified = !fields.contains_key(ETAG);
+    let is_left_out =
+        |name: &HeaderName| !NOT_MODIFIED_FIELDS.contains(name) && !(with_modified && *name == LAST_MODIFIED);
+    let left_out: Vec<HeaderName> = fields.keys().filter(|name| is_left_out(name)).cloned().collect();
+    left_out.iter().for_each(|name| drop(fields.remove(name)));
+    fields
 }
 
 static NOT_MODIFIED_FIELDS: [HeaderName; 6] = [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY];

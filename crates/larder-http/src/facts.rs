@@ -5,10 +5,7 @@
 //! takes a few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are
 //! parsed only for rules that need them.
 
-use http::{
-    HeaderMap, HeaderValue,
-    header::{AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE, VARY},
-};
+use http::HeaderMap;
 
 use crate::{
     Timestamp,
@@ -16,8 +13,10 @@ use crate::{
     date::parse_http_date,
     decimal::parse_seconds,
     entity_tag::EntityTag,
+    fields::Fields,
     list::trim,
-    ruling::{self, Ruling},
+    ruling::Ruling,
+    stored::StoredFields,
     targeted::{self, TargetList},
 };
 
@@ -27,7 +26,7 @@ pub(crate) struct Facts<'a> {
     /// The directives for this cache, as changed by an operator's rule.
     pub(crate) directives: ResponseDirectives,
     /// The first line of Age.
-    age: Option<&'a HeaderValue>,
+    age: Option<&'a [u8]>,
     date: SingleField<'a>,
     last_modified: SingleField<'a>,
     expires: SingleField<'a>,
@@ -43,45 +42,62 @@ pub(crate) struct Facts<'a> {
 /// A field that may occur only once.
 #[derive(Clone, Copy, Debug, Default)]
 struct SingleField<'a> {
-    first: Option<&'a HeaderValue>,
+    first: Option<&'a [u8]>,
     is_repeated: bool,
 }
 
 impl<'a> Facts<'a> {
     /// Reads the fields of a response for a cache with these targeted fields.
     pub(crate) fn of(fields: &'a HeaderMap, targets: &TargetList) -> Self {
+        let (facts, ruling) = Self::read(fields, targets);
+        facts.under(ruling)
+    }
+
+    /// Reads the fields of a stored response as [`Facts::of`] does.
+    pub(crate) fn of_stored(fields: &'a StoredFields, targets: &TargetList) -> Self {
+        let (facts, _) = Self::read(fields, targets);
+        facts.under(Some(fields.ruling_text()))
+    }
+
+    /// Reads the fields, and returns an operator's ruling that is among them.
+    fn read(fields: &'a impl Fields, targets: &TargetList) -> (Self, Option<&'a [u8]>) {
         let mut facts = Self::default();
         let mut is_targeted = false;
         let mut ruled = None;
-        for (name, value) in fields {
-            facts.size_bytes += name.as_str().len() + value.len();
-            match *name {
-                AGE => _ = facts.age.get_or_insert(value),
-                CACHE_CONTROL => facts.directives.add_line(value.as_bytes(), targets),
-                DATE => facts.date.add(value),
-                ETAG => facts.entity_tag.add(value),
-                EXPIRES => facts.expires.add(value),
-                LAST_MODIFIED => facts.last_modified.add(value),
-                SET_COOKIE => facts.sets_cookie = true,
-                VARY => facts.varies = true,
-                _ if *name == ruling::FIELD => _ = ruled.get_or_insert(value),
+        for (name, value) in fields.lines() {
+            facts.size_bytes += name.len() + value.len();
+            match name {
+                b"age" => _ = facts.age.get_or_insert(value),
+                b"cache-control" => facts.directives.add_line(value, targets),
+                b"date" => facts.date.add(value),
+                b"etag" => facts.entity_tag.add(value),
+                b"expires" => facts.expires.add(value),
+                b"last-modified" => facts.last_modified.add(value),
+                b"set-cookie" => facts.sets_cookie = true,
+                b"vary" => facts.varies = true,
+                b"larder-ruling" => _ = ruled.get_or_insert(value),
                 _ => is_targeted |= targets.has(name),
             }
         }
         if is_targeted && let Some(targeted) = targeted::directives(fields, targets) {
             facts.directives = targeted;
         }
-        if let Some(ruling) = ruled.and_then(Ruling::parse) {
-            ruling.apply(&mut facts.directives);
-            facts.varies = true;
+        (facts, ruled)
+    }
+
+    /// Returns these facts as an operator's ruling changes them.
+    fn under(mut self, ruling: Option<&[u8]>) -> Self {
+        if let Some(ruling) = ruling.and_then(Ruling::parse) {
+            ruling.apply(&mut self.directives);
+            self.varies = true;
         }
-        facts
+        self
     }
 
     /// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
     pub(crate) fn age_secs(&self) -> u32 {
         let Some(line) = self.age else { return 0 };
-        let first = line.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
+        let first = line.split(|byte| *byte == b',').next().unwrap_or_default();
         parse_seconds(trim(first)).unwrap_or(0)
     }
 
@@ -112,22 +128,22 @@ impl<'a> Facts<'a> {
 
     /// Returns whether there is a well-formed entity tag.
     pub(crate) fn has_entity_tag(&self) -> bool {
-        self.entity_tag.value().is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some())
+        self.entity_tag.value().is_some_and(|tag| EntityTag::parse(tag).is_some())
     }
 }
 
 impl<'a> SingleField<'a> {
-    fn add(&mut self, value: &'a HeaderValue) {
+    fn add(&mut self, value: &'a [u8]) {
         self.is_repeated = self.first.is_some();
         self.first = self.first.or(Some(value));
     }
 
     /// Returns the value. `None` if the field is absent or repeated.
-    fn value(self) -> Option<&'a HeaderValue> {
+    fn value(self) -> Option<&'a [u8]> {
         self.first.filter(|_| !self.is_repeated)
     }
 
     fn parse(self, received: Timestamp) -> Option<Timestamp> {
-        parse_http_date(self.value()?.as_bytes(), received)
+        parse_http_date(self.value()?, received)
     }
 }

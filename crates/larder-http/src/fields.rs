@@ -10,6 +10,7 @@ mod max_forwards;
 mod media_type;
 mod names;
 mod own;
+mod read;
 mod upgrade;
 
 pub use crate::list::has_token;
@@ -21,4 +22,5 @@ pub use max_forwards::count_down;
 pub use media_type::media_type;
 pub use names::NameLengths;
 pub use own::strip_own;
+pub use read::Fields;
 pub use upgrade::asks_to_switch;

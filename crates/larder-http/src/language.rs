@@ -9,7 +9,10 @@ use http::{
     header::{ACCEPT_LANGUAGE, CONTENT_LANGUAGE},
 };
 
-use crate::list::{self, trim};
+use crate::{
+    fields::Fields,
+    list::{self, trim},
+};
 
 /// Returns the one language that a request prefers, in lower case. `None` if it names no language, or several of equal
 /// weight.
@@ -33,7 +36,7 @@ pub fn preferred(request_fields: &HeaderMap) -> Option<Vec<u8>> {
 }
 
 /// Returns the one language of a response, in lower case. `None` if it names no language or several.
-pub fn of_response(response_fields: &HeaderMap) -> Option<Vec<u8>> {
+pub fn of_response(response_fields: &impl Fields) -> Option<Vec<u8>> {
     let mut tags = list::tokens(response_fields, &CONTENT_LANGUAGE);
     let tag = tags.next().filter(|tag| is_tag(tag))?;
     tags.next().is_none().then(|| tag.to_ascii_lowercase())
@@ -99,7 +102,7 @@ mod tests {
         for (named, expected) in
             [("de", Some("de")), ("de-CH", Some("de-ch")), ("de, en", None), ("", None), ("d e", None)]
         {
-            let fields = [(CONTENT_LANGUAGE, HeaderValue::from_static(named))].into_iter().collect();
+            let fields: HeaderMap = [(CONTENT_LANGUAGE, HeaderValue::from_static(named))].into_iter().collect();
             assert_eq!(of_response(&fields), expected.map(|tag| tag.as_bytes().to_vec()), "{named}");
         }
     }

@@ -105,7 +105,7 @@ pub use rules::Rules;
 pub use ruling::Ruling;
 pub use settings::Settings;
 pub use storable::Storability;
-pub use stored::{BodyPlace, DecodeError, Head, ReceivedHead, StoredHead};
+pub use stored::{BodyPlace, DecodeError, Head, ReceivedHead, StoredFields, StoredHead};
 pub use targeted::TargetList;
 pub use time::Timestamp;
 pub use url_patterns::{BadUrlPattern, UrlPattern, UrlPatterns};

@@ -5,11 +5,11 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::steps;
+use crate::{fields::Fields, steps};
 
 /// Iterates over the elements of all lines of one field, in order.
-pub(crate) fn tokens<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-    fields.get_all(name).iter().flat_map(|line| elements(line.as_bytes()))
+pub(crate) fn tokens<'a, F: Fields>(fields: &'a F, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a, F> {
+    fields.values_of(name).flat_map(elements)
 }
 
 /// Returns whether a list names `token`, in any case.

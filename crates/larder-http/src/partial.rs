@@ -15,6 +15,7 @@ use crate::{
     date::parse_http_date,
     decimal::{DIGITS_MAX, parse_u64, push_u64},
     entity_tag::EntityTag,
+    fields::Fields,
     list::{single, trim},
     span::Span,
     storable::Exchange,
@@ -116,7 +117,7 @@ pub fn whole_head(
 /// Returns a response's strong validator in the form of If-Range (RFC 9110 13.1.5), if it has one.
 ///
 /// Two responses for the same resource with the same strong validator have the same bytes.
-pub fn validator(fields: &HeaderMap, response_time: Timestamp) -> Option<&HeaderValue> {
+pub fn validator(fields: &impl Fields, response_time: Timestamp) -> Option<&[u8]> {
     // Tags are quoted and dates are not, so values of both kinds can be compared directly.
     strong_validator(fields, response_time).map(|(StrongValidator::Tag(value) | StrongValidator::Date(value))| value)
 }
@@ -126,7 +127,8 @@ pub fn validator(fields: &HeaderMap, response_time: Timestamp) -> Option<&Header
 ///
 /// `None` if the stored response has no strong validator.
 pub fn request_fields(stored: &StoredHead, wanted: &Span) -> Option<[(HeaderName, HeaderValue); 2]> {
-    let validator = validator(stored.fields(), stored.response_time())?.clone();
+    let validator = validator(stored.fields(), stored.response_time())?;
+    let validator = HeaderValue::from_bytes(validator).expect("it was a field's value");
     let mut range = b"bytes=".to_vec();
     push_u64(&mut range, wanted.first);
     range.push(b'-');
@@ -180,20 +182,20 @@ pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StrongValidator<'a> {
-    Tag(&'a HeaderValue),
-    Date(&'a HeaderValue),
+    Tag(&'a [u8]),
+    Date(&'a [u8]),
 }
 
 /// Returns the strong entity tag, or, if there is no tag at all, a strong Last-Modified (RFC 9110 8.8.1, 8.8.2.2).
-fn strong_validator(fields: &HeaderMap, response_time: Timestamp) -> Option<StrongValidator<'_>> {
-    if fields.contains_key(ETAG) {
-        let value = single(fields, &ETAG)?;
-        return EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| StrongValidator::Tag(value));
+fn strong_validator(fields: &impl Fields, response_time: Timestamp) -> Option<StrongValidator<'_>> {
+    if fields.first(&ETAG).is_some() {
+        let value = fields.single(&ETAG)?;
+        return EntityTag::parse(value).filter(|tag| !tag.weak).map(|_| StrongValidator::Tag(value));
     }
-    let value = single(fields, &LAST_MODIFIED)?;
-    let modified = parse_http_date(value.as_bytes(), response_time)?;
-    let date = single(fields, &http::header::DATE)?;
-    let date = parse_http_date(date.as_bytes(), response_time)?;
+    let value = fields.single(&LAST_MODIFIED)?;
+    let modified = parse_http_date(value, response_time)?;
+    let date = fields.single(&http::header::DATE)?;
+    let date = parse_http_date(date, response_time)?;
     (date.millis_since(modified) >= STRONG_DATE_MILLIS_MIN).then_some(StrongValidator::Date(value))
 }
 

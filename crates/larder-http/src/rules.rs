@@ -17,7 +17,7 @@ use http::{
 pub use self::agreement::RuleAgreement;
 use self::conditions::{NamedConditions, NamedKind};
 use crate::{
-    fields::media_type,
+    fields::{Fields, media_type},
     key::default_port,
     ruling::{self, Ruling},
 };
@@ -229,7 +229,7 @@ impl Rules {
     }
 
     /// Returns the ruling of the first rule that matches a response.
-    pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
+    pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &impl Fields) -> Option<&Ruling> {
         let rule = self.all.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
         // A page in place of a file gets no lifetime, whatever the request, and is named as such.
         let is_page_for_file = about(status).is_success() && is_page(fields);
@@ -311,7 +311,7 @@ fn is_kept_unnamed(status: StatusCode) -> bool {
 }
 
 /// Returns whether a response is a web page.
-fn is_page(fields: &HeaderMap) -> bool {
+fn is_page(fields: &impl Fields) -> bool {
     media_type(fields).is_some_and(|found| PAGE_TYPES.iter().any(|page| page.eq_ignore_ascii_case(found)))
 }
 
@@ -336,7 +336,7 @@ impl RuleMatches {
         })
     }
 
-    fn is_about(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> bool {
+    fn is_about(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &impl Fields) -> bool {
         self.names(request)
             && is_any(&self.statuses, |pattern| pattern.is(status))
             && is_any(&self.types, |pattern| pattern.is(fields))
@@ -396,7 +396,7 @@ impl StatusPattern {
 }
 
 impl TypePattern {
-    fn is(&self, fields: &HeaderMap) -> bool {
+    fn is(&self, fields: &impl Fields) -> bool {
         let Some(found) = media_type(fields).map(str::to_ascii_lowercase) else { return false };
         match self {
             Self::Exact(exact) => *exact == found,

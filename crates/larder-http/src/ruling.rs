@@ -1,7 +1,7 @@
 //! An operator's ruling on a response, which overrides the origin.
 //!
 //! RFC 9111 leaves lifetimes and obedience to the operator, and RFC 9213 1 describes such a gateway's own control. This
-//! module has the properties that a rule can change, and the field that keeps them with a stored response.
+//! module has the properties that a rule can change, and the field that carries them with a received response.
 //! [`crate::rules`] finds the rule.
 //!
 //! Invariants: the caller ensures that the field never comes from an origin and never goes to a client ([`FIELD`]).
@@ -16,7 +16,8 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::{cache_control::ResponseDirectives, chain::Chain};
 
-/// The internal field that keeps a ruling with a stored head. It is never received from an origin or sent to a client.
+/// The internal field that carries a ruling with a response until it is stored. It is never received from an origin or
+/// sent to a client.
 pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 
 /// The overrides of a rule for its responses. `Default` overrides nothing.
@@ -252,12 +253,15 @@ impl Ruling {
     /// Returns the ruling in a response's fields. `None` if there is none, or none that can be parsed.
     #[inline]
     pub fn of(fields: &HeaderMap) -> Option<Self> {
-        Self::parse(fields.get(&FIELD)?)
+        Self::parse(fields.get(&FIELD)?.as_bytes())
     }
 
-    /// Returns the ruling in the value of [`FIELD`]. `None` if it cannot be parsed.
-    pub(crate) fn parse(value: &HeaderValue) -> Option<Self> {
-        let dictionary: Dictionary = Parser::new(value.as_bytes()).parse().ok()?;
+    /// Returns the ruling in the value of [`FIELD`]. `None` if it is empty or cannot be parsed.
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        if value.is_empty() {
+            return None;
+        }
+        let dictionary: Dictionary = Parser::new(value).parse().ok()?;
         let mut ruling = Self::default();
         for (key, value) in &dictionary {
             let ListEntry::Item(item) = value else { continue };

@@ -144,14 +144,15 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
 ///
 /// The new fields may forbid storing, or vary on something that no request can match.
 pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings: &Settings) -> Storability {
-    if !updated.selecting().cover(&VaryRule::from_fields(updated.fields())) {
+    let response_fields = &updated.fields().to_received_map();
+    if !updated.selecting().cover(&VaryRule::from_fields(response_fields)) {
         return Storability::Refuse { reason: Reason::VaryStar };
     }
     let exchange = Exchange {
         method: &Method::GET,
         request_fields,
         status: updated.status(),
-        response_fields: updated.fields(),
+        response_fields,
         request_time: updated.request_time(),
         response_time: updated.response_time(),
     };

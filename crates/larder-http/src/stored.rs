@@ -1,12 +1,13 @@
 //! The head of a stored response: everything that a shared cache stores besides the body.
 //!
 //! The head holds the status, the end-to-end fields, the times of request and response, and the place of the body.
-//! Everything that reuse needs is derived from them once. `encoding` has the byte format. Invariants: the fields
-//! contain no Age, which is kept as a number and added to the age, no hop-by-hop field, and always a valid Date.
-//! Derived values agree with the fields.
+//! Everything that reuse needs is derived from them once. `encoding` has the byte format, `fields` the octets that are
+//! sent. Invariants: the fields contain no Age, which is kept as a number and added to the age, no hop-by-hop field, and
+//! always a valid Date. Derived values agree with the fields.
 
+use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, StatusCode,
+    HeaderMap, StatusCode,
     header::{AGE, AUTHORIZATION, DATE, ETAG},
 };
 
@@ -16,15 +17,17 @@ use crate::{
     date::format_http_date,
     entity_tag::EntityTag,
     facts::Facts,
-    fields::{detach, strip_hop_by_hop},
+    fields::{Fields as _, strip_hop_by_hop},
     freshness::{Freshness, Receipt},
     ruling::Ruling,
     targeted::TargetList,
 };
 
 mod encoding;
+mod fields;
 
 pub use crate::codec::DecodeError;
+pub use fields::StoredFields;
 
 /// Most fields in a stored head.
 pub(crate) const FIELD_COUNT_MAX: usize = 512;
@@ -95,8 +98,7 @@ pub struct ReceivedHead {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredHead {
-    status: StatusCode,
-    fields: HeaderMap,
+    fields: StoredFields,
     age_secs: u32,
     request_time: Timestamp,
     body: BodyPlace,
@@ -143,17 +145,26 @@ impl StoredHead {
             fields.insert(DATE, format_http_date(response_time));
         }
         let own = take_withheld(&withheld, &mut fields);
+        let fields = StoredFields::of(&fields);
         if !own.is_empty() {
             // One of them may have been a field with directives. A stored head is read again without it.
-            derived = DerivedFacts::of(&receipt, &Facts::of(&fields, targets));
+            derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, targets));
         }
         (Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body), own)
     }
 
-    /// Moves the head's fields to their own memory; see [`crate::fields::detach`].
-    pub fn detached(mut self) -> Self {
-        detach(&mut self.fields);
-        self
+    /// Returns this head and a body of these pieces, copied to one buffer of their own. They share no memory with the
+    /// buffers that they were read into.
+    pub fn packed<'a>(self, body: impl Iterator<Item = &'a [u8]> + Clone) -> (Self, Bytes) {
+        let fields_len = self.fields.all_octets().len();
+        let mut buffer = Vec::with_capacity(self.octets_len() + body.clone().map(<[u8]>::len).sum::<usize>());
+        buffer.extend_from_slice(self.fields.all_octets());
+        self.selecting.values().for_each(|value| buffer.extend_from_slice(value));
+        body.for_each(|piece| buffer.extend_from_slice(piece));
+        let mut body = Bytes::from(buffer);
+        let octets = body.split_to(fields_len);
+        let selecting = self.selecting.moved(|len| body.split_to(len));
+        (Self { fields: self.fields.moved(octets), selecting, ..self }, body)
     }
 
     /// Returns this head with another body.
@@ -187,20 +198,19 @@ impl StoredHead {
     /// Returns this head as requests with a Cookie see it, if the lifetime of an operator's rule is not for them: with
     /// the lifetime that the origin states. `None` if the rule ignores a directive of the origin against sharing.
     pub fn for_cookies(&self) -> Option<Self> {
-        let ruling = Ruling::of(&self.fields).unwrap_or_default();
+        let ruling = self.fields.ruling().unwrap_or_default();
         if ruling.ignored.private || ruling.ignored.no_store || ruling.ignored.set_cookie {
             return None;
         }
-        let mut fields = self.fields.clone();
-        ruling.for_cookies().put(&mut fields);
+        let fields = self.fields.with_ruling(&ruling.for_cookies());
         let receipt = Receipt {
-            status: self.status,
+            status: self.status(),
             age_secs: self.age_secs,
             request_time: self.request_time,
             response_time: self.response_time(),
             answered_cookie: self.selecting.answered_cookie(),
         };
-        let derived = DerivedFacts::of(&receipt, &Facts::of(&fields, &self.targets));
+        let derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, &self.targets));
         let selecting = self.selecting.clone();
         let head = Self::from_parts(&receipt, fields, selecting, &self.targets, derived).with_body(self.body);
         let freshness = head.freshness.purged_like(&self.freshness);
@@ -215,17 +225,17 @@ impl StoredHead {
 
     /// Returns the status.
     pub fn status(&self) -> StatusCode {
-        self.status
+        self.freshness.status
     }
 
-    /// Returns the end-to-end fields as received, without Age.
-    pub fn fields(&self) -> &HeaderMap {
+    /// Returns the end-to-end fields as received, without Age and Content-Length.
+    pub fn fields(&self) -> &StoredFields {
         &self.fields
     }
 
-    /// Returns the fields by value.
-    pub fn into_fields(self) -> HeaderMap {
-        self.fields
+    /// Returns the operator's ruling on the response, if there is one.
+    pub fn ruling(&self) -> Option<Ruling> {
+        self.fields.ruling()
     }
 
     /// Returns the received Age in seconds.
@@ -268,7 +278,7 @@ impl StoredHead {
 
     /// Returns the entity tag, if it is well-formed.
     pub fn entity_tag(&self) -> Option<EntityTag<'_>> {
-        EntityTag::parse(self.entity_tag_value()?.as_bytes())
+        EntityTag::parse(self.entity_tag_value()?)
     }
 
     /// Returns whether the origin can validate the response (RFC 9111 4.3.1).
@@ -286,21 +296,25 @@ impl StoredHead {
         &self.targets
     }
 
-    pub(crate) fn entity_tag_value(&self) -> Option<&HeaderValue> {
-        if self.has_entity_tag { self.fields.get(ETAG) } else { None }
+    pub(crate) fn entity_tag_value(&self) -> Option<&[u8]> {
+        if self.has_entity_tag { self.fields.first(&ETAG) } else { None }
+    }
+
+    /// Returns the length of all octets that the head refers to, which [`StoredHead::packed`] copies.
+    pub fn octets_len(&self) -> usize {
+        self.fields.all_octets().len() + self.selecting.values().map(<[u8]>::len).sum::<usize>()
     }
 
     /// Creates the head of an empty body.
     fn from_parts(
         receipt: &Receipt,
-        fields: HeaderMap,
+        fields: StoredFields,
         selecting: SelectingFields,
         targets: &TargetList,
         derived: DerivedFacts,
     ) -> Self {
         let DerivedFacts { freshness, has_entity_tag } = derived;
         Self {
-            status: receipt.status,
             age_secs: receipt.age_secs,
             request_time: receipt.request_time,
             body: BodyPlace::Whole { len: 0 },

@@ -4,7 +4,9 @@
 //! tags in both fields, and case is ignored. Every tag that either vendor would find is found, so a purge may remove
 //! too much but never too little.
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
+
+use crate::fields::Fields;
 
 /// The fields that list tags.
 pub static TAG_FIELDS: [HeaderName; 2] =
@@ -13,9 +15,9 @@ pub static TAG_FIELDS: [HeaderName; 2] =
 pub const TAG_SIZE_MAX: usize = 1024;
 
 /// Returns the tags in these fields as written. A value that is not UTF-8 has none.
-pub fn tags_of(fields: &HeaderMap) -> impl Iterator<Item = &str> {
-    let lines = TAG_FIELDS.iter().flat_map(|name| fields.get_all(name));
-    lines.filter_map(|line| std::str::from_utf8(line.as_bytes()).ok()).flat_map(split_tags)
+pub fn tags_of(fields: &impl Fields) -> impl Iterator<Item = &str> {
+    let lines = TAG_FIELDS.iter().flat_map(|name| fields.values_of(name));
+    lines.filter_map(|line| std::str::from_utf8(line).ok()).flat_map(split_tags)
 }
 
 /// Returns the tags of a list.
@@ -25,7 +27,7 @@ pub fn split_tags(list: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
 

@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::{
     cache_control::{ResponseDirectives, withhold},
+    fields::Fields,
     steps,
 };
 
@@ -36,32 +37,36 @@ pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-ca
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetList {
+pub struct TargetList(Arc<TargetedFields>);
+
+/// The fields of a [`TargetList`], which every stored head in memory refers to.
+#[derive(Debug, PartialEq, Eq)]
+struct TargetedFields {
     /// The target list of RFC 9213 2.1, the strongest field first.
-    names: Arc<[HeaderName]>,
+    names: Box<[HeaderName]>,
     is_private: bool,
 }
 
 impl TargetList {
     /// Creates the list of a shared cache with these fields. If it is empty, only Cache-Control and Expires count.
-    pub fn new(names: impl Into<Arc<[HeaderName]>>) -> Self {
-        Self { names: names.into(), is_private: false }
+    pub fn new(names: impl Into<Box<[HeaderName]>>) -> Self {
+        Self(Arc::new(TargetedFields { names: names.into(), is_private: false }))
     }
 
     /// Creates the list of a private cache, which serves one user. No field is targeted at it, and the directives for
     /// shared caches do not count: `private`, `s-maxage` and `proxy-revalidate` (RFC 9111 5.2.2).
     pub fn private() -> Self {
-        Self { names: Arc::new([]), is_private: true }
+        Self(Arc::new(TargetedFields { names: Box::new([]), is_private: true }))
     }
 
     /// Returns whether a field with this name is targeted at the cache.
-    pub(crate) fn has(&self, name: &HeaderName) -> bool {
-        self.names.contains(name)
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        self.0.names.iter().any(|targeted| targeted.as_str().as_bytes() == name)
     }
 
     /// Returns whether the cache is private.
     pub fn is_private(&self) -> bool {
-        self.is_private
+        self.0.is_private
     }
 }
 
@@ -72,15 +77,15 @@ impl Default for TargetList {
 }
 
 /// Returns the directives of the first field in the list that is valid and not empty.
-pub fn directives(fields: &HeaderMap, targets: &TargetList) -> Option<ResponseDirectives> {
-    targets.names.iter().find_map(|name| directives_of(fields, name))
+pub fn directives(fields: &impl Fields, targets: &TargetList) -> Option<ResponseDirectives> {
+    targets.0.names.iter().find_map(|name| directives_of(fields, name))
 }
 
-fn directives_of(fields: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives> {
-    if !fields.contains_key(name) {
+fn directives_of(fields: &impl Fields, name: &HeaderName) -> Option<ResponseDirectives> {
+    let lines: Vec<&[u8]> = fields.values_of(name).collect();
+    if lines.is_empty() {
         return None;
     }
-    let lines: Vec<&[u8]> = fields.get_all(name).iter().map(|line| line.as_bytes()).collect();
     steps::take(lines.iter().map(|line| line.len()).sum());
     let dictionary: Dictionary = Parser::new(&lines.join(&b", "[..])).parse().ok()?;
     if dictionary.is_empty() {

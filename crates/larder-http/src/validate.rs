@@ -17,9 +17,9 @@ use crate::{
     date::{format_http_date, parse_http_date},
     decimal::parse_u64,
     entity_tag::EntityTag,
-    fields::strip_hop_by_hop,
+    fields::{Fields as _, strip_hop_by_hop},
     list::single,
-    ruling::{self, Ruling},
+    ruling::Ruling,
     storable::Exchange,
 };
 
@@ -30,14 +30,18 @@ use crate::{
 pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
     let mut fields = Vec::with_capacity(2);
     if let Some(tag) = stored.entity_tag_value() {
-        fields.push((IF_NONE_MATCH, tag.clone()));
+        fields.push((IF_NONE_MATCH, value_of(tag)));
     }
     if stored.freshness().last_modified.is_some()
-        && let Some(modified) = stored.fields().get(LAST_MODIFIED)
+        && let Some(modified) = stored.fields().first(&LAST_MODIFIED)
     {
-        fields.push((IF_MODIFIED_SINCE, modified.clone()));
+        fields.push((IF_MODIFIED_SINCE, value_of(modified)));
     }
     fields
+}
+
+fn value_of(octets: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(octets).expect("it was a field's value")
 }
 
 /// Returns whether a 304 to our own precondition confirms the stored response (RFC 9111 4.3.4).
@@ -59,7 +63,7 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
             (Some(tag), Some(stored_tag)) if tag.weak => tag.matches_weakly(&stored_tag),
             (Some(tag), Some(stored_tag)) => tag.matches_strongly(&stored_tag),
             // If either value is not a valid tag, only identical octets count as a match.
-            _ => stored.fields().get(ETAG) == Some(value),
+            _ => stored.fields().first(&ETAG) == Some(value.as_bytes()),
         };
     }
     match single(not_modified_fields, &LAST_MODIFIED) {
@@ -90,7 +94,8 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
         return HeadVerdict::Silent;
     }
-    let same = |name: &HeaderName| !fields.contains_key(name) || fields.get_all(name) == stored.fields().get_all(name);
+    let same =
+        |name: &HeaderName| !fields.contains_key(name) || fields.values_of(name).eq(stored.fields().values_of(name));
     let length = fields.get(CONTENT_LENGTH).map(|value| parse_u64(value.as_bytes()));
     let same_length = length.is_none_or(|length| length == Some(stored.body().len()));
     let is_known =
@@ -122,7 +127,7 @@ pub fn is_described(
     if names_digest {
         return has_length && told.is_some();
     }
-    let same = |name: &HeaderName| fields.get_all(name) == head.fields().get_all(name);
+    let same = |name: &HeaderName| fields.values_of(name).eq(head.fields().values_of(name));
     has_length && [ETAG, LAST_MODIFIED, CONTENT_TYPE].iter().all(same)
 }
 
@@ -141,9 +146,8 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
     let mut updates = answer.response_fields.clone();
     strip_hop_by_hop(&mut updates);
     updates.remove(CONTENT_LENGTH);
-    let mut fields = stored.fields().clone();
-    // The updates contain the rule that applies now, if there is one.
-    fields.remove(ruling::FIELD);
+    // The updates contain the rule that applies now, if there is one. The map has none.
+    let mut fields = stored.fields().to_map();
     // A 304 without Date counts as created on receipt (RFC 9110 6.6.1), not at the stored Date.
     if !updates.contains_key(http::header::DATE) {
         updates.insert(http::header::DATE, format_http_date(response_time));
@@ -179,7 +183,7 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
 /// They are the fields that `private` and `no-cache` name, and a Set-Cookie that was not stored.
 pub fn first_askers_own(answer_fields: &HeaderMap, updated: &StoredHead) -> HeaderMap {
     let mut own = cache_control::first_askers_own(answer_fields, updated.targets());
-    if !own.contains_key(SET_COOKIE) && !updated.fields().contains_key(SET_COOKIE) {
+    if !own.contains_key(SET_COOKIE) && updated.fields().first(&SET_COOKIE).is_none() {
         for value in answer_fields.get_all(SET_COOKIE) {
             own.append(SET_COOKIE, value.clone());
         }

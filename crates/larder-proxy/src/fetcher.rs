@@ -299,7 +299,7 @@ impl OriginFetcher {
     ///
     /// For a listing, remembers the request fields by which it is found again.
     pub(crate) fn count_file(&self, primary: &Arc<[u8]>, head: &StoredHead) {
-        let Some(ruling) = Ruling::of(head.fields()) else { return };
+        let Some(ruling) = head.ruling() else { return };
         if head.selecting().iter().next().is_some() {
             self.listings.note(primary, head.selecting());
         }

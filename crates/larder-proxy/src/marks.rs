@@ -1,7 +1,7 @@
 //! The names with which this proxy marks forwarded messages.
 
 use http::{Version, header};
-use larder_cache::http::answer::marks::{ResponseMarks, is_sent};
+use larder_cache::http::answer::marks::ResponseMarks;
 use larder_http::{CacheStatus, StoredHead, decimal::push_u64, fields::via::Pseudonym};
 use larder_wire::{push_field, push_status_line};
 
@@ -37,11 +37,7 @@ impl ResponseMarkers {
     /// Age, Cache-Status and the fields that frame the body are missing, because they differ between responses.
     pub(crate) fn push_head_lines(&self, head: &StoredHead, lines: &mut Vec<u8>) {
         push_status_line(lines, Version::HTTP_11, head.status());
-        for (name, value) in head.fields() {
-            if is_sent(name) && *name != header::AGE && *name != header::TRANSFER_ENCODING {
-                push_field(lines, name, value);
-            }
-        }
+        lines.extend_from_slice(head.fields().octets());
         if let Some(via) = &self.response.via {
             push_field(lines, &header::VIA, via);
         }

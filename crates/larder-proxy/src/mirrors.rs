@@ -21,7 +21,11 @@ use http::{
     },
 };
 
-use larder_http::{coding::BODY_DIGESTS, fields::media_type, key::normal_authority};
+use larder_http::{
+    coding::BODY_DIGESTS,
+    fields::{Fields, media_type},
+    key::normal_authority,
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
@@ -243,8 +247,8 @@ impl MirrorRequest {
 
     /// Returns whether a response with these fields can be sent without rewriting a field, as far as its body is not
     /// rewritten.
-    pub(crate) fn leaves(fields: &HeaderMap) -> bool {
-        ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.contains_key(name))
+    pub(crate) fn leaves(fields: &impl Fields) -> bool {
+        ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.first(name).is_some())
     }
 
     /// Returns whether any client can get the credentials of the request.

@@ -21,7 +21,7 @@ use std::{
 use crate::object::ProbeEnd;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
+use larder_http::{StoredHead, entity_tag::EntityTag, fields::Fields, key, partial};
 
 use crate::http::{
     ResponseCache,
@@ -74,16 +74,16 @@ impl From<StoreTrouble> for AbsenceReason {
 }
 
 /// Returns the strong entity tag in a response's fields, if there is one.
-pub fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
-    let value = fields.get(header::ETAG)?;
-    EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
+pub fn strong_tag(fields: &impl Fields) -> Option<&[u8]> {
+    let value = fields.first(&header::ETAG)?;
+    EntityTag::parse(value).filter(|tag| !tag.weak).map(|_| value)
 }
 
 /// Returns whether the origin of a response with these fields says that it sends any part of the body on request, and
 /// whether parts can be recognized as belonging together.
-pub fn is_divisible(fields: &http::HeaderMap) -> bool {
-    let has_bytes = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"bytes");
-    strong_tag(fields).is_some() && fields.get(header::ACCEPT_RANGES).is_some_and(has_bytes)
+pub fn is_divisible(fields: &impl Fields) -> bool {
+    let has_bytes = |value: &[u8]| value.eq_ignore_ascii_case(b"bytes");
+    strong_tag(fields).is_some() && fields.first(&header::ACCEPT_RANGES).is_some_and(has_bytes)
 }
 
 /// Bytes and their position in the body.
@@ -98,7 +98,8 @@ pub struct PlacedBytes {
 impl ChunkedBody {
     /// Creates the body of `head`. The body need not be complete.
     pub fn new(cache: &Arc<ResponseCache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
-        let validator = partial::validator(head.fields(), head.response_time()).cloned();
+        let validator = partial::validator(head.fields(), head.response_time());
+        let validator = validator.map(|value| HeaderValue::from_bytes(value).expect("it was a field's value"));
         let cache = Arc::clone(cache);
         let is_divisible = is_divisible(head.fields());
         let len = len.map(OnceLock::from).unwrap_or_default();

@@ -55,8 +55,7 @@ pub async fn confirm(
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             // The response was removed meanwhile, and its body must not return.
             let Some(commit) = work.begin_commit(cache).await else { return };
-            let entry = before.entry.with_head(head.detached());
-            let entry = Arc::new(if before.from_memory { entry } else { entry.detached() });
+            let entry = Arc::new(before.entry.with_head(head).detached());
             freshen(cache, &place, &entry, commit).await;
         }
         (Storability::Store { .. }, Some(place)) => {

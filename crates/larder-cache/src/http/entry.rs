@@ -3,9 +3,12 @@
 //! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation. A whole
 //! body has exactly the length that its head states.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    iter,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bytes::Bytes;
@@ -19,9 +22,6 @@ pub struct CachedEntry {
     pub head: StoredHead,
     /// The body, or where it is.
     pub body: EntryBody,
-    /// The lines of the head to send over HTTP/1.1, without those that change with time. They are encoded at the first
-    /// hit.
-    lines: OnceLock<Box<[u8]>>,
     hits: MemoryHits,
     /// See [`CachedEntry::judged_count`].
     judged_count: AtomicU64,
@@ -55,7 +55,7 @@ impl CachedEntry {
     /// Creates a response that no purge after its own was applied to.
     pub fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
-        Self { head, body, lines: OnceLock::new(), hits: MemoryHits::default(), judged_count }
+        Self { head, body, hits: MemoryHits::default(), judged_count }
     }
 
     /// Creates a response with its whole body. Returns `None` if the body does not match the head.
@@ -75,13 +75,16 @@ impl CachedEntry {
         Self::new(head, body)
     }
 
-    /// Returns this response with a copy of its body, which shares no memory with a longer buffer.
+    /// Returns this response with head and body in one buffer, which shares no memory with a longer one.
     pub fn detached(self) -> Self {
-        let body = match self.body {
-            EntryBody::Whole(bytes) => EntryBody::Whole(Bytes::copy_from_slice(&bytes)),
-            body @ EntryBody::Chunks { .. } => body,
+        let (head, body) = match self.body {
+            EntryBody::Whole(bytes) => {
+                let (head, body) = self.head.packed(iter::once(&bytes[..]));
+                (head, EntryBody::Whole(body))
+            }
+            body @ EntryBody::Chunks { .. } => (self.head.packed(iter::empty()).0, body),
         };
-        Self { body, ..self }
+        Self { head, body, ..self }
     }
 
     /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
@@ -114,30 +117,21 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the lines of the head to send over HTTP/1.1, without those that change from one response to the next.
-    /// `encode` makes them at the first call.
-    pub fn lines(&self, encode: impl FnOnce(&StoredHead) -> Vec<u8>) -> &[u8] {
-        self.lines.get_or_init(|| encode(&self.head).into())
-    }
-
     /// Returns the hits from memory.
     pub fn hits(&self) -> &MemoryHits {
         &self.hits
     }
 
-    /// Returns the entry's memory in bytes: that of the entry, of the map of its fields, of their octets, of the lines
-    /// to send, and of the body.
+    /// Returns the memory of a [`CachedEntry::detached`] entry in bytes: that of the entry, of the buffer with its head
+    /// and body, of the buffer's count, and of the names of its selecting fields.
     pub fn weight(&self) -> u64 {
-        let fields = self.head.fields();
-        let octets: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum();
         let body_len = match &self.body {
             EntryBody::Whole(bytes) => bytes.len(),
             EntryBody::Chunks { .. } => 0,
         };
-        // Heads are cloned or decoded for memory, which gives them no room for more fields.
-        let map = fields.len() * FIELD_BYTES;
-        let index = fields.capacity() * FIELD_INDEX_BYTES;
-        let parts = [size_of::<Self>() + COUNTS_BYTES, map, index, octets, octets + STATUS_LINE_BYTES, body_len];
+        let selecting = self.head.selecting().iter().len() * SELECTING_BYTES;
+        let buffer = self.head.octets_len() + body_len;
+        let parts = [size_of::<Self>() + COUNTS_BYTES, buffer, BUFFER_COUNT_BYTES, selecting];
         parts.map(allocated_bytes).iter().sum()
     }
 }
@@ -235,14 +229,10 @@ const LANGUAGE_COUNT_MAX: usize = 16;
 const ACCEPTED_SIZE_MAX: usize = 512;
 /// Memory of the two counts of a shared entry.
 const COUNTS_BYTES: usize = 16;
-/// Memory of a field in a header map.
-const FIELD_BYTES: usize = 104;
-/// Memory of the map's index for each field that it has room for.
-const FIELD_INDEX_BYTES: usize = 6;
-/// Octets of a field line in addition to its name and value.
-const LINE_BYTES: usize = 4;
-/// Octets of a usual status line.
-const STATUS_LINE_BYTES: usize = 17;
+/// Memory of the count and place of a shared buffer.
+const BUFFER_COUNT_BYTES: usize = 24;
+/// Memory of the name of a selecting field, and of the place of its value.
+const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
 /// Length of every chunk of a body but the last, in bytes.

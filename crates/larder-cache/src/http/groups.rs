@@ -23,7 +23,7 @@ use std::{
 use http::{HeaderMap, Uri, header};
 use larder_http::{
     Timestamp,
-    fields::media_type,
+    fields::{Fields, media_type},
     key::{self, path_of},
 };
 
@@ -139,7 +139,7 @@ impl PageGroups {
 }
 
 /// Returns whether other requests can name this response as their Referer: a page or a style sheet.
-pub fn is_document(response_fields: &HeaderMap) -> bool {
+pub fn is_document(response_fields: &impl Fields) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 

@@ -201,7 +201,7 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
         return after_purges(cache, key, one, Some(moment)).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
-    let (mut head, mut body) = match read(cache, store, key).await {
+    let (head, body) = match read(cache, store, key).await {
         Some((reader, body)) => (reader.head(), body),
         None => tiered::find(cache, key).await?,
     };
@@ -211,11 +211,8 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     let admitted = memory.admits(key, len_bytes);
     // Copied to release the larger buffer, which the device reuses. Only while few clients wait for their bodies, those
     // that memory does not keep are sent from that buffer.
-    if admitted || survivors.are_exchanges_many() && memory.can_keep(len_bytes) {
-        head = Bytes::copy_from_slice(&head);
-        body = Bytes::copy_from_slice(&body);
-    }
-    let hot = decode(head, body, &cache.http.targets)?;
+    let is_copied = admitted || survivors.are_exchanges_many() && memory.can_keep(len_bytes);
+    let hot = decode(head, body, &cache.http.targets, is_copied)?;
     let one = One::of(hot.clone())?;
     // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept there.
     if admitted && !still_arrives(cache, &one) {
@@ -305,8 +302,9 @@ pub async fn ask<T>(
     })
 }
 
-/// Decodes a stored entry for use in memory. Returns `None` for a chunk, and if head and body do not belong together.
-pub fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<HotItem> {
+/// Decodes a stored entry for use in memory, and copies it out of the buffers it was read into if `is_copied`. Returns
+/// `None` for a chunk, and if head and body do not belong together.
+pub fn decode(head: Bytes, body: Bytes, targets: &TargetList, is_copied: bool) -> Option<HotItem> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {
             let entry = match head.body() {
@@ -315,7 +313,7 @@ pub fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<HotItem>
                     CachedEntry::new(head, EntryBody::Chunks { len, representation })
                 }
             };
-            Some(HotItem::Response(Arc::new(entry)))
+            Some(HotItem::Response(Arc::new(if is_copied { entry.detached() } else { entry })))
         }
         Head::VaryMarker(rules) => ResourceMarker::decode(rules, &body).map(|marker| HotItem::Marker(Arc::new(marker))),
     }

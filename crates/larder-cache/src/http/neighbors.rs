@@ -46,11 +46,11 @@ fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighborSink
 
 /// Returns the item that a hit under the neighbor's key would find, copied into its own memory.
 fn content_of(neighbor: &NeighborEntry, targets: &TargetList) -> Option<HotItem> {
-    let body = Bytes::copy_from_slice(&body_at_hand(&neighbor.reader)?);
+    let body = body_at_hand(&neighbor.reader)?;
     if neighbor.key.first() == Some(&KIND_CHUNK) {
-        return Some(HotItem::Chunk(body));
+        return Some(HotItem::Chunk(Bytes::copy_from_slice(&body)));
     }
-    lookup::decode(Bytes::copy_from_slice(&neighbor.reader.head()), body, targets)
+    lookup::decode(neighbor.reader.head(), body, targets, true)
 }
 
 /// Returns the whole body if it is available without waiting.

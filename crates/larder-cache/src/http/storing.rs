@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use crate::KeyCommit;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, header};
-use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, language};
+use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, fields::Fields, language};
 use larder_store::{Hints, Store, Writer};
 
 use crate::http::{
@@ -135,7 +135,7 @@ impl StorePlace {
     }
 
     /// Returns this place for a response in one language, so that requests that prefer that language select it, too.
-    pub fn in_language_of(self, response_fields: &HeaderMap, request_fields: &HeaderMap) -> Self {
+    pub fn in_language_of(self, response_fields: &impl Fields, request_fields: &HeaderMap) -> Self {
         let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
         let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
         let led = language::of_response(response_fields).and_then(|tag| marker.with_language(&tag, accepted));
@@ -321,10 +321,9 @@ async fn undo_if_outdated(
 }
 
 fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
-    let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
-    body.iter().for_each(|piece| whole.extend_from_slice(piece));
     // The copy shares no memory with the read buffers, which are larger than the weight that is counted.
-    if let Some(entry) = CachedEntry::whole(head.clone().detached(), whole.freeze()) {
+    let (head, whole) = head.clone().packed(body.iter().map(|piece| &piece[..]));
+    if let Some(entry) = CachedEntry::whole(head, whole) {
         cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
     }
     if let Some((marker, true)) = &place.marker {

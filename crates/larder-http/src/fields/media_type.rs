@@ -1,19 +1,21 @@
 //! Reads the media type of a response from Content-Type, without parameters (RFC 9110 8.3).
 
-use http::{HeaderMap, header::CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 
-use crate::list::single;
+use super::Fields;
 
 /// Returns the media type in Content-Type as written, without parameters. `None` if the field is absent, empty or
 /// repeated.
-pub fn media_type(fields: &HeaderMap) -> Option<&str> {
-    let value = single(fields, &CONTENT_TYPE)?.to_str().ok()?;
+pub fn media_type(fields: &impl Fields) -> Option<&str> {
+    let value = std::str::from_utf8(fields.single(&CONTENT_TYPE)?).ok().filter(|value| value.is_ascii())?;
     let end = value.find(';').unwrap_or(value.len());
     Some(value[..end].trim()).filter(|kind| !kind.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     fn of(values: &[&'static str]) -> Option<String> {

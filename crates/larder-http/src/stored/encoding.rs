@@ -2,12 +2,13 @@
 //!
 //! The first byte names the kind and version. An entry of an unknown version counts as absent. Values that can be
 //! derived from the fields are not stored, so they cannot disagree with the fields. Cost: decoding shares the input
-//! buffer, keeps it alive, and allocates one map of fields.
+//! buffer and keeps it alive. It checks the lines of the fields once, and allocates nothing for them. Versions 1 and 2,
+//! which had a table of names, are read but no longer written.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use super::{BodyPlace, DerivedFacts, FIELD_COUNT_MAX, Head, StoredHead};
+use super::{BodyPlace, DerivedFacts, FIELD_COUNT_MAX, Head, StoredFields, StoredHead};
 use crate::{
     DecodeError, SelectingFields, Timestamp, VaryMarker, VaryRule,
     codec::{CodecReader, NUMBER_LEN_MAX, push_bytes, push_name, push_number, push_signed},
@@ -26,7 +27,7 @@ impl Head {
         }
     }
 
-    /// Decodes an entry that [`Head::encode`] wrote. Field values share `bytes` and keep them alive. Directives are
+    /// Decodes an entry that [`Head::encode`] wrote. The fields share `bytes` and keep them alive. Directives are
     /// read from the fields in `targets`.
     ///
     /// # Errors
@@ -34,10 +35,16 @@ impl Head {
     pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
         let mut reader = CodecReader::new(bytes);
         let head = match reader.byte()? {
-            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader, targets)?),
+            KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader, targets, decode_named_fields)?),
             KIND_RESPONSE_2 => {
                 let purge_count = reader.number()?;
-                Self::Response(StoredHead::decode_from(&mut reader, targets)?.after_purges(purge_count))
+                let head = StoredHead::decode_from(&mut reader, targets, decode_named_fields)?;
+                Self::Response(head.after_purges(purge_count))
+            }
+            KIND_RESPONSE_3 => {
+                let purge_count = reader.number()?;
+                let head = StoredHead::decode_from(&mut reader, targets, decode_lines)?;
+                Self::Response(head.after_purges(purge_count))
             }
             KIND_VARY_MARKER_1 => Self::VaryMarker(decode_marker(&mut reader)?),
             _ => return Err(DecodeError::Version),
@@ -50,24 +57,19 @@ impl Head {
 impl StoredHead {
     /// Encodes the bytes that [`Head::decode`] reads.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(ENCODED_SIZE_USUAL);
-        match self.purge_count {
-            0 => out.push(KIND_RESPONSE_1),
-            count => {
-                out.push(KIND_RESPONSE_2);
-                push_number(&mut out, count);
-            }
-        }
+        let mut out = Vec::with_capacity(self.encoded_len_max());
+        out.push(KIND_RESPONSE_3);
+        push_number(&mut out, self.purge_count);
         self.encode_into(&mut out);
         out
     }
 
     /// Returns a length that the encoded head does not exceed, without encoding it.
     pub fn encoded_len_max(&self) -> usize {
-        let fields = self.fields.iter().map(|(name, value)| name.as_str().len() + value.len());
         let parts = self.selecting.parts();
         let selecting = parts.map(|(name, value)| name.as_str().len() + value.map_or(0, |value| value.len()));
-        fields.chain(selecting).map(|len| len + FIELD_OVERHEAD_MAX).sum::<usize>() + FIXED_LEN_MAX
+        let selecting = selecting.map(|len| len + SELECTING_OVERHEAD_MAX).sum::<usize>();
+        selecting + self.fields.all_octets().len() + FIXED_LEN_MAX
     }
 
     /// Decodes a response's head.
@@ -82,7 +84,7 @@ impl StoredHead {
     }
 
     fn encode_into(&self, out: &mut Vec<u8>) {
-        push_number(out, u64::from(self.status.as_u16()));
+        push_number(out, u64::from(self.status().as_u16()));
         push_signed(out, self.response_time().as_millis());
         push_signed(out, self.response_time().millis_since(self.request_time));
         push_number(out, u64::from(self.age_secs));
@@ -103,14 +105,15 @@ impl StoredHead {
             out.push(u8::from(value.is_some()));
             push_bytes(out, value.map(|value| &value[..]).unwrap_or_default());
         }
-        push_number(out, self.fields.len() as u64);
-        for (name, value) in &self.fields {
-            push_name(out, name);
-            push_bytes(out, value.as_bytes());
-        }
+        push_number(out, self.fields.octets().len() as u64);
+        push_bytes(out, self.fields.all_octets());
     }
 
-    fn decode_from(reader: &mut CodecReader, targets: &TargetList) -> Result<Self, DecodeError> {
+    fn decode_from(
+        reader: &mut CodecReader,
+        targets: &TargetList,
+        decode_fields: impl FnOnce(&mut CodecReader) -> Result<StoredFields, DecodeError>,
+    ) -> Result<Self, DecodeError> {
         let status = reader.number()?;
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.ok_or(DecodeError::Invalid)?;
@@ -123,16 +126,10 @@ impl StoredHead {
             _ => return Err(DecodeError::Invalid),
         };
         let selecting = decode_selecting(reader)?;
-        let field_count = reader.count(FIELD_COUNT_MAX)?;
-        let mut fields = HeaderMap::with_capacity(field_count);
-        for _ in 0..field_count {
-            let name = reader.name()?;
-            let value = reader.value()?;
-            fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
-        }
+        let fields = decode_fields(reader)?;
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let derived = DerivedFacts::of(&receipt, &Facts::of(&fields, targets));
+        let derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, targets));
         Ok(Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body))
     }
 }
@@ -153,6 +150,24 @@ impl VaryMarker {
         }
         out
     }
+}
+
+/// Decodes the fields of version 3: the length of their lines, then these lines and the ruling.
+fn decode_lines(reader: &mut CodecReader) -> Result<StoredFields, DecodeError> {
+    let lines_len = usize::try_from(reader.number()?).map_err(|_| DecodeError::Bound)?;
+    StoredFields::read(reader.bytes()?, lines_len)
+}
+
+/// Decodes the fields of versions 1 and 2, among which the ruling was one.
+fn decode_named_fields(reader: &mut CodecReader) -> Result<StoredFields, DecodeError> {
+    let field_count = reader.count(FIELD_COUNT_MAX)?;
+    let mut fields = HeaderMap::with_capacity(field_count);
+    for _ in 0..field_count {
+        let name = reader.name()?;
+        let value = reader.value()?;
+        fields.try_append(name, value).map_err(|_| DecodeError::Bound)?;
+    }
+    Ok(StoredFields::of(&fields))
 }
 
 fn decode_selecting(reader: &mut CodecReader) -> Result<SelectingFields, DecodeError> {
@@ -187,14 +202,14 @@ fn decode_marker(reader: &mut CodecReader) -> Result<VaryMarker, DecodeError> {
 const KIND_RESPONSE_1: u8 = 0x11;
 /// Like the first version, with the number of purges in front.
 const KIND_RESPONSE_2: u8 = 0x12;
+/// Like the second version, with the fields as lines, and the ruling behind them.
+const KIND_RESPONSE_3: u8 = 0x13;
 const KIND_VARY_MARKER_1: u8 = 0x21;
 const BODY_WHOLE: u8 = 0;
 const BODY_CHUNKS: u8 = 1;
 const RULE_STAR: u8 = 0;
 const RULE_FIELDS: u8 = 1;
-/// Most bytes of an encoded field in addition to its name and value: two numbers, and a byte for each.
-const FIELD_OVERHEAD_MAX: usize = 2 * NUMBER_LEN_MAX + 2;
+/// Most bytes of an encoded selecting field in addition to its name and value: two numbers, and a byte for each.
+const SELECTING_OVERHEAD_MAX: usize = 2 * NUMBER_LEN_MAX + 2;
 /// Most bytes of an encoded head in addition to its fields: nine numbers, and the kinds of head and body.
 const FIXED_LEN_MAX: usize = 9 * NUMBER_LEN_MAX + 2;
-/// Initial buffer size, in bytes. Most heads fit without growing it.
-const ENCODED_SIZE_USUAL: usize = 384;

@@ -56,8 +56,8 @@ fn clock_set_back_counts_as_no_time_passed() {
 fn valid_date_and_expires_are_kept_unchanged() {
     for made in [date(-50), date(50), "Sunday, 06-Nov-94 08:49:37 GMT".to_owned()] {
         let head = Response::new(&format!("Date: {made}\nExpires: {made}")).head();
-        assert_eq!(head.fields()["date"], made);
-        assert_eq!(head.fields()["expires"], made);
+        assert_eq!(head.fields().to_map()["date"], made);
+        assert_eq!(head.fields().to_map()["expires"], made);
     }
 }
 
@@ -65,11 +65,11 @@ fn valid_date_and_expires_are_kept_unchanged() {
 fn missing_or_invalid_date_is_the_receipt() {
     let mut response = Response::new("Cache-Control: max-age=60");
     response.fields.remove("date");
-    assert_eq!(response.head().fields()["date"], date(0));
+    assert_eq!(response.head().fields().to_map()["date"], date(0));
     for lines in ["Date: foo".to_owned(), format!("Date: {0}\nDate: {0}", date(-9))] {
         let head = Response::new(&lines).head();
-        assert_eq!(head.fields()["date"], date(0));
-        assert_eq!(head.fields().get_all("date").iter().count(), 1);
+        assert_eq!(head.fields().to_map()["date"], date(0));
+        assert_eq!(head.fields().to_map().get_all("date").iter().count(), 1);
     }
 }
 

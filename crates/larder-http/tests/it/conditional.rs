@@ -135,7 +135,8 @@ fn not_modified_carries_the_fields_of_rfc_9110_15_4_5() {
         date(-9)
     );
     let head = Response::new(&lines).head();
-    let mut names: Vec<_> = not_modified_fields(&head).map(|(name, _)| name.as_str()).collect();
+    let fields = not_modified_fields(&head);
+    let mut names: Vec<_> = fields.keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["cache-control", "content-location", "date", "etag", "expires", "vary"]);
 }
@@ -143,7 +144,7 @@ fn not_modified_carries_the_fields_of_rfc_9110_15_4_5() {
 #[test]
 fn not_modified_without_a_tag_carries_last_modified() {
     let head = Response::new(&format!("Last-Modified: {}", date(-9))).head();
-    assert!(not_modified_fields(&head).any(|(name, _)| name == "last-modified"));
+    assert!(not_modified_fields(&head).contains_key("last-modified"));
 }
 
 proptest! {

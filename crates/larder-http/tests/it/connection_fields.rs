@@ -14,7 +14,7 @@ fn fields_of_the_connection_are_neither_passed_on_nor_stored() {
     assert!(response.is_reused(3));
     let mut passed_on = response.fields.clone();
     strip_hop_by_hop(&mut passed_on);
-    for kept in [&passed_on, response.head().fields()] {
+    for kept in [passed_on, response.head().fields().to_map()] {
         let mut names: Vec<_> = kept.keys().map(http::HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["cache-control", "date", "x-end"]);
@@ -63,7 +63,6 @@ fn end_to_end_fields_come_back_as_received() {
         "Content-Foo",
         "Cache-Control",
         "Content-Encoding",
-        "Content-Length",
         "Content-Location",
         "Content-MD5",
         "Content-Range",
@@ -80,8 +79,8 @@ fn end_to_end_fields_come_back_as_received() {
     ];
     for name in names {
         let head = Response::new(&format!("{name}: some \"value, as=received")).head();
-        assert_eq!(head.fields()[name], "some \"value, as=received", "{name}");
+        assert_eq!(head.fields().to_map()[name], "some \"value, as=received", "{name}");
     }
     let head = Response::new("X-A: 1\nX-A: 2").head();
-    assert_eq!(head.fields().get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!(head.fields().to_map().get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
 }

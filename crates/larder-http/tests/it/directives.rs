@@ -23,8 +23,8 @@ fn private_with_field_names_withholds_just_those_fields() {
     let response = Response::new("Cache-Control: private=\"X-Secret, set-cookie\", max-age=60\nX-Secret: a\nX-Open: b");
     assert_eq!(response.refusal(), None);
     let head = response.head();
-    assert!(!head.fields().contains_key("x-secret"));
-    assert!(head.fields().contains_key("x-open"));
+    assert!(!head.fields().to_map().contains_key("x-secret"));
+    assert!(head.fields().to_map().contains_key("x-open"));
     assert!(response.is_reused(3));
 }
 
@@ -83,9 +83,9 @@ fn no_cache_with_field_names_allows_reuse_without_those_fields() {
         let response = Response::new(&lines);
         assert!(response.is_reused(3), "{names}");
         let head = response.head();
-        assert!(!head.fields().contains_key("x-a"));
-        assert_eq!(head.fields().contains_key("x-b"), !names.contains("X-B"));
-        assert!(head.fields().contains_key("x-c"));
+        assert!(!head.fields().to_map().contains_key("x-a"));
+        assert_eq!(head.fields().to_map().contains_key("x-b"), !names.contains("X-B"));
+        assert!(head.fields().to_map().contains_key("x-c"));
     }
 }
 

@@ -137,7 +137,7 @@ proptest! {
             let fresh = validate::freshen(&head, &update, &settings);
             prop_assert_eq!(fresh.body(), head.body());
             if let Storability::Store { rule, .. } = storable::decide_updated(&later, &fresh, &settings) {
-                prop_assert!(fresh.selecting().cover(&VaryRule::from_fields(fresh.fields())));
+                prop_assert!(fresh.selecting().cover(&VaryRule::from_fields(&fresh.fields().to_map())));
                 prop_assert!(fresh.selecting().cover(&rule) || !fresh.selecting().cover_what_is_told(&later));
             }
         }

@@ -142,9 +142,9 @@ fn head_of_a_stored_part_is_that_of_the_whole() {
     );
     assert_eq!(head.status(), StatusCode::OK);
     assert_eq!(head.body(), BodyPlace::Chunks { len: 100, representation: 7 });
-    assert_eq!(head.fields()["content-length"], "100");
-    assert!(!head.fields().contains_key("content-range"));
-    assert_eq!(head.fields()["content-type"], "text/plain");
+    let fields = head.fields().to_map();
+    assert!(!fields.contains_key("content-range"));
+    assert_eq!(fields["content-type"], "text/plain");
 }
 
 #[test]
@@ -220,9 +220,10 @@ fn combined_response_has_the_newest_fields_and_its_own_framing() {
     let update = fields(update);
     let answer = later_answer(&request, StatusCode::PARTIAL_CONTENT, &update);
     let head = combined(&head, &answer, &Settings::default());
-    assert_eq!((&head.fields()["x-a"], &head.fields()["x-b"]), (&"new".parse().unwrap(), &"kept".parse().unwrap()));
-    assert_eq!(head.fields()["content-length"], "100");
-    assert!(!head.fields().contains_key("content-range"));
+    let combined = head.fields().to_map();
+    assert_eq!((&combined["x-a"], &combined["x-b"]), (&"new".parse().unwrap(), &"kept".parse().unwrap()));
+    assert_eq!(head.body().len(), 100);
+    assert!(!combined.contains_key("content-range"));
     assert_eq!(head.fresh_until(&Settings::default()), RECEIVED.plus_secs(160));
 }
 

@@ -36,7 +36,7 @@ fn private_cache_stores_what_is_for_one_user() {
         assert!(response.is_reused(3), "{lines}");
         // Nothing is withheld: the fields that `private` names are the user's own.
         let names = |fields: &HeaderMap| fields.keys().map(ToString::to_string).collect::<BTreeSet<_>>();
-        assert_eq!(names(stored(&response).fields()), names(&response.fields), "{lines}");
+        assert_eq!(names(&stored(&response).fields().to_map()), names(&response.fields), "{lines}");
     }
 }
 

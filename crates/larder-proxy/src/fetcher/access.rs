@@ -12,7 +12,7 @@ use http::{
     response,
 };
 use larder_cache::http::fetcher::{AccessAnswer, RequestEdits};
-use larder_http::{Ruling, StoredHead, partial, redirects, validate};
+use larder_http::{StoredHead, partial, redirects, validate};
 
 use crate::{
     asked::RequestHead, cache::lookup::FoundResponse, errors::Failure, fetcher::OriginFetcher, origin::pool::RetryRule,
@@ -88,7 +88,7 @@ impl Permission {
     pub(crate) fn covers(&self, head: &StoredHead, body_len: Option<u64>) -> bool {
         match self.leads_to {
             Some(leads_to) => {
-                let chain = Ruling::of(head.fields()).and_then(|ruling| ruling.chain);
+                let chain = head.ruling().and_then(|ruling| ruling.chain);
                 chain.is_some_and(|chain| chain.first_to == leads_to)
             }
             None => validate::is_described(head, body_len, (self.status, &self.fields), self.names_digest),

@@ -4,7 +4,7 @@ use std::{io::Read, sync::Arc};
 
 use bytes::Bytes;
 use http::{StatusCode, header::CONTENT_ENCODING};
-use larder_http::key_rules::KeyRules;
+use larder_http::{fields::Fields as _, key_rules::KeyRules};
 
 use super::{LISTING_BYTES_MAX, ListedFile, ListingTable};
 use crate::{
@@ -76,7 +76,8 @@ async fn read(fetcher: &OriginFetcher, primary: &Arc<[u8]>) -> Option<(Vec<Bytes
         return None;
     };
     let is_listing = entry.head.status() == StatusCode::OK && entry.body_len() <= LISTING_BYTES_MAX;
-    let coding = entry.head.fields().get(CONTENT_ENCODING).map_or("identity", |value| value.to_str().unwrap_or("?"));
+    let coding = entry.head.fields().first(&CONTENT_ENCODING);
+    let coding = coding.map_or("identity", |value| std::str::from_utf8(value).unwrap_or("?"));
     let pieces = match &entry.body {
         _ if !is_listing => return None,
         EntryBody::Whole(body) => vec![body.clone()],

@@ -344,7 +344,7 @@ impl Unpacker<'_> {
             }
             None => (head, CommittedBody::Whole(completed, pieces)),
         };
-        let head = head.detached().after_purges(work.purge_count);
+        let head = head.after_purges(work.purge_count);
         match wait(storing::commit(cache, &place, &head, body, &work)) {
             true => Ok(Ok(body_bytes)),
             false => Ok(Err("the store accepts nothing now".into())),

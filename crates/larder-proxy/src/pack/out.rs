@@ -10,9 +10,9 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
 use larder_http::{
-    BodyPlace, Ruling, StoredHead, Timestamp, UrlPatterns,
+    BodyPlace, StoredHead, Timestamp, UrlPatterns,
     key::{self, KeyOf},
-    ruling, telling,
+    telling,
 };
 use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};
@@ -272,7 +272,7 @@ fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     if names_user || is_chosen_by(&header::COOKIE) || is_chosen_by(&header::AUTHORIZATION) {
         return Some("a client's cookies or credentials selected it");
     }
-    let checks = Ruling::of(head.fields()).is_some_and(|ruling| ruling.answers_credentials);
+    let checks = head.ruling().is_some_and(|ruling| ruling.answers_credentials);
     checks.then_some("it answered a request with credentials")
 }
 
@@ -280,10 +280,7 @@ fn why_left_out(head: &StoredHead) -> Option<&'static str> {
 fn message_head(head: &StoredHead) -> Vec<u8> {
     let status = head.status();
     let mut text = format!("HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or("")).into_bytes();
-    let left_out = [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::AGE, ruling::FIELD];
-    for (name, value) in head.fields().iter().filter(|(name, _)| !left_out.contains(name)) {
-        push_field(&mut text, name.as_str(), value.as_bytes());
-    }
+    text.extend_from_slice(head.fields().octets());
     if head.age_secs() > 0 {
         push_field(&mut text, "age", head.age_secs().to_string().as_bytes());
     }

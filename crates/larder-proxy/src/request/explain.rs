@@ -15,7 +15,7 @@ use larder_cache::http::{
     fetch::presence,
 };
 use larder_http::{
-    Reuse, Ruling, StoredHead, VaryRule,
+    Reuse, StoredHead, VaryRule,
     freshness::Lifetime,
     key::KIND_PRIMARY,
     reuse::Age,
@@ -298,7 +298,7 @@ fn tell_found(text: &mut String, cache: &Cache, found: &FoundResponse) {
         let value = value.map_or_else(|| "(none)".into(), |value| String::from_utf8_lossy(value));
         line(text, "variant", format_args!("{name}: {value}"));
     }
-    if let Some(ruling) = Ruling::of(head.fields()) {
+    if let Some(ruling) = head.ruling() {
         line(text, "rule", &ruling.name);
         if let Some(chain) = ruling.chain {
             line(

@@ -246,11 +246,7 @@ fn encoded(marks: &ResponseMarkers, wanted: &HitRequest<'_>, entry: &CachedEntry
         return None;
     }
     let mut head = scratch();
-    head.extend_from_slice(entry.lines(|stored| {
-        let mut lines = Vec::new();
-        marks.push_head_lines(stored, &mut lines);
-        lines
-    }));
+    marks.push_head_lines(&entry.head, &mut head);
     marks.push_times(Some(wanted.age_secs), wanted.status, &mut head);
     Some(EncodedHit { head, status: entry.head.status(), body: body.clone() })
 }

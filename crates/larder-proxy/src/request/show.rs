@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use larder_http::{Timestamp, date::format_http_date, ruling, tags::tags_of};
+use larder_http::{Timestamp, date::format_http_date, fields::Fields as _, tags::tags_of};
 
 use crate::{
     cache::{
@@ -63,9 +63,9 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
         line(text, "chunks", format_args!("{there} of {count} stored, 1 MiB each"));
     }
     tell_places(text, cache, found).await;
-    // The ruling is stored among the fields, but is not one of the origin's.
-    for (name, value) in head.fields().iter().filter(|(name, _)| **name != ruling::FIELD) {
-        line(text, "field", format_args!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    for (name, value) in head.fields().lines() {
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        line(text, "field", format_args!("{name}: {value}"));
     }
 }
 

@@ -521,7 +521,7 @@ mod tests {
         let accepted = [(http::header::ACCEPT, http::HeaderValue::from_str(accept).unwrap())].into_iter().collect();
         let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, fields: &accepted };
         let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
-        let ruling = rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect())?;
+        let ruling = rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect::<http::HeaderMap>())?;
         if ruling.contradicts_url {
             // A page in place of a file. It is not stored.
             return None;
@@ -689,7 +689,10 @@ mod tests {
         let find = |path, content_type: &'static str| {
             let request = get("https", "crates.company.example", path);
             let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
-            let found = proxy.rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect()).unwrap();
+            let found = proxy
+                .rules
+                .find(&request, http::StatusCode::OK, &fields.into_iter().collect::<http::HeaderMap>())
+                .unwrap();
             (found.immutable, found.contradicts_url)
         };
         assert_eq!(find("/api/v1/crates/itoa/1.0.0/download", "application/gzip"), (true, false));

@@ -1,7 +1,7 @@
 //! The fields that the cache adds to the responses that it sends.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-use larder_http::{CacheStatus, fields::strip_hop_by_hop, ruling};
+use http::{HeaderMap, HeaderValue, header};
+use larder_http::{CacheStatus, StoredFields, fields::strip_hop_by_hop, ruling};
 
 use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 
@@ -17,13 +17,9 @@ pub struct ResponseMarks {
 
 impl ResponseMarks {
     /// Returns a stored response's fields in the form to send, with room for Age and Cache-Status.
-    pub fn outgoing_fields(&self, stored: &HeaderMap) -> HeaderMap {
-        let mut fields = HeaderMap::with_capacity(stored.len() + ADDED_FIELD_COUNT);
-        for (name, value) in stored {
-            if is_sent(name) {
-                fields.append(name.clone(), value.clone());
-            }
-        }
+    pub fn outgoing_fields(&self, stored: &StoredFields) -> HeaderMap {
+        let mut fields = stored.to_map();
+        fields.reserve(ADDED_FIELD_COUNT);
         self.put_via(&mut fields);
         fields
     }
@@ -59,10 +55,4 @@ impl ResponseMarks {
             fields.append(&CACHE_STATUS, status.to_value(&self.cache_name));
         }
     }
-}
-
-/// Returns whether a stored field is sent as it is.
-#[inline]
-pub fn is_sent(name: &HeaderName) -> bool {
-    *name != header::CONTENT_LENGTH && *name != ruling::FIELD
 }

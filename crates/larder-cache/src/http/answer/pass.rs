@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use larder_device::pinned;
 use larder_http::{
     CacheStatus,
@@ -91,7 +91,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         match validate::judge_head(&found.entry.head, &answer, settings) {
             HeadVerdict::Holds(fresh) => {
                 // The stored fields complete those that the response to HEAD lacks.
-                let mut fields = fresh.fields().clone();
+                let mut fields = fresh.fields().to_map();
+                fields.insert(header::CONTENT_LENGTH, HeaderValue::from(fresh.body().len()));
                 hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
                 updated = Some(fields);
                 let fresh = fresh.after_purges(work.purge_count);

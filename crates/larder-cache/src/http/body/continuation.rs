@@ -70,7 +70,7 @@ impl MissingRange<'_> {
         now: Timestamp,
     ) -> ContinuationAnswer<B> {
         let answered = partial::validator(&head.headers, now);
-        let is_same = answered == Some(self.validator);
+        let is_same = answered == Some(self.validator.as_bytes());
         match head.status {
             StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {
                 Ok(part) if part.total_len != self.len => ContinuationAnswer::Changed,

@@ -12,9 +12,7 @@ use std::{iter, ops::Range, pin::pin, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use larder_device::pinned;
-use larder_http::{
-    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, SelectingFields, StoredHead, framing::CompletedBody, reuse,
-};
+use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead, framing::CompletedBody, reuse};
 
 use super::{
     part::SharedPart,
@@ -143,7 +141,7 @@ impl<F: Fetcher> Fetch<F> {
         let (bytes, completed) = arrived;
         let cache = self.cache();
         let bytes = cache.shared.bodies.count(bytes);
-        let is_stored = completed.len() <= self.size_max(head.fields());
+        let is_stored = completed.len() <= self.size_max(head.ruling());
         let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
         let is_admitted = place.admission == StoreAdmission::Granted;
         let unstored = behind.then_some(Reason::StoreBehind);
@@ -165,19 +163,19 @@ impl<F: Fetcher> Fetch<F> {
 
     /// Begins the body of a response, which is stored at `place`.
     pub(super) fn begin_body(&self, place: StorePlace, head: &Arc<StoredHead>, part: ArrivingPart) -> BegunBody<F> {
-        let fields = head.fields();
         let keys = BodyKeys {
             primary: Arc::clone(&place.primary),
             key: Arc::clone(&place.key),
             representation: representation_of(head),
         };
+        let ruling = head.ruling();
         let plan = FillPlan {
             place,
             head: Arc::clone(head),
             work: self.flight.work.clone(),
-            size_max: self.size_max(fields),
+            size_max: self.size_max(ruling.clone()),
             len: part.len,
-            finishes: Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned),
+            finishes: ruling.and_then(|ruling| ruling.finishes_abandoned),
             is_part: !part.is_whole,
             may_announce: self.before.is_none(),
         };
@@ -211,7 +209,7 @@ impl<F: Fetcher> Fetch<F> {
         let is_plain = *asked.method() == Method::GET && asked.has_parts() && !asked.names_digest();
         let is_whole_here = asked.terms().line.is_down()
             || self.cache().shared.store.is_none()
-            || Ruling::of(head.fields()).and_then(|ruling| ruling.finishes_abandoned) == Some(true);
+            || head.ruling().and_then(|ruling| ruling.finishes_abandoned) == Some(true);
         let is_usable = head.status() == StatusCode::OK && is_divisible(head.fields());
         is_plain && !is_whole_here && is_usable && self.http.fetcher.divides(asked, len)
     }

@@ -10,7 +10,8 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
-    RangeOutcome, Reason, ReceivedHead, SelectingFields, Storability, StoredHead, TargetList, Timestamp, cache_control,
+    RangeOutcome, Reason, ReceivedHead, Ruling, SelectingFields, Storability, StoredHead, TargetList, Timestamp,
+    cache_control,
     partial::{self, Part},
     range::{self, ByteRange, RangeRequest},
     span::Span,
@@ -140,7 +141,7 @@ impl<F: Fetcher> Fetch<F> {
         let place = StorePlace::new(&self.primary, &rule, self.asked.fields(), self.marker.as_ref(), settings);
         let (place, selecting) = place.zip(rule.select(self.asked.fields(), settings)).ok_or(Reason::VaryStar)?;
         let can_be_kept = part.span.len() <= CHUNK_BYTES || (has_tag && has_whole_chunk(&part));
-        if can_be_kept && part.total_len <= self.size_max(&head.headers) {
+        if can_be_kept && part.total_len <= self.size_max(Ruling::of(&head.headers)) {
             Ok((part, place, selecting))
         } else {
             Err(Reason::Partial)

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header, response};
+use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use larder_device::pinned;
 use larder_http::{
     Reason, Reuse, Ruling, Storability, StoredHead, Timestamp,
+    fields::Fields,
     storable::{self, Exchange},
     validate,
 };
@@ -110,8 +111,7 @@ impl<F: Fetcher> Fetch<F> {
     async fn fly(&self) {
         if let Some(found) = &self.before {
             let validators = validate::request_fields(&found.entry.head);
-            let led_to =
-                Ruling::of(found.entry.head.fields()).and_then(|ruling| ruling.chain).map(|chain| chain.led_to);
+            let led_to = found.entry.head.ruling().and_then(|ruling| ruling.chain).map(|chain| chain.led_to);
             let edits = RequestEdits { whole: true, added: validators, only_at: led_to };
             if !edits.added.is_empty() && Box::pin(self.confirm(found, &edits)).await {
                 return;
@@ -217,8 +217,9 @@ impl<F: Fetcher> Fetch<F> {
         let stored_status = found.entry.head.status();
         // A 304 need not repeat the media type. Rules by type are applied as if to the stored response.
         if stored_status != StatusCode::OK || !answer.head.headers.contains_key(header::CONTENT_TYPE) {
-            if let Some(stored_type) = found.entry.head.fields().get(header::CONTENT_TYPE) {
-                answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
+            if let Some(stored_type) = found.entry.head.fields().first(&header::CONTENT_TYPE) {
+                let stored_type = HeaderValue::from_bytes(stored_type).expect("it was a field's value");
+                answer.head.headers.entry(header::CONTENT_TYPE).or_insert(stored_type);
             }
             let fields = &mut answer.head.headers;
             self.http.fetcher.put_confirmed_ruling(&self.asked, stored_status, fields);
@@ -333,7 +334,7 @@ impl<F: Fetcher> Fetch<F> {
 
     /// Returns the page group of a response with these fields: the group of its Referer, or a new one if other requests
     /// will refer to it.
-    pub(super) fn group_of(&self, response_fields: &HeaderMap) -> u32 {
+    pub(super) fn group_of(&self, response_fields: &impl Fields) -> u32 {
         if groups::is_document(response_fields) {
             let asker = PageAsker { client: self.asked.client(), now: self.http.fetcher.now() };
             self.cache().groups.of_document(asker, &self.primary, self.group)
@@ -359,10 +360,9 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the longest body that is stored for a response with these fields, in bytes.
-    pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
-        let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
-        ruled.unwrap_or(self.http.entry_bytes_max)
+    /// Returns the longest body that is stored for a response with this ruling, in bytes.
+    pub(super) fn size_max(&self, ruling: Option<Ruling>) -> u64 {
+        ruling.and_then(|ruling| ruling.size_max).unwrap_or(self.http.entry_bytes_max)
     }
 
     /// Returns the place at which to store a response, or the reason not to store it.
@@ -373,7 +373,7 @@ impl<F: Fetcher> Fetch<F> {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => return Err(reason),
         };
-        if answer.body.remaining().is_some_and(|len| len > self.size_max(&answer.head.headers)) {
+        if answer.body.remaining().is_some_and(|len| len > self.size_max(Ruling::of(&answer.head.headers))) {
             return Err(Reason::NothingToReuse);
         }
         // A response to a request that names no user becomes a variant beside those of users, so that it does not

@@ -245,7 +245,7 @@ impl Upload {
             return Err(UploadRefusal::Removed);
         }
         let work = self.work;
-        let head = self.head.with_body(place).detached().after_purges(work.purge_count);
+        let head = self.head.with_body(place).after_purges(work.purge_count);
         let primary = Arc::clone(&self.primary);
         let key = Arc::clone(&self.primary);
         let place = StorePlace { primary, key, marker: None, group: 0, admission: StoreAdmission::Granted };

@@ -1,0 +1,37 @@
+//! Reads the fields of a message, whatever holds them.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The fields of a message.
+///
+/// Rules that are asked about stored and received responses take this. Each has its fields in another form: received
+/// ones are in a map, stored ones are the octets that are sent.
+pub trait Fields {
+    /// Iterates over the names, in lower case, and the values.
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+
+    /// Iterates over the values of the fields with one name.
+    fn values_of<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a, Self>;
+
+    /// Returns the value of the first field with this name.
+    fn first(&self, name: &HeaderName) -> Option<&[u8]> {
+        self.values_of(name).next()
+    }
+
+    /// Returns the value of a field that may occur only once. `None` if it is absent or repeated.
+    fn single(&self, name: &HeaderName) -> Option<&[u8]> {
+        let mut values = self.values_of(name);
+        let first = values.next()?;
+        values.next().is_none().then_some(first)
+    }
+}
+
+impl Fields for HeaderMap {
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+    }
+
+    fn values_of<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.get_all(name).iter().map(HeaderValue::as_bytes)
+    }
+}

@@ -1,0 +1,253 @@
+//! The fields of a stored head as the octets that HTTP/1.1 sends, and the operator's ruling beside them.
+//!
+//! Invariant: every line is `name: value` with its end, the name a token in lower case and the value without controls.
+//! Content-Length is not among them, because the place of the body says it, and nor is the ruling, which is never
+//! sent. Cost: one buffer, made when the head is created. A hit copies it, and makes no map.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
+use memchr::memchr;
+
+use super::FIELD_COUNT_MAX;
+use crate::{DecodeError, Ruling, fields::Fields, ruling};
+
+/// The end-to-end fields of a stored head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFields {
+    /// The lines, then the text of the ruling, if there is one.
+    octets: Bytes,
+    lines_len: u32,
+}
+
+impl StoredFields {
+    /// Creates the fields to store from received ones, which may contain the operator's ruling.
+    pub(super) fn of(fields: &HeaderMap) -> Self {
+        let mut lines_len = 0;
+        let mut ruling: &[u8] = &[];
+        for (name, value) in fields {
+            if is_line_of(name) {
+                lines_len += name.as_str().len() + value.len() + LINE_OVERHEAD;
+            } else if *name == ruling::FIELD && ruling.is_empty() {
+                ruling = value.as_bytes();
+            }
+        }
+        let mut octets = Vec::with_capacity(lines_len + ruling.len());
+        for (name, value) in fields.iter().filter(|(name, _)| is_line_of(name)) {
+            octets.extend_from_slice(name.as_str().as_bytes());
+            octets.extend_from_slice(SEPARATOR);
+            octets.extend_from_slice(value.as_bytes());
+            octets.extend_from_slice(b"\r\n");
+        }
+        Self::with_ruling_text(octets, ruling)
+    }
+
+    /// Creates fields from octets that were stored: lines of this length, then the ruling.
+    ///
+    /// # Errors
+    /// A line is malformed, or there are too many.
+    pub(super) fn read(octets: Bytes, lines_len: usize) -> Result<Self, DecodeError> {
+        let mut rest = octets.get(..lines_len).ok_or(DecodeError::Truncated)?;
+        let mut count = 0;
+        while !rest.is_empty() {
+            let (_, after) = split_line(rest).filter(|(line, _)| is_line(line)).ok_or(DecodeError::Invalid)?;
+            rest = after;
+            count += 1;
+        }
+        if count > FIELD_COUNT_MAX {
+            return Err(DecodeError::Bound);
+        }
+        if !is_value(&octets[lines_len..]) {
+            return Err(DecodeError::Invalid);
+        }
+        Ok(Self { octets, lines_len: u32::try_from(lines_len).map_err(|_| DecodeError::Bound)? })
+    }
+
+    /// Returns the lines as HTTP/1.1 sends them, each with its end.
+    #[inline]
+    pub fn octets(&self) -> &[u8] {
+        &self.octets[..self.lines_len as usize]
+    }
+
+    /// Returns the operator's ruling on the response, if there is one.
+    pub fn ruling(&self) -> Option<Ruling> {
+        Ruling::parse(self.ruling_text())
+    }
+
+    /// Returns these fields in a map, whose values share their memory.
+    pub fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(memchr::memchr_iter(b'\n', self.octets()).count());
+        for (name, value) in self.lines() {
+            let name = HeaderName::from_bytes(name).expect("names were checked");
+            let value = HeaderValue::from_maybe_shared(self.octets.slice_ref(value)).expect("values were checked");
+            map.append(name, value);
+        }
+        map
+    }
+
+    /// Returns these fields in a map with the ruling among them, as those of a received response have it.
+    pub(crate) fn to_received_map(&self) -> HeaderMap {
+        let mut map = self.to_map();
+        if !self.ruling_text().is_empty() {
+            map.insert(ruling::FIELD, HeaderValue::from_bytes(self.ruling_text()).expect("it was a field's value"));
+        }
+        map
+    }
+
+    /// Returns these fields with another ruling.
+    pub(super) fn with_ruling(&self, ruling: &Ruling) -> Self {
+        Self::with_ruling_text(self.octets().to_vec(), ruling.to_value().as_bytes())
+    }
+
+    /// Returns the text of the ruling. It is empty if there is none.
+    pub(crate) fn ruling_text(&self) -> &[u8] {
+        &self.octets[self.lines_len as usize..]
+    }
+
+    /// Returns the memory in use, in bytes.
+    pub(super) fn all_octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// Returns these fields in another buffer, which must contain the same octets.
+    pub(super) fn moved(self, octets: Bytes) -> Self {
+        debug_assert_eq!(octets, self.octets);
+        Self { octets, ..self }
+    }
+
+    fn with_ruling_text(mut octets: Vec<u8>, ruling: &[u8]) -> Self {
+        let lines_len = u32::try_from(octets.len()).expect("heads are shorter than 4 GiB");
+        octets.extend_from_slice(ruling);
+        Self { octets: octets.into(), lines_len }
+    }
+}
+
+impl Fields for StoredFields {
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = self.octets();
+        std::iter::from_fn(move || {
+            let (line, after) = split_line(rest)?;
+            rest = after;
+            let name_len = memchr(b':', line)?;
+            Some((&line[..name_len], &line[name_len + SEPARATOR.len()..]))
+        })
+    }
+
+    fn values_of<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let name = name.clone();
+        let mut rest = self.octets();
+        std::iter::from_fn(move || {
+            loop {
+                let (line, after) = split_line(rest)?;
+                rest = after;
+                let value = line.strip_prefix(name.as_str().as_bytes()).and_then(|line| line.strip_prefix(SEPARATOR));
+                if value.is_some() {
+                    return value;
+                }
+            }
+        })
+    }
+}
+
+/// Returns whether a received field with this name is stored as a line.
+#[inline]
+fn is_line_of(name: &HeaderName) -> bool {
+    *name != CONTENT_LENGTH && *name != ruling::FIELD
+}
+
+/// Returns the first line without its end, and the others.
+#[inline]
+fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (line, rest) = lines.split_at(memchr(b'\n', lines)? + 1);
+    Some((line.strip_suffix(b"\r\n")?, rest))
+}
+
+/// Returns whether a line is a field as it is stored.
+fn is_line(line: &[u8]) -> bool {
+    let Some(name_len) = memchr(b':', line) else { return false };
+    let (name, value) = line.split_at(name_len);
+    let Some(value) = value.strip_prefix(SEPARATOR) else { return false };
+    let is_name = (1..=NAME_LEN_MAX).contains(&name.len())
+        && name.iter().fold(true, |all, byte| all & IS_NAME_BYTE[usize::from(*byte)]);
+    is_name && is_value(value)
+}
+
+fn is_value(octets: &[u8]) -> bool {
+    octets.iter().fold(true, |all, byte| all & (matches!(byte, b' '..=b'~' | b'\t') | (*byte >= 0x80)))
+}
+
+const SEPARATOR: &[u8] = b": ";
+/// Longest name that a map of fields takes, in bytes.
+const NAME_LEN_MAX: usize = u16::MAX as usize;
+/// Octets of a line besides its name and value.
+const LINE_OVERHEAD: usize = 4;
+/// The octets of a token in lower case (RFC 9110 5.6.2).
+static IS_NAME_BYTE: [bool; 256] = {
+    let mut is_one = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        is_one[byte] = matches!(
+            byte as u8,
+            b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'
+        );
+        byte += 1;
+    }
+    is_one
+};
+
+#[cfg(test)]
+mod tests {
+    use http::header::{ETAG, VARY};
+
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).fold(
+            HeaderMap::new(),
+            |mut map, (name, value)| {
+                map.append(name, value);
+                map
+            },
+        )
+    }
+
+    #[test]
+    fn fields_are_the_octets_to_send_without_length_and_ruling() {
+        let lines = [("vary", "a"), ("content-length", "3"), ("vary", "b"), ("etag", ""), ("larder-ruling", "never")];
+        let stored = StoredFields::of(&fields(&lines));
+        assert_eq!(stored.octets(), b"vary: a\r\nvary: b\r\netag: \r\n");
+        assert!(stored.ruling().is_some_and(|ruling| ruling.is_never_stored));
+        assert_eq!(stored.values_of(&VARY).collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(
+            (stored.first(&ETAG), stored.single(&ETAG), stored.single(&VARY)),
+            (Some(&b""[..]), Some(&b""[..]), None)
+        );
+        assert_eq!(stored.to_map(), fields(&[("vary", "a"), ("vary", "b"), ("etag", "")]));
+        let plain = StoredFields::of(&HeaderMap::new());
+        assert_eq!((plain.lines().count(), plain.ruling()), (0, None));
+    }
+
+    #[test]
+    fn lines_that_no_head_has_are_refused() {
+        for text in [
+            "a",
+            "a: b",
+            "a: b\n",
+            "A: b\r\n",
+            "a:b\r\n",
+            ": b\r\n",
+            "a b: c\r\n",
+            "\r\n",
+            "a: b\rc\r\n",
+            "a: \x7f\r\n",
+        ] {
+            let read = StoredFields::read(Bytes::from(text), text.len());
+            assert_eq!(read, Err(DecodeError::Invalid), "{text:?}");
+        }
+        let ruled = Bytes::from_static(b"a: \xff\tb\r\nnever");
+        let read = StoredFields::read(ruled.clone(), ruled.len() - 5).unwrap();
+        assert_eq!((read.octets(), read.ruling_text()), (&b"a: \xff\tb\r\n"[..], &b"never"[..]));
+        assert_eq!(StoredFields::read(ruled, 99), Err(DecodeError::Truncated));
+        let many = "a: b\r\n".repeat(FIELD_COUNT_MAX + 1);
+        assert_eq!(StoredFields::read(Bytes::from(many.clone()), many.len()), Err(DecodeError::Bound));
+    }
+}
