@@ -7,9 +7,10 @@ use crate::{
     fetches::Fetches,
     ground::Ground,
     memory::MemoryCache,
-    tags::{TagFile, TagKey, TagRemovals, read_file},
+    purges::{PurgeLimits, Purges},
+    tags::TagKey,
 };
-use larder_device::{Device, block_on};
+use larder_device::Device;
 use larder_store::{ErrorKind, Store, StoreOptions};
 use std::{
     fmt, fs,
@@ -94,8 +95,8 @@ impl CacheBuilder {
     /// 64 MiB. When the index is full, the values with the fewest hits are evicted.
     ///
     /// So take 16 bytes for each value, and add the size of the values that are to be found in memory. Not included are
-    /// values that the program holds, 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use, and 50
-    /// bytes for each removed tag, of which there are about 65,536 at most.
+    /// values that the program holds, 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use, and 160
+    /// bytes for each removed tag, of which there are usually 65,536 at most, and never more than 262,144.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self
@@ -187,13 +188,18 @@ impl CacheBuilder {
             Some(device) => Store::open_on(device, &options)?,
             None => Store::open(options)?,
         };
-        let removals = open_removals(&store, &self.directory)?;
+        // Its name is from a time when it had removed tags only.
+        let record = self.directory.join("removed-tags");
+        let purges = Purges::open(Some(record), Some(&store), &[], PurgeLimits::VALUES);
+        let tag_key = TagKey::of_store(&store);
         Ok(Cache::from_parts(CacheParts {
             store,
             memory: MemoryCache::new(parts.values_bytes),
             fetches: Arc::new(Fetches::new(parts.dirty_bytes)),
             ground: Ground::default(),
-            removals: Arc::new(removals),
+            purges: Arc::new(purges),
+            tag_key,
+            begun: Arc::default(),
             counters: Counters::new(self.sink),
             clock,
             defaults: self.defaults,
@@ -204,24 +210,6 @@ impl CacheBuilder {
             responses: std::sync::OnceLock::new(),
         }))
     }
-}
-
-/// Opens the file of removals that belongs to the store. Without the file, nothing is known about removals, so the
-/// store is emptied.
-fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
-    let path = directory.join("removed-tags");
-    let key = TagKey::of_store(store);
-    let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);
-    if let Some(file) = read_file(&path).filter(is_of_store) {
-        let file = file.begin_run(&path).map_err(|error| unusable(&path, error))?;
-        return Ok(TagRemovals::new(path, file, key));
-    }
-    // The store is emptied first. If the process is killed in between, the labels differ, and this is done again.
-    block_on(store.clear())?;
-    let label = getrandom::u64().map_err(|error| unusable(directory, std::io::Error::other(error.to_string())))?.max(1);
-    let file = TagFile::create(&path, label).map_err(|error| unusable(&path, error))?;
-    block_on(store.set_label(label))?;
-    Ok(TagRemovals::new(path, file, key))
 }
 
 fn unusable(path: &Path, error: std::io::Error) -> Error {

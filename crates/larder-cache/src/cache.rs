@@ -20,13 +20,14 @@ use crate::{
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
     keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
     memory::MemoryCache,
-    tags::{TagHash, TagRemovals},
+    purges::{PurgeMode, PurgeScope, Purges},
+    tags::{BegunWrites, TagHash, TagKey},
     works::ActiveKeys,
 };
 use bytes::Bytes;
 use larder_store::{Clock, Store};
 use memory_value::MemoryValue;
-use std::{error, fmt, path::Path, sync::Arc};
+use std::{error, fmt, io, path::Path, sync::Arc};
 use writing::ChangeGuard;
 pub(crate) use writing::{NewValue, ValueOptions, WriteLocks, WriteStart};
 
@@ -45,7 +46,10 @@ pub(crate) struct CacheParts {
     pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Arc<Fetches>,
     pub(crate) ground: Ground,
-    pub(crate) removals: Arc<TagRemovals>,
+    /// The removals of tags, and of everything.
+    pub(crate) purges: Arc<Purges>,
+    pub(crate) tag_key: TagKey,
+    pub(crate) begun: Arc<BegunWrites>,
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
     pub(crate) defaults: ValueOptions,
@@ -77,7 +81,7 @@ impl Cache {
 
     /// Returns the hash of a tag, as values have it.
     pub(crate) fn hash_of_tag(&self, tag: &str) -> TagHash {
-        self.parts.removals.hash(tag)
+        self.parts.tag_key.hash(tag)
     }
 
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.
@@ -243,16 +247,17 @@ impl Cache {
     /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
     ///
     /// The values keep their place on disk until they are evicted. After 65,536 removed tags, a thread reads the store
-    /// once to remove their values, so that the tags need not be remembered.
+    /// once to remove their values, so that the tags need not be remembered. If it cannot, and 262,144 tags are
+    /// removed, all values from before the older half of these removals are missed.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
     /// start.
     pub async fn remove_tag(&self, tag: &str) -> Result<()> {
-        let removed = self.parts.removals.remove(Some(self.parts.removals.hash(tag))).await;
+        let removed = self.purge(PurgeScope::Tag(self.hash_of_tag(tag).name().into())).await;
         self.parts.fetches.detach_all();
         self.forget_old_tags();
-        removed.map_err(not_written)
+        removed
     }
 
     /// Removes everything. Survives a power loss once it has returned.
@@ -260,15 +265,23 @@ impl Cache {
     /// # Errors
     /// As [`Cache::remove_tag`].
     pub async fn clear(&self) -> Result<()> {
-        let removed = self.parts.removals.remove(None).await;
+        let removed = self.purge(PurgeScope::All).await;
         self.parts.fetches.detach_all();
         self.parts.memory.clear();
         #[cfg(feature = "http")]
         if let Some(responses) = self.parts.responses.get() {
-            responses.forget_all(larder_http::Timestamp::from_millis(self.now_ms().cast_signed()));
+            responses.forget_all(self.now_ms().cast_signed());
         }
         self.parts.store.clear().await?;
-        removed.map_err(not_written)
+        removed
+    }
+
+    /// Removes all values that this concerns, and waits until that is recorded.
+    async fn purge(&self, scope: PurgeScope) -> Result<()> {
+        let purges = Arc::clone(&self.parts.purges);
+        purges.begin(vec![scope], PurgeMode::Hard, self.now_ms().cast_signed());
+        let saved = self.parts.ground.block(move || purges.save()).await;
+        saved.and_then(|saved| saved.map_err(io::Error::other)).map_err(not_written)
     }
 
     /// Prevents the eviction of `key`'s value until it is removed, unpinned or expired, or the cache is closed. Pins
@@ -401,7 +414,7 @@ pub(crate) fn check_tag_count(count: usize) -> Result<()> {
     Ok(())
 }
 
-fn not_written(error: std::io::Error) -> Error {
+fn not_written(error: io::Error) -> Error {
     let place = "the removal of a tag could not be written";
     Error::Store(larder_store::Error::io(larder_store::ErrorKind::Unavailable, place, error))
 }

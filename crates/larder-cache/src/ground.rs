@@ -1,7 +1,7 @@
 //! The place where fetches run: the tokio runtime of the caller that begins one, or a thread of the cache.
 //!
 //! Invariant: a task goes on when its caller is dropped, and ends early only with its runtime. Cost: one thread for all
-//! fetches that begin outside of a tokio runtime, started by the first.
+//! fetches that begin outside of a tokio runtime, and another for removals of tags, each started by the first.
 
 use futures_channel::oneshot;
 use larder_device::IgnorePoison;
@@ -34,12 +34,21 @@ impl Ground {
         Ok(())
     }
 
+    /// Runs work that blocks on the disk, one after the other. It goes on if the caller is dropped.
+    ///
+    /// # Errors
+    /// No thread can be started, or the work panicked.
+    pub(crate) async fn block<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let working = self.own_handle()?.spawn_blocking(work);
+        working.await.map_err(io::Error::other)
+    }
+
     fn own_handle(&self) -> io::Result<Handle> {
         let mut own = self.own.lock().ignore_poison();
         if let Some(own) = &*own {
             return Ok(own.handle.clone());
         }
-        let runtime = Builder::new_current_thread().build()?;
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).build()?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let run = move || _ = runtime.block_on(ended);

@@ -3,10 +3,7 @@
 //! Invariant: every byte of a head is checked before it is used. A head of another version, or with a length other than
 //! the stated one, is a miss.
 
-use crate::{
-    keys::ChunksId,
-    tags::{Generation, TagHash},
-};
+use crate::{keys::ChunksId, tags::TagHash};
 use std::time::Duration;
 
 /// The head of a stored value.
@@ -15,8 +12,8 @@ pub(crate) struct ValueHead {
     pub(crate) len_bytes: u64,
     /// The chunks of a long value; `None` for a short one, which is the body of its entry.
     pub(crate) chunks: Option<ChunksId>,
-    /// Removals by tag with a later generation cover this value.
-    pub(crate) generation: Generation,
+    /// Number of purges that were recorded when the value's fetch or write began.
+    pub(crate) purge_count: u64,
     pub(crate) lifetime: Lifetime,
     pub(crate) tags: Vec<TagHash>,
 }
@@ -77,7 +74,7 @@ impl ValueHead {
         let mut bytes = vec![FORMAT_VERSION, u8::from(self.chunks.is_some())];
         let Lifetime { stored_at_ms, fresh_until_ms, usable_until_ms } = self.lifetime;
         let chunks = self.chunks.map_or(0, |id| id.0);
-        for number in [self.len_bytes, chunks, self.generation.0, stored_at_ms, fresh_until_ms, usable_until_ms] {
+        for number in [self.len_bytes, chunks, self.purge_count, stored_at_ms, fresh_until_ms, usable_until_ms] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         for tag in &self.tags {
@@ -102,7 +99,7 @@ impl ValueHead {
         Some(Self {
             len_bytes: number(0),
             chunks: (in_chunks == 1).then(|| ChunksId(number(1))),
-            generation: Generation(number(2)),
+            purge_count: number(2),
             lifetime: Lifetime { stored_at_ms: number(3), fresh_until_ms: number(4), usable_until_ms: number(5) },
             tags: tags.iter().map(|tag| TagHash(u128::from_le_bytes(*tag))).collect(),
         })
@@ -118,7 +115,7 @@ mod tests {
         ValueHead {
             len_bytes: 12,
             chunks: chunks.map(ChunksId),
-            generation: Generation(5),
+            purge_count: 5,
             lifetime: Lifetime::new(1000, Some(Duration::from_secs(1)), Duration::from_secs(2)),
             tags: tags.into_iter().map(TagHash).collect(),
         }

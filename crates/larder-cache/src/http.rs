@@ -8,7 +8,7 @@
 //! | store one, or the head of a confirmed one | [`storing::commit`], [`confirmation::confirm`] |
 //! | share one fetch among requests | [`fetch`] |
 //! | read and receive long bodies, shared by their clients | [`body`] |
-//! | make responses invalid | [`invalidation`], [`purges`] |
+//! | make responses invalid | [`invalidation`], [`crate::purges`] |
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
 //!
@@ -45,7 +45,7 @@ pub mod mark;
 pub mod neighbors;
 pub mod patience;
 pub mod pins;
-pub mod purges;
+pub mod purged;
 pub mod responses;
 mod sightings;
 pub mod storing;

@@ -3,6 +3,10 @@
 //! Invariant: the first byte distinguishes the two, so no caller's key can name a chunk.
 
 use larder_store::Writer;
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    time::Instant,
+};
 
 /// Bytes in each chunk of a long value but the last.
 pub(crate) const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
@@ -16,6 +20,11 @@ const CHUNK: u8 = b'c';
 /// mistaken for those of a newer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunksId(pub(crate) u64);
+
+/// Returns a unique random number, for the chunks of values, for generations and representations.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(Instant::now())
+}
 
 /// Returns the store's key of a value.
 pub(crate) fn value_key(key: &[u8]) -> Vec<u8> {

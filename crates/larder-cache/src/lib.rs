@@ -53,6 +53,8 @@ mod json;
 mod keys;
 mod memory;
 pub mod object;
+#[expect(missing_debug_implementations, reason = "it is the state of a server, which nobody prints")]
+pub mod purges;
 mod size;
 mod tags;
 mod value;
@@ -65,6 +67,8 @@ pub use cache::Cache;
 pub use counters::{CacheEvent, CacheStats};
 pub use entry::EntryRequest;
 pub use error::{Error, Result};
+#[doc(hidden)] // for larder-proxy
+pub use keys::random;
 #[doc(hidden)] // for larder-tower and larder-reqwest
 pub use larder_device::IgnorePoison;
 pub use larder_store;

@@ -1,36 +1,25 @@
-//! Removal by tag: records which tags were removed and when, in memory and in a small file next to the store.
+//! The tags of values, and the writes that a removal of a tag must still reach.
 //!
-//! Each removal gets the next generation, and each value has the generation in which its write began. A value is
-//! removed if one of its tags was removed in a later generation. So a removal takes one record in a file, no matter how
-//! many values it covers.
+//! A value has hashes of its tags under a key that follows from the store's secret, and so have the purges
+//! ([`Purges`]). Tags name users or products, and the record of purges alone does not reveal which ones.
 //!
-//! Invariants: a removal is on the disk before it is acknowledged. No two runs use the same generation. If the file is
-//! lost or damaged, it is unknown which values were removed, so all of them count as removed.
+//! Invariant: a removal is not forgotten while a write is under way that began before it.
 //!
-//! The file and the values have hashes of tags under a key that follows from the store's secret. Tags name users or
-//! products, and the file alone does not reveal which ones.
-//!
-//! Cost: about 50 bytes of memory and 32 bytes of file for each tag. Beyond [`TAG_COUNT_USUAL`] tags, the values of
-//! removed tags are removed one by one in the background (`cache::forgetting`), and then the tags are forgotten. No
-//! other value is lost.
+//! Cost: about 160 bytes of memory and 80 bytes of file for each removed tag. Beyond [`TAG_COUNT_USUAL`] tags, the
+//! values of removed tags are removed one by one in the background (`cache::forgetting`), and then the tags are
+//! forgotten. No other value is lost, unless the store cannot list its values, or four times as many tags are removed
+//! meanwhile.
 
-mod file;
-mod writing;
-
-use file::TagRecord;
-pub(crate) use file::{TagFile, read_file};
+use crate::purges::Purges;
 use larder_device::IgnorePoison;
 use larder_store::Store;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     hash::Hasher,
-    io,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Mutex},
 };
-use writing::TagWriter;
 
 /// Number of removed tags above which it is worth a scan of the store to forget them.
 const TAG_COUNT_USUAL: usize = 1 << 16;
@@ -38,6 +27,13 @@ const TAG_COUNT_USUAL: usize = 1 << 16;
 /// Hash of a tag. Tags with the same hash are removed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TagHash(pub(crate) u128);
+
+impl TagHash {
+    /// Returns the name by which purges know the tag.
+    pub(crate) fn name(self) -> String {
+        format!("{:032x}", self.0)
+    }
+}
 
 /// The key of the hashes of tags.
 #[derive(Clone, Copy)]
@@ -58,261 +54,123 @@ impl TagKey {
     }
 }
 
-/// The number of removals before some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Generation(pub(crate) u64);
+/// The writes that have not ended, and whether removed tags are being forgotten.
+#[derive(Default)]
+pub(crate) struct BegunWrites(Mutex<BegunState>);
 
-/// The removals of a cache.
-pub(crate) struct TagRemovals {
-    key: TagKey,
-    removed: RwLock<RemovedTags>,
-    writer: TagWriter,
-    /// The generations in which unfinished writes began, with the number of these writes.
-    begun: Mutex<BTreeMap<Generation, usize>>,
-    forgetting: Mutex<ForgettingState>,
+#[derive(Default)]
+struct BegunState {
+    /// The numbers of purges after which these writes began, with the number of writes.
+    by_purge_count: BTreeMap<u64, usize>,
+    is_forgetting: bool,
+    /// Number of removed tags after the last attempt to forget them.
+    left_count: usize,
 }
 
-/// A write that began in some generation. Removals after that generation are not forgotten until it ends.
+/// A write that has not ended.
 pub(crate) struct BegunWrite {
-    removals: Arc<TagRemovals>,
-    generation: Generation,
+    writes: Arc<BegunWrites>,
+    purge_count: u64,
 }
 
-/// Whether removed tags are being forgotten, and when they will be next.
-struct ForgettingState {
-    is_running: bool,
-    /// Number of removed tags at which forgetting begins.
-    due_at: usize,
-}
-
-/// The removals, as they are looked up.
-#[derive(Debug, Default)]
-pub(crate) struct RemovedTags {
-    /// The latest generation.
-    generation: Generation,
-    /// All values begun before this generation are removed.
-    floor: Generation,
-    by_tag: HashMap<TagHash, Generation>,
-}
-
-impl RemovedTags {
-    /// Applies a record. A record without a tag removes everything.
-    fn apply(&mut self, record: TagRecord) {
-        self.generation = self.generation.max(record.generation);
-        match record.tag {
-            None => {
-                self.floor = self.floor.max(record.generation);
-                let floor = self.floor;
-                self.by_tag.retain(|_, generation| *generation > floor);
-            }
-            Some(tag) => {
-                let last = self.by_tag.entry(tag).or_default();
-                *last = record.generation.max(*last);
-            }
-        }
-    }
-
-    /// Forgets the tags that were removed up to a generation. No value may be left that such a removal covers.
-    fn forget(&mut self, up_to: Generation) {
-        self.by_tag.retain(|_, generation| *generation > up_to);
-        self.by_tag.shrink_to_fit();
-    }
-
-    fn covers(&self, generation: Generation, tags: &[TagHash]) -> bool {
-        let is_removed = |tag| self.by_tag.get(tag).is_some_and(|removed| *removed > generation);
-        generation < self.floor || tags.iter().any(is_removed)
-    }
-
-    /// Returns records that describe all removals so far.
-    fn records(&self) -> Vec<TagRecord> {
-        let floor = TagRecord { tag: None, generation: self.floor };
-        // The tag of the latest generation may have been dropped. This record keeps the generation from being used
-        // again.
-        let latest = TagRecord { tag: Some(TagHash(0)), generation: self.generation };
-        let by_tag = self.by_tag.iter().map(|(tag, generation)| TagRecord { tag: Some(*tag), generation: *generation });
-        [floor, latest].into_iter().chain(by_tag).collect()
-    }
-}
-
-impl TagRemovals {
-    /// Starts with the content of a file. Further removals are appended to it.
-    pub(crate) fn new(path: PathBuf, file: TagFile, key: TagKey) -> Self {
-        let TagFile { label, removed, len_bytes } = file;
-        Self {
-            key,
-            removed: RwLock::new(removed),
-            writer: TagWriter::new(path, label, len_bytes),
-            begun: Mutex::default(),
-            forgetting: Mutex::new(ForgettingState { is_running: false, due_at: TAG_COUNT_USUAL }),
-        }
-    }
-
-    /// Returns the hash of a tag, as values and the file have it.
-    pub(crate) fn hash(&self, tag: &str) -> TagHash {
-        self.key.hash(tag)
-    }
-
-    /// Begins a write of a value in the present generation.
-    pub(crate) fn begin_write(self: &Arc<Self>) -> BegunWrite {
-        // Noted under the lock, so that no removal comes in between.
-        let removed = self.read();
-        *self.lock_begun().entry(removed.generation).or_default() += 1;
-        BegunWrite { removals: Arc::clone(self), generation: removed.generation }
-    }
-
-    /// Returns the generation up to which removals can be forgotten once their values are removed, if there are many
-    /// tags and nobody is about that. [`TagRemovals::end_forgetting`] must follow.
-    pub(crate) fn begin_forgetting(&self) -> Option<Generation> {
-        let removed = self.read();
-        let mut state = self.forgetting.lock().ignore_poison();
-        if state.is_running || removed.by_tag.len() <= state.due_at {
+impl BegunWrites {
+    /// Returns the number of the purge up to which tags can be forgotten once their values are removed, if there are
+    /// many and nobody is about that. [`BegunWrites::end_forgetting`] must follow.
+    pub(crate) fn begin_forgetting(&self, purges: &Purges) -> Option<u64> {
+        let mut begun = self.0.lock().ignore_poison();
+        if begun.is_forgetting || purges.tag_count() <= TAG_COUNT_USUAL.max(2 * begun.left_count) {
             return None;
         }
-        state.is_running = true;
-        let oldest = self.lock_begun().keys().next().copied();
-        Some(oldest.map_or(removed.generation, |oldest| oldest.min(removed.generation)))
+        begun.is_forgetting = true;
+        let (recorded, _) = purges.counts();
+        Some(begun.by_purge_count.keys().next().map_or(recorded, |oldest| recorded.min(*oldest)))
     }
 
-    /// Forgets the tags that were removed up to a generation, or none if their values could not all be removed.
-    pub(crate) fn end_forgetting(&self, up_to: Option<Generation>) {
-        let mut removed = self.write();
+    /// Forgets the tags that were removed up to a purge, or none if their values could not all be removed.
+    pub(crate) fn end_forgetting(&self, purges: &Purges, up_to: Option<u64>) {
         if let Some(up_to) = up_to {
-            removed.forget(up_to);
+            purges.forget_tags(up_to);
         }
-        let due_at = TAG_COUNT_USUAL.max(2 * removed.by_tag.len());
-        *self.forgetting.lock().ignore_poison() = ForgettingState { is_running: false, due_at };
-    }
-
-    /// Returns whether a value with these tags, begun in `generation`, is removed.
-    pub(crate) fn covers(&self, generation: Generation, tags: &[TagHash]) -> bool {
-        self.read().covers(generation, tags)
-    }
-
-    /// Removes all values of `tag`, or all values. Lookups miss them at once, and also after a crash once this returns.
-    pub(crate) async fn remove(&self, tag: Option<TagHash>) -> io::Result<()> {
-        let written = {
-            let mut removed = self.write();
-            let record = TagRecord { tag, generation: Generation(removed.generation.0 + 1) };
-            removed.apply(record);
-            let snapshot = self.writer.wants_snapshot().then(|| removed.records());
-            // Sent under the lock. Otherwise a snapshot could overtake a later record, and replace the file without it.
-            self.writer.send(record, snapshot)?
-        };
-        self.writer.finish(written).await
-    }
-
-    fn lock_begun(&self) -> MutexGuard<'_, BTreeMap<Generation, usize>> {
-        self.begun.lock().ignore_poison()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, RemovedTags> {
-        self.removed.read().ignore_poison()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, RemovedTags> {
-        self.removed.write().ignore_poison()
+        let mut begun = self.0.lock().ignore_poison();
+        begun.left_count = purges.tag_count();
+        begun.is_forgetting = false;
     }
 }
 
 impl BegunWrite {
-    pub(crate) fn generation(&self) -> Generation {
-        self.generation
+    /// Begins a write of a value after the purges so far.
+    pub(crate) fn new(purges: &Purges, writes: &Arc<BegunWrites>) -> Self {
+        let mut begun = writes.0.lock().ignore_poison();
+        // Under the lock, so that no forgetting begins in between.
+        let (purge_count, _) = purges.counts();
+        *begun.by_purge_count.entry(purge_count).or_default() += 1;
+        Self { writes: Arc::clone(writes), purge_count }
+    }
+
+    /// Returns the number of purges that were recorded when the write began.
+    pub(crate) fn purge_count(&self) -> u64 {
+        self.purge_count
     }
 }
 
 impl Drop for BegunWrite {
     fn drop(&mut self) {
-        let mut begun = self.removals.lock_begun();
-        let count = begun.get_mut(&self.generation).expect("a write ends only once");
+        let mut begun = self.writes.0.lock().ignore_poison();
+        let count = begun.by_purge_count.get_mut(&self.purge_count).expect("a write ends only once");
         *count -= 1;
         if *count == 0 {
-            begun.remove(&self.generation);
+            begun.by_purge_count.remove(&self.purge_count);
         }
     }
 }
 
 impl fmt::Debug for BegunWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BegunWrite").field(&self.generation).finish()
+        f.debug_tuple("BegunWrite").field(&self.purge_count).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_device::block_on;
+    use crate::purges::{PurgeLimits, PurgeMode, PurgeScope, PurgeVerdict};
+    use std::borrow::Cow;
 
-    fn removed(records: &[(Option<u128>, u64)]) -> RemovedTags {
-        let mut removed = RemovedTags::default();
-        for (tag, generation) in records {
-            removed.apply(TagRecord { tag: tag.map(TagHash), generation: Generation(*generation) });
-        }
-        removed
-    }
-
-    #[test]
-    fn removal_covers_older_values_of_its_tag_only() {
-        let removed = removed(&[(Some(7), 3)]);
-        assert!(removed.covers(Generation(2), &[TagHash(5), TagHash(7)]));
-        assert!(!removed.covers(Generation(3), &[TagHash(7)]));
-        assert!(!removed.covers(Generation(2), &[TagHash(5)]));
-    }
-
-    #[test]
-    fn removal_of_everything_covers_values_without_tags() {
-        let removed = removed(&[(Some(7), 3), (None, 4)]);
-        assert!(removed.covers(Generation(3), &[]));
-        assert!(!removed.covers(Generation(4), &[TagHash(7)]));
-        assert!(removed.by_tag.is_empty());
+    /// Returns whether a value with this tag, begun after this many purges, is removed.
+    fn covers(purges: &Purges, purge_count: u64, tag: u64) -> bool {
+        let tags = || Box::new([Cow::Owned(TagHash(tag.into()).name())].into_iter()) as Box<dyn Iterator<Item = _>>;
+        purges.judge_entry(purge_count, "", tags) != PurgeVerdict::Stands
     }
 
     #[test]
     fn tags_are_forgotten_up_to_the_oldest_write_and_only_when_there_are_many() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tags");
-        let removals = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap(), TagKey([7; 16])));
+        let purges = Purges::open(None, None, &[], PurgeLimits::VALUES);
+        let writes = Arc::new(BegunWrites::default());
         let remove = |from: u64, to: u64| {
-            let mut removed = removals.write();
             for number in from..=to {
-                removed.apply(TagRecord { tag: Some(TagHash(number.into())), generation: Generation(number) });
+                purges.begin(vec![PurgeScope::Tag(TagHash(number.into()).name().into())], PurgeMode::Hard, 0);
             }
+            purges.save().unwrap();
         };
         let usual = TAG_COUNT_USUAL as u64;
         remove(1, 10);
-        let write = removals.begin_write();
+        let write = BegunWrite::new(&purges, &writes);
         remove(11, usual);
-        assert_eq!(removals.begin_forgetting(), None);
+        assert_eq!(writes.begin_forgetting(&purges), None);
         remove(usual + 1, usual + 1);
-        assert!(removals.covers(Generation(0), &[TagHash(1)]) && !removals.covers(Generation(0), &[]));
-        let up_to = removals.begin_forgetting();
-        assert_eq!((up_to, removals.begin_forgetting()), (Some(Generation(10)), None));
-        removals.end_forgetting(up_to);
-        assert!(removals.covers(write.generation(), &[TagHash(11)]), "the write may still bring a value");
-        assert_eq!(removals.read().by_tag.len() as u64, usual - 9);
+        assert!(covers(&purges, 0, 1) && !covers(&purges, 0, 0));
+        let up_to = writes.begin_forgetting(&purges);
+        assert_eq!((up_to, writes.begin_forgetting(&purges)), (Some(10), None));
+        writes.end_forgetting(&purges, up_to);
+        assert!(covers(&purges, write.purge_count(), 11), "the write may still bring a value");
+        assert_eq!(purges.tag_count() as u64, usual - 9);
         drop(write);
         remove(usual + 2, 3 * usual);
-        let up_to = removals.begin_forgetting();
-        assert_eq!(up_to, Some(Generation(3 * usual)));
-        removals.end_forgetting(up_to);
-        assert!(removals.read().by_tag.is_empty());
-        assert_eq!(removals.begin_write().generation(), Generation(3 * usual), "numbers are not used again");
-    }
-
-    /// At stake: a value of a killed run, stored in the generation of a removal that was not written yet.
-    #[test]
-    fn removal_covers_the_values_of_a_run_whose_last_removal_was_not_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("tags");
-        let killed = Arc::new(TagRemovals::new(path.clone(), TagFile::create(&path, 1).unwrap(), TagKey([7; 16])));
-        killed.write().apply(TagRecord { tag: Some(TagHash(5)), generation: Generation(1) });
-        let generation = killed.begin_write().generation();
-        for _ in 0..2 {
-            let file = read_file(&path).unwrap().begin_run(&path).unwrap();
-            let removals = TagRemovals::new(path.clone(), file, TagKey([7; 16]));
-            assert!(!removals.covers(generation, &[TagHash(8)]));
-            block_on(removals.remove(Some(TagHash(7)))).unwrap();
-            assert!(removals.covers(generation, &[TagHash(7)]));
-        }
+        let up_to = writes.begin_forgetting(&purges);
+        assert_eq!(up_to, Some(3 * usual));
+        writes.end_forgetting(&purges, up_to);
+        assert_eq!(purges.tag_count(), 0);
+        assert_eq!(BegunWrite::new(&purges, &writes).purge_count(), 3 * usual, "numbers are not used again");
     }
 
     #[test]
@@ -321,14 +179,5 @@ mod tests {
         let other = TagKey([2; 16]);
         assert_eq!(one.hash("user-7"), one.hash("user-7"));
         assert_ne!(one.hash("user-7"), other.hash("user-7"));
-    }
-
-    #[test]
-    fn records_stand_for_all_removals() {
-        let removed = removed(&[(Some(7), 3), (None, 4), (Some(8), 5)]);
-        let mut again = RemovedTags::default();
-        removed.records().into_iter().for_each(|record| again.apply(record));
-        assert_eq!((again.generation, again.floor), (Generation(5), Generation(4)));
-        assert_eq!(again.by_tag.get(&TagHash(8)), Some(&Generation(5)));
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Cache, Result, Value,
     cache::{NewValue, ValueOptions, WriteStart},
-    keys::{CHUNK_BYTES, ChunksId, chunk_key},
+    keys::{CHUNK_BYTES, ChunksId, chunk_key, random},
     value::{ChunkedValue, ValueBody},
 };
 use bytes::Bytes;
@@ -168,7 +168,7 @@ impl ValueWriter {
         if self.chunks.is_some() && self.pieces_bytes > 0 {
             self.store_chunk().await?;
         }
-        let head = self.options.head(&self.cache, self.start.begun.generation(), self.len_bytes, self.chunks);
+        let head = self.options.head(&self.cache, self.start.begun.purge_count(), self.len_bytes, self.chunks);
         Ok(NewValue { head, pieces: std::mem::take(&mut self.pieces) })
     }
 
@@ -176,7 +176,7 @@ impl ValueWriter {
         assert!(self.pieces_bytes > 0 && (self.pieces_bytes == CHUNK_BYTES || self.chunks.is_some()));
         let id = match self.chunks {
             Some(id) => id,
-            None => *self.chunks.insert(ChunksId(getrandom::u64().map_err(no_random_numbers)?)),
+            None => *self.chunks.insert(ChunksId(random())),
         };
         let key = chunk_key(self.start.work.key(), id, self.chunk_count);
         let hints = self.options.hints(&self.cache);
@@ -209,10 +209,6 @@ impl ValueWriter {
         }
         Ok(())
     }
-}
-
-fn no_random_numbers(error: getrandom::Error) -> crate::Error {
-    crate::Error::Invalid(format!("the system has no random numbers: {error}"))
 }
 
 impl fmt::Debug for ValueWriter {

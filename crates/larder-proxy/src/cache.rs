@@ -11,8 +11,9 @@ pub(crate) mod opening;
 
 pub(crate) use larder_cache::http::{
     CacheShared, ResponseCache as Cache, StoreEvent, chunks, committed_body, entry, groups, hot, invalidation, key_set,
-    key_slots, lookup, mark, neighbors, patience, pins, purges, responses, storing, survivors, work,
+    key_slots, lookup, mark, neighbors, patience, pins, responses, storing, survivors, work,
 };
+pub(crate) use larder_cache::purges;
 
 /// The caching policy of one site.
 pub(crate) struct CachePolicy {

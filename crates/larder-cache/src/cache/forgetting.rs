@@ -17,18 +17,18 @@ impl Cache {
     /// Starts to forget removed tags, if there are many. Without a thread, or in a store that cannot list its keys,
     /// they stay.
     pub(super) fn forget_old_tags(&self) {
-        let Some(up_to) = self.parts.removals.begin_forgetting() else { return };
+        let Some(up_to) = self.parts.begun.begin_forgetting(&self.parts.purges) else { return };
         let cache = self.clone();
         let forget = move || {
             let is_complete = cache.remove_covered_values().unwrap_or_else(|error| {
                 tracing::debug!(%error, "removed tags cannot be forgotten");
                 false
             });
-            cache.parts.removals.end_forgetting(is_complete.then_some(up_to));
+            cache.parts.begun.end_forgetting(&cache.parts.purges, is_complete.then_some(up_to));
         };
         if let Err(error) = thread::Builder::new().name("larder-forget".to_owned()).spawn(forget) {
             tracing::debug!(%error, "removed tags cannot be forgotten");
-            self.parts.removals.end_forgetting(None);
+            self.parts.begun.end_forgetting(&self.parts.purges, None);
         }
     }
 
@@ -50,7 +50,7 @@ impl Cache {
             matches!(outcome, Ok(true))
         })?;
         // Memory may have values that the store has evicted.
-        self.parts.memory.retain(|value| !self.parts.removals.covers(value.head.generation, &value.head.tags));
+        self.parts.memory.retain(|value| !self.is_removed(&value.head));
         outcome
     }
 
@@ -69,6 +69,6 @@ impl Cache {
 
     async fn is_covered(&self, key: &[u8]) -> Result<bool> {
         let found = self.read_entry(key).await?;
-        Ok(found.is_some_and(|(_, head)| self.parts.removals.covers(head.generation, &head.tags)))
+        Ok(found.is_some_and(|(_, head)| self.is_removed(&head)))
     }
 }

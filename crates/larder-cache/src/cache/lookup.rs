@@ -5,6 +5,7 @@ use crate::{
     CacheEvent, Error, Result, Value,
     head::{Freshness, ValueHead},
     keys::value_key,
+    purges::PurgeVerdict,
     value::{ChunkedValue, EntryValue, READ_ATTEMPTS, ValueBody},
 };
 use bytes::Bytes;
@@ -80,8 +81,15 @@ impl Cache {
     /// Returns the freshness of a value, or `None` if it is expired or removed.
     pub(super) fn freshness(&self, head: &ValueHead, now_ms: u64) -> Option<Freshness> {
         let freshness = head.lifetime.at(now_ms);
-        let is_usable = freshness != Freshness::Expired && !self.parts.removals.covers(head.generation, &head.tags);
+        let is_usable = freshness != Freshness::Expired && !self.is_removed(head);
         is_usable.then_some(freshness)
+    }
+
+    /// Returns whether a value was removed, with its tag or with everything.
+    pub(super) fn is_removed(&self, head: &ValueHead) -> bool {
+        let purges = &self.parts.purges;
+        let tags = || Box::new(head.tags.iter().map(|tag| tag.name().into())) as Box<dyn Iterator<Item = _>>;
+        purges.latest() != head.purge_count && purges.judge_entry(head.purge_count, "", tags) != PurgeVerdict::Stands
     }
 
     pub(super) fn note_hit(&self, key: &[u8], found: &FoundValue) {

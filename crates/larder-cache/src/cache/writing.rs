@@ -5,7 +5,7 @@ use crate::{
     CacheEvent, KeyWork, Result,
     head::{Lifetime, ValueHead},
     keys::{ChunksId, value_key},
-    tags::{BegunWrite, Generation, TagHash},
+    tags::{BegunWrite, TagHash},
 };
 use bytes::Bytes;
 use futures_util::lock::Mutex as AsyncMutex;
@@ -63,14 +63,8 @@ impl WriteLocks {
 
 impl ValueOptions {
     /// Returns the head of a value that is stored now.
-    pub(crate) fn head(
-        &self,
-        cache: &Cache,
-        generation: Generation,
-        len_bytes: u64,
-        chunks: Option<ChunksId>,
-    ) -> ValueHead {
-        ValueHead { len_bytes, chunks, generation, lifetime: self.lifetime(cache), tags: self.tags.clone() }
+    pub(crate) fn head(&self, cache: &Cache, purge_count: u64, len_bytes: u64, chunks: Option<ChunksId>) -> ValueHead {
+        ValueHead { len_bytes, chunks, purge_count, lifetime: self.lifetime(cache), tags: self.tags.clone() }
     }
 
     pub(crate) fn hints(&self, cache: &Cache) -> Hints {
@@ -85,7 +79,10 @@ impl ValueOptions {
 impl Cache {
     /// Begins work on a value, for [`Cache::store_value`].
     pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
-        WriteStart { work: self.parts.works.begin(&key.into()), begun: self.parts.removals.begin_write() }
+        WriteStart {
+            work: self.parts.works.begin(&key.into()),
+            begun: BegunWrite::new(&self.parts.purges, &self.parts.begun),
+        }
     }
 
     /// Stores a value in place of an older one.
@@ -114,7 +111,7 @@ impl Cache {
         let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
         let mut writer = self.parts.store.insert(&value_key(key), head.encode().into(), hints)?;
         // A `clear` may still be unknown here. It empties the store, which also removes an insert that began before it.
-        if since.is_some() && self.parts.removals.covers(head.generation, &head.tags) {
+        if since.is_some() && self.is_removed(&head) {
             return Ok(false);
         }
         for piece in &pieces {

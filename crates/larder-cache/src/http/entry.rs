@@ -16,6 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key};
 use larder_store::{MemoryHits, Writer};
 
+pub use crate::random;
+
 /// A stored response, shared by all requests that it answers.
 pub struct CachedEntry {
     /// The stored head.
@@ -213,12 +215,6 @@ fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (part, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
     *rest = after;
     Some(part)
-}
-
-/// Returns a unique random number, for generations and representations.
-pub fn random() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(std::time::Instant::now())
 }
 
 /// The Cache-Status field (RFC 9211).

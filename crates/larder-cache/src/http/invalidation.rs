@@ -5,7 +5,7 @@
 //! when the invalidation returns.
 //!
 //! The caller chooses between the two, [`remove`] removes a single entry, and
-//! [`crate::http::purges`] keeps the list of purges.
+//! [`crate::purges`] keeps the list of purges.
 
 use std::sync::Arc;
 
@@ -16,9 +16,11 @@ use larder_http::{
 };
 use tokio::task::spawn_blocking;
 
+use crate::purges::{PurgeMode, PurgeResult, PurgeScope};
+
 use super::{
     ResponseCache, patience,
-    purges::{PurgeMode, PurgeResult, PurgeScope, host_of_key, url_of},
+    purged::{host_of_key, url_of},
     storing::{note_error, remove},
     tiered, work,
 };
@@ -73,7 +75,7 @@ pub async fn record(
     now: Timestamp,
 ) -> Result<PurgeResult, NotInvalid> {
     let purges = Arc::clone(&cache.shared.purges);
-    let purging = spawn_blocking(move || purges.purge(scopes, mode, now));
+    let purging = spawn_blocking(move || purges.purge(scopes, mode, now.as_millis()));
     let done = patience::write(cache, (), async move { Ok(purging.await) }).await;
     let outcome = match done {
         Some(Ok(Ok(purged))) => purged,

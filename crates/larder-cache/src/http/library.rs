@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_http::{Rules, Settings, Timestamp};
+use larder_http::{Rules, Settings};
 
 use super::{
     CacheShared, ResponseCache,
@@ -14,10 +14,13 @@ use super::{
     mark::{KeyMarks, OriginMark},
     patience::StorePatience,
     pins::Pins,
-    purges::{PurgeMode, PurgeScope, Purges},
     survivors::{CacheSurvivors, SurvivorParts},
 };
-use crate::{Cache, MemoryCache, cache::CacheParts};
+use crate::{
+    Cache, MemoryCache,
+    cache::CacheParts,
+    purges::{PurgeLimits, PurgeMode, PurgeScope, Purges},
+};
 
 /// The state of a cache's responses.
 pub(crate) struct LibraryResponses {
@@ -62,7 +65,7 @@ impl LibraryResponses {
             store: Some(parts.store.clone()),
             tier: None,
             pins: Pins::open(None, None, None),
-            purges: Purges::open(None, None, &[]),
+            purges: Purges::open(None, None, &[], PurgeLimits::RESPONSES),
             // The pieces that the program keeps are counted, too, so a limit would stop the bodies that it reads.
             body_bytes: u64::MAX,
             are_exchanges_many: Box::new(|| false),
@@ -71,9 +74,9 @@ impl LibraryResponses {
     }
 
     /// Makes all responses invalid, with those that are being fetched. The store's own are removed after that.
-    pub(crate) fn forget_all(&self, now: Timestamp) {
+    pub(crate) fn forget_all(&self, now_ms: i64) {
         // Nothing is written, so this cannot fail.
-        drop(self.survivors.purges.purge(vec![PurgeScope::All], PurgeMode::Hard, now));
+        drop(self.survivors.purges.purge(vec![PurgeScope::All], PurgeMode::Hard, now_ms));
         self.survivors.hot.clear();
     }
 

@@ -9,10 +9,10 @@
 
 use std::{pin::pin, sync::Arc};
 
-use crate::ChangeMoment;
+use crate::{ChangeMoment, purges::PurgeVerdict};
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use larder_http::{BodyPlace, Head, TargetList, language};
+use larder_http::{BodyPlace, Head, TargetList, Timestamp, language};
 use larder_store::{Reader, Store};
 
 use crate::http::{
@@ -20,7 +20,6 @@ use crate::http::{
     entry::{CachedEntry, EntryBody, ResourceMarker},
     hot::HotItem,
     patience::{self, ReadPatience},
-    purges::PurgeVerdict,
     tiered,
 };
 
@@ -228,8 +227,8 @@ fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<
     let judged_count = cache.shared.purges.latest();
     match cache.shared.purges.judge(entry, key) {
         PurgeVerdict::Stands => Some(one),
-        PurgeVerdict::StaleSince(since) => {
-            let stale = Arc::new(entry.stale_since(since, judged_count));
+        PurgeVerdict::StaleSince(since_ms) => {
+            let stale = Arc::new(entry.stale_since(Timestamp::from_millis(since_ms), judged_count));
             if let Some(moment) = kept_since {
                 cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
             }

@@ -8,15 +8,15 @@
 
 use std::collections::HashSet;
 
-use larder_http::{Head, StoredHead, UrlPatterns, key::KeyOf};
+use larder_http::{Head, StoredHead, Timestamp, UrlPatterns, key::KeyOf};
 use larder_store::{Reader, Result, ScanSummary, Store};
 
 use crate::http::{
     ResponseCache,
     mark::OriginMark,
     pins::{record::fingerprint, stored_len, wait},
-    purges::PurgeVerdict,
 };
+use crate::purges::PurgeVerdict;
 
 /// One step of the scan.
 pub enum WalkStep<'a> {
@@ -85,7 +85,7 @@ fn response(cache: &ResponseCache, store: &Store, key: &[u8], of: &KeyOf<'_>) ->
     let Ok(Head::Response(head)) = Head::decode(reader.head(), targets) else { return None };
     match cache.shared.purges.judge_head(&head, key) {
         PurgeVerdict::Stands => Some((head, reader)),
-        PurgeVerdict::StaleSince(moment) => Some((head.stale_since(moment), reader)),
+        PurgeVerdict::StaleSince(at_ms) => Some((head.stale_since(Timestamp::from_millis(at_ms)), reader)),
         PurgeVerdict::Unconfirmed => Some((head.unconfirmed(), reader)),
         PurgeVerdict::Gone => None,
     }

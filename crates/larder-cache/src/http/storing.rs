@@ -9,7 +9,10 @@
 
 use std::sync::Arc;
 
-use crate::KeyCommit;
+use crate::{
+    KeyCommit,
+    purges::{PurgeVerdict, host_range},
+};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, fields::Fields, language};
@@ -21,9 +24,7 @@ use crate::http::{
     entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
     hot::HotItem,
     lookup::FoundResponse,
-    patience, pins,
-    purges::PurgeVerdict,
-    tiered,
+    patience, pins, tiered,
     work::ResourceWork,
 };
 
@@ -437,15 +438,7 @@ pub fn expires_at(cache: &ResponseCache, head: &StoredHead) -> u32 {
 /// Returns a hash of a key's host (FNV-1a), which is the same after every start. The papers call this number the
 /// server.
 pub(super) fn site_of(primary: &[u8]) -> u64 {
-    // The scheme before it has no colon.
-    let scheme_end = primary.iter().position(|byte| *byte == b':').filter(|at| primary[*at..].starts_with(b"://"));
-    let after_scheme = scheme_end.map_or(0, |at| at + 3);
-    let authority = &primary[after_scheme..];
-    // An IPv6 address contains colons itself.
-    let address = if authority.starts_with(b"[") { authority.iter().position(|byte| *byte == b']') } else { None };
-    let address = address.unwrap_or(0);
-    let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
-    let host = &authority[..end.map_or(authority.len(), |end| address + end)];
+    let host = &primary[host_range(primary)];
     host.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 

@@ -8,9 +8,9 @@ use larder_store::Store;
 
 use super::{
     arrivals::Arrivals, body_budget::BodyBudget, copies::SiblingCopies, hot::HotItem, key_set::KeySet, pins::Pins,
-    purges::Purges, sightings::ChunkSightings, tag_changes::TagChanges, tier::Tier,
+    sightings::ChunkSightings, tag_changes::TagChanges, tier::Tier,
 };
-use crate::{ActiveKeys, MemoryCache};
+use crate::{ActiveKeys, MemoryCache, purges::Purges};
 
 /// The state of the cache that survives a change of its settings.
 pub struct CacheSurvivors {

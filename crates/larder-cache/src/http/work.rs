@@ -2,15 +2,15 @@
 //!
 //! Owns: the moment at which the work began, by which changes of its resource since then are recognized. Changes of one
 //! resource mark its work ([`ActiveKeys`]); purges by site, prefix, tag, or of everything are compared by number
-//! ([`Purges`](crate::http::purges::Purges)). Invariant: neither affects the work on another resource.
+//! ([`Purges`](crate::purges::Purges)). Invariant: neither affects the work on another resource.
 
 use std::sync::Arc;
 
-use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits};
+use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits, purges::PurgeVerdict};
 use larder_http::StoredHead;
 use tokio::time::timeout;
 
-use crate::http::{CacheShared, ResponseCache, patience, purges::PurgeVerdict};
+use crate::http::{CacheShared, ResponseCache, patience};
 
 /// Work on a resource that may store a response of it.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl CacheShared {
         }
         let key = work.key.key();
         let stands = |head: StoredHead| self.purges.judge_head(&head, key) == PurgeVerdict::Stands;
-        !self.purges.may_concern(key, work.seen_count) || head().is_some_and(stands)
+        !self.purges.may_concern_key(key, work.seen_count) || head().is_some_and(stands)
     }
 }
 

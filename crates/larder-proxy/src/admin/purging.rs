@@ -14,7 +14,7 @@ use super::page;
 use crate::{
     cache::{
         invalidation::NotInvalid,
-        purges::{COUNT_MAX, PurgeMode, PurgeResult},
+        purges::{PurgeLimits, PurgeMode, PurgeResult},
     },
     client::response_body::ResponseBody,
     origin::target::path_of,
@@ -47,8 +47,9 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     match done {
         Ok(PurgeResult { is_widened: true, .. }) => {
             let text = format!(
-                "{told}\nnote: there are more than {COUNT_MAX} single purges, so what was stored before the older \
-                 ones, at their sites or anywhere, is validated before use\n"
+                "{told}\nnote: there are more than {} single purges, so what was stored before the older \
+                 ones, at their sites or anywhere, is validated before use\n",
+                PurgeLimits::RESPONSES.count
             );
             page(StatusCode::OK, text.into())
         }

@@ -7,10 +7,10 @@ use larder_cache::{
     http::{
         hot::HotItem,
         pins::Pins,
-        purges::Purges,
         survivors::{CacheSurvivors, SurvivorParts},
         tier::Tier,
     },
+    purges::{PurgeLimits, Purges},
 };
 use larder_store::Store;
 
@@ -24,7 +24,7 @@ pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(C
     // Pins are opened first, because nothing may be stored before they are known.
     let pins = Pins::open(config.state_file("pins"), config.state_file("pinned"), store);
     let peers = config.fleet.log_names();
-    let purges = Purges::open(config.state_file("purges"), store, &peers);
+    let purges = Purges::open(config.state_file("purges"), store, &peers, PurgeLimits::RESPONSES);
     // Other nodes may have purged stored responses while this one was down, so all must be validated until their logs
     // were read.
     if !peers.is_empty()

@@ -124,15 +124,13 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use larder_http::Timestamp;
-
     use super::*;
 
     const QUERY: LogQuery = LogQuery { log: 0xab, after: 7, wait: Duration::from_secs(10) };
     const HEAD: &str = "larder purges 1\nlog 00000000000000ab\n";
 
     fn purge(number: u64, scope: PurgeScope) -> Purge {
-        Purge { number, mode: PurgeMode::Soft, at: Timestamp::from_millis(-3), scope }
+        Purge { number, mode: PurgeMode::Soft, at_ms: -3, scope }
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl LogReader {
         let slice = self.slice(position, wait).await?;
         let position = slice.position;
         let end = slice.end;
-        self.apply(move |purges, log| purges.follow(log, slice, clock::now())).await?;
+        self.apply(move |purges, log| purges.follow(log, slice, clock::now().as_millis())).await?;
         self.has_read = true;
         self.link.peers.note_read(&self.name, position, end);
         Ok(())
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        cache::purges::{Purge, PurgeMode, PurgeScope},
+        cache::purges::{Purge, PurgeLimits, PurgeMode, PurgeScope},
         config::FleetNode,
         fleet::{message, node_log::BODY_BYTES_MAX, peers::FleetPeers, secret::FleetSecret, serving::response_parts},
     };
@@ -114,7 +114,7 @@ mod tests {
 
     fn slice(numbers: &[u64], position: u64, end: u64) -> LogSlice {
         let scope = || PurgeScope::Tag("t".into());
-        let purge = |number: &u64| Purge { number: *number, mode: PurgeMode::Hard, at: clock::now(), scope: scope() };
+        let purge = |number: &u64| Purge { number: *number, mode: PurgeMode::Hard, at_ms: 7, scope: scope() };
         LogSlice { log: 7, is_reset: false, purges: numbers.iter().map(purge).collect(), position, end, sent: 0 }
     }
 
@@ -170,7 +170,7 @@ mod tests {
     /// At stake: a node that purges or skips purges because of a message from a stranger or a faulty node.
     #[tokio::test]
     async fn only_parts_of_a_log_from_nodes_with_the_secret_are_applied() {
-        let purges = Arc::new(Purges::open(None, None, &["b".into()]));
+        let purges = Arc::new(Purges::open(None, None, &["b".into()], PurgeLimits::RESPONSES));
         let right = |body: String| move |nonce: &str| signed(nonce, SECRET, &body);
         let reset = LogSlice { is_reset: true, ..slice(&[], 3, 3) };
         let at = |number| Some(LogPosition { peer: "b".into(), log: 7, number, sent: 0 });

@@ -311,7 +311,7 @@ fn decoded(entry: &StreamEntry, link: &FleetLink) -> Result<Option<LogEntry>, &'
 
 /// Returns a purge that requires validation of everything. It gets its number when it is applied.
 fn everything() -> Purge {
-    Purge { number: 0, mode: PurgeMode::Validate, at: clock::now(), scope: PurgeScope::All }
+    Purge { number: 0, mode: PurgeMode::Validate, at_ms: clock::now().as_millis(), scope: PurgeScope::All }
 }
 
 fn shared(link: &FleetLink) -> &SharedLogLink {

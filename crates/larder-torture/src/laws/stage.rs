@@ -118,6 +118,19 @@ impl Stage {
         self.timers.waiting.lock().ignore_poison().clear();
     }
 
+    /// Waits for the users of the device of a cache that is gone: transfers, and a thread that writes a removal.
+    /// Returns how many are left, this stage included.
+    pub(super) fn await_users(&self) -> usize {
+        for _ in 0..THREAD_ROUNDS {
+            while self.device.turn() {}
+            if Arc::strong_count(&self.device) == 1 {
+                break;
+            }
+            thread::park_timeout(THREAD_ROUND);
+        }
+        Arc::strong_count(&self.device)
+    }
+
     pub(super) fn begin(&mut self, cast: Cast) {
         let Cast { name, future, manner, has_thread, stands } = cast;
         self.idle_count = 0;

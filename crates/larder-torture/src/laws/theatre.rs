@@ -207,9 +207,7 @@ impl Theatre {
 
     /// Checks law 11 after the cache was dropped: nothing uses its device any more.
     fn expect_no_user(&self) -> Result<(), String> {
-        // A transfer keeps its volume until it ends.
-        while self.stage.device.turn() {}
-        match Arc::strong_count(&self.stage.device) {
+        match self.stage.await_users() {
             1 => Ok(()),
             count => Err(format!("law 11: {} users of the device of a cache that is gone", count - 1)),
         }

@@ -103,8 +103,6 @@ const START: &str = "start";
 
 #[cfg(test)]
 mod tests {
-    use larder_http::Timestamp;
-
     use super::*;
     use crate::cache::purges::{PurgeMode, PurgeScope};
 
@@ -113,7 +111,7 @@ mod tests {
     }
 
     fn purge(number: u64, mode: PurgeMode) -> Purge {
-        Purge { number, mode, at: Timestamp::from_millis(7), scope: PurgeScope::Tag("a b".into()) }
+        Purge { number, mode, at_ms: 7, scope: PurgeScope::Tag("a b".into()) }
     }
 
     fn entry(content: EntryContent) -> LogEntry {

@@ -1,15 +1,15 @@
-//! Makes all stored responses of a site, a prefix, a URL or a tag unusable or stale, without reading any of them.
+//! Makes all that is stored of a site, a prefix, a URL or a tag unusable or stale, without reading any of it.
 //!
-//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head keeps the count at
-//! the moment its request was sent to the origin. Heads are judged when `lookup` finds them; nothing is removed here.
+//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head, of a value or of a
+//! response, keeps the count at the moment its fetch began. Heads are judged when they are found; nothing is removed
+//! here.
 //!
 //! Invariants:
-//! - A response that was requested before a purge is judged by it even if it arrives later, from memory, the store or
-//!   the origin.
+//! - What was requested before a purge is judged by it even if it arrives later, from memory, the store or the origin.
 //! - The clock decides only how long a response has been stale.
 //! - A count is recorded before a head can carry it.
 //! - A record that cannot be read, or that belongs to another store (see [`Store::set_label`]), empties the store: any
-//!   of its responses may have been purged.
+//!   of its entries may have been purged.
 //!
 //! In a fleet, the other nodes read the purges that were made here (`log`), and this node theirs. While it may not know
 //! all of them, it is in doubt: what it stored before must be validated before use.
@@ -21,9 +21,11 @@ mod index;
 mod journal;
 mod log;
 mod record;
+mod tag_file;
 
 use larder_device::IgnorePoison;
 use std::{
+    borrow::Cow,
     cmp, mem,
     path::PathBuf,
     sync::{
@@ -35,22 +37,21 @@ use std::{
     },
 };
 
-use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 use larder_store::Store;
 use tokio::sync::watch;
 
-pub use self::{
-    index::{COUNT_MAX, Purge, PurgeMode, PurgeScope, PurgeVerdict},
-    journal::{parse_purge, purge_line},
-    log::{LogPosition, LogSlice},
-};
 use self::{
-    index::{PurgeIndex, host_of_url},
+    index::PurgeIndex,
     journal::{PurgeJournal, RecordLine},
     log::PurgeLog,
     record::{PurgeRecordFile, empty},
 };
-use crate::http::entry::{CachedEntry, random};
+pub use self::{
+    index::{Purge, PurgeLimits, PurgeMode, PurgeScope, PurgeVerdict, host_of_url, host_range},
+    journal::{parse_purge, purge_line},
+    log::{LogPosition, LogSlice},
+};
+use crate::keys::random;
 
 /// The purges so far.
 pub struct Purges {
@@ -104,8 +105,8 @@ pub struct PurgeResult {
 impl Purges {
     /// Reads the record of `store`'s purges from this file, for a node of a fleet with these other nodes. Blocks to
     /// read it, and to empty the store if the record cannot be trusted.
-    pub fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>]) -> Self {
-        let mut known = PurgeCheck::default();
+    pub fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>], limits: PurgeLimits) -> Self {
+        let mut known = PurgeCheck { index: PurgeIndex::new(limits), ..PurgeCheck::default() };
         known.log.set_kept(!peers.is_empty(), 0);
         let mut log_id = random().max(1);
         let mut record = PurgeRecordPlace::NotNeeded;
@@ -152,46 +153,48 @@ impl Purges {
         (self.recorded.load(Acquire), self.latest.load(Acquire))
     }
 
-    /// Applies all purges so far to an entry under this key.
-    pub fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
-        let latest = self.latest.load(Acquire);
-        if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
-            return PurgeVerdict::Stands;
-        }
-        let verdict = self.judge_head(&entry.head, key);
-        if verdict == PurgeVerdict::Stands {
-            entry.note_judged(latest);
-        }
-        verdict
-    }
-
-    /// Applies all purges so far to a response with this head and key.
-    pub fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
+    /// Applies all purges so far to what was requested after `purge_count` of them. An empty URL is that of a value.
+    pub fn judge_entry<'a>(
+        &self,
+        purge_count: u64,
+        url: &str,
+        tags: impl FnOnce() -> Box<dyn Iterator<Item = Cow<'a, str>> + 'a>,
+    ) -> PurgeVerdict {
         let known = self.known();
-        let verdict = match head.purge_count().cmp(&known.index.last_number()) {
+        let verdict = match purge_count.cmp(&known.index.last_number()) {
             // The entry's count includes purges that were never recorded, so it is unknown which purges it precedes.
             cmp::Ordering::Greater => return PurgeVerdict::Gone,
             // There was no purge since.
             cmp::Ordering::Equal => PurgeVerdict::Stands,
-            cmp::Ordering::Less => {
-                known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
-            }
+            cmp::Ordering::Less => known.index.judge(url, tags, purge_count),
         };
-        if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
+        if purge_count < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 
-    /// Returns whether a purge after the first `seen_count` may concern the response under this key, whatever its tags.
-    pub fn may_concern(&self, key: &[u8], seen_count: u64) -> bool {
-        self.latest.load(Acquire) > seen_count && self.known().index.may_concern(url_of(key), seen_count)
+    /// Returns whether a purge after the first `seen_count` may concern what is stored of this URL, whatever its tags.
+    pub fn may_concern(&self, url: &str, seen_count: u64) -> bool {
+        self.known().index.may_concern(url, seen_count)
     }
 
-    /// Returns the time of the last purge that may concern the resource with this key, whatever the tags of its
-    /// responses. `None` if there was none.
-    pub fn last_at(&self, key: &[u8]) -> Option<Timestamp> {
-        (self.latest() > 0).then(|| self.known().index.last_at(url_of(key))).flatten()
+    /// Returns the time of the last purge that may concern this URL, whatever the tags of its responses, in
+    /// milliseconds since the Unix epoch. `None` if there was none.
+    pub fn last_at_ms(&self, url: &str) -> Option<i64> {
+        self.known().index.last_at_ms(url)
     }
 
-    /// Returns the number of the last purge, for [`CachedEntry::note_judged`] of an entry judged after this call.
+    /// Returns the number of tags that were purged.
+    pub(crate) fn tag_count(&self) -> usize {
+        self.known().index.tag_count()
+    }
+
+    /// Forgets the purges of tags up to a number. Nothing may be left that they concern.
+    pub(crate) fn forget_tags(&self, up_to: u64) {
+        let mut known = self.known_mut();
+        known.index.forget_tags(up_to);
+        known.must_rewrite = true;
+    }
+
+    /// Returns the number of the last purge.
     pub fn latest(&self) -> u64 {
         self.latest.load(Acquire)
     }
@@ -201,21 +204,26 @@ impl Purges {
     /// # Errors
     /// The purge could not be recorded, with the reason for the operator. It stays in effect until the process ends,
     /// and recording is retried.
-    pub fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at: Timestamp) -> Result<PurgeResult, String> {
+    pub fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at_ms: i64) -> Result<PurgeResult, String> {
+        let result = self.begin(scopes, mode, at_ms);
+        self.save()?;
+        assert!(self.recorded.load(Acquire) >= result.number, "what was saved is on record");
+        Ok(result)
+    }
+
+    /// Purges `scopes`. The purge affects every lookup at once. It is recorded by [`Self::save`].
+    pub fn begin(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at_ms: i64) -> PurgeResult {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
         for scope in scopes {
-            let purge = Purge { number, mode, at, scope };
+            let purge = Purge { number, mode, at_ms, scope };
             known.index.apply(&purge);
             known.log.append(&purge);
             known.unrecorded.push(RecordLine::Made(purge));
         }
         let is_widened = known.note_added();
         self.latest.store(number, Release);
-        drop(known);
-        self.save()?;
-        assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
-        Ok(PurgeResult { number, is_widened })
+        PurgeResult { number, is_widened }
     }
 
     /// Applies a part of the log of another node, or of a shared log, and notes the position after it. Blocks until
@@ -226,16 +234,17 @@ impl Purges {
     ///
     /// # Errors
     /// The same as for [`Self::purge`].
-    pub fn follow(&self, peer: &str, slice: LogSlice, now: Timestamp) -> Result<(), String> {
+    pub fn follow(&self, peer: &str, slice: LogSlice, now_ms: i64) -> Result<(), String> {
         let LogSlice { log, is_reset, purges, position, sent, .. } = slice;
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
         let is_read = known.log.positions().iter().any(|position| &*position.peer == peer);
         let is_lost = is_reset && (is_read || position > 0);
-        let demand = is_lost.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
+        let demand =
+            is_lost.then_some(Purge { number, mode: PurgeMode::Validate, at_ms: now_ms, scope: PurgeScope::All });
         // Only for a soft purge the other node's clock counts, because it decides since when a response is stale.
-        let at_here = |purge: &Purge| if purge.mode == PurgeMode::Soft { purge.at.min(now) } else { now };
-        let purges = purges.into_iter().map(|purge| Purge { number, at: at_here(&purge), ..purge });
+        let at_here = |purge: &Purge| if purge.mode == PurgeMode::Soft { purge.at_ms.min(now_ms) } else { now_ms };
+        let purges = purges.into_iter().map(|purge| Purge { number, at_ms: at_here(&purge), ..purge });
         if is_lost {
             tracing::warn!(
                 log = peer,
@@ -438,21 +447,12 @@ impl PurgeCheck {
         self.must_rewrite |= is_widened;
         if is_widened {
             tracing::warn!(
-                "more than {COUNT_MAX} purges: responses that were stored before the older ones are validated before use"
+                "more than {} purges: what was stored before the older ones is validated before use, or missed",
+                self.index.limits.count
             );
         }
         is_widened
     }
-}
-
-/// Returns the URL in a key, or an empty string if the key has none.
-pub(super) fn url_of(key: &[u8]) -> &str {
-    KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
-}
-
-/// Returns the host in a key, in the form that site purges use.
-pub fn host_of_key(key: &[u8]) -> &str {
-    host_of_url(url_of(key))
 }
 
 #[cfg(test)]
@@ -467,10 +467,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(StoreOptions::new(folder.path().join("store"), 64 << 20)).unwrap();
         let path = folder.path().join("purges");
-        let open = || Purges::open(Some(path.clone()), Some(&store), &[]);
-        let purge = |purges: &Purges, tag: &str| {
-            purges.purge(vec![PurgeScope::Tag(tag.into())], PurgeMode::Hard, Timestamp::from_secs(1_000_000)).map(drop)
-        };
+        let open = || Purges::open(Some(path.clone()), Some(&store), &[], PurgeLimits::RESPONSES);
+        let purge =
+            |purges: &Purges, tag: &str| purges.purge(vec![PurgeScope::Tag(tag.into())], PurgeMode::Hard, 7).map(drop);
         let old = open();
         purge(&old, "a").unwrap();
         old.hand_over();

@@ -3,10 +3,10 @@
 //! Owns: the search for the purges that concern a response, and the merging of purges when there are too many.
 //! Persistence is in `journal`.
 //!
-//! Invariants: a response that a purge concerned stays concerned after any merge, and no merge loses a response. Of two
-//! purges with the same scope only the later is kept. Above [`COUNT_MAX`], the oldest purges are widened to their site,
-//! and then to everything stored before them. A widened hard purge demands validation: the origin then confirms the
-//! responses that only the wider scope concerns, and not those that were purged.
+//! Invariants: a response that a purge concerned stays concerned after any merge, and no merge loses a response. Of
+//! two purges with the same scope only the later is kept. Above [`PurgeLimits`], the oldest purges are widened to
+//! their site, and then to everything stored before them. A widened hard purge demands validation: the origin then
+//! confirms the responses that only the wider scope concerns, and not those that were purged.
 //!
 //! Cost: two hashes of a URL, one tree step for each prefix on its path, and one hash for each tag. Memory is
 //! proportional to the number of purges.
@@ -14,10 +14,8 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    ops::Bound,
+    ops::{Bound, Range},
 };
-
-use larder_http::{Timestamp, key::host_of};
 
 /// The responses that a purge concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,8 +60,8 @@ pub struct Purge {
     pub number: u64,
     /// The effect on the responses.
     pub mode: PurgeMode,
-    /// The time of the purge.
-    pub at: Timestamp,
+    /// The time of the purge, in milliseconds since the Unix epoch.
+    pub at_ms: i64,
     /// The responses that it concerns.
     pub scope: PurgeScope,
 }
@@ -85,12 +83,34 @@ impl Purge {
 pub enum PurgeVerdict {
     /// No purge concerns it.
     Stands,
-    /// A soft purge marked it stale at this time.
-    StaleSince(Timestamp),
+    /// A soft purge marked it stale at this time, in milliseconds since the Unix epoch.
+    StaleSince(i64),
     /// Possibly purged, so it must be validated before it is used.
     Unconfirmed,
     /// Purged, so it must not be served.
     Gone,
+}
+
+/// The most purges that are kept separately.
+#[derive(Clone, Copy, Debug)]
+pub struct PurgeLimits {
+    /// The number of purges.
+    pub count: usize,
+    /// The memory for them in bytes.
+    pub bytes: usize,
+}
+
+impl PurgeLimits {
+    /// The limits for responses, which can be validated if older purges are widened.
+    pub const RESPONSES: Self = Self { count: 16_384, bytes: 8 << 20 };
+    /// The limits for values, which are lost then. Long before, their tags are forgotten.
+    pub(crate) const VALUES: Self = Self { count: 1 << 18, bytes: 80 << 20 };
+}
+
+impl Default for PurgeLimits {
+    fn default() -> Self {
+        Self::RESPONSES
+    }
 }
 
 /// All purges that may still concern a response.
@@ -102,10 +122,11 @@ pub(super) struct PurgeIndex {
     prefixes: BTreeMap<Box<str>, PurgeMarks>,
     tags: HashMap<Box<str>, PurgeMarks>,
     bytes: usize,
+    pub(super) limits: PurgeLimits,
     last_number: u64,
     last_tag_number: u64,
     /// Time of the last purge by tag.
-    last_tag_at: Option<Timestamp>,
+    last_tag_at_ms: Option<i64>,
 }
 
 /// The purges of one scope.
@@ -113,10 +134,10 @@ pub(super) struct PurgeIndex {
 struct PurgeMarks {
     /// Number of the last hard purge; 0 if there was none.
     hard: u64,
-    hard_at: Timestamp,
+    hard_at_ms: i64,
     /// Number of the last demand for validation; 0 if there was none.
     validate: u64,
-    validate_at: Timestamp,
+    validate_at_ms: i64,
     /// The soft purges since the last hard one, in order.
     soft: Vec<SoftPurges>,
 }
@@ -124,16 +145,20 @@ struct PurgeMarks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SoftPurges {
     number: u64,
-    at: Timestamp,
+    at_ms: i64,
 }
 
 impl PurgeIndex {
+    pub(super) fn new(limits: PurgeLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// Adds a purge.
     pub(super) fn apply(&mut self, purge: &Purge) {
         self.last_number = self.last_number.max(purge.number);
         if let PurgeScope::Tag(_) = purge.scope {
             self.last_tag_number = self.last_tag_number.max(purge.number);
-            self.last_tag_at = self.last_tag_at.max(Some(purge.at));
+            self.last_tag_at_ms = self.last_tag_at_ms.max(Some(purge.at_ms));
         }
         let marks = match &purge.scope {
             PurgeScope::All => &mut self.all,
@@ -160,6 +185,11 @@ impl PurgeIndex {
         self.last_number = self.last_number.max(number);
     }
 
+    /// Returns the number of purges of tags.
+    pub(super) fn tag_count(&self) -> usize {
+        self.tags.len()
+    }
+
     /// Returns the number of purges kept.
     pub(super) fn count(&self) -> usize {
         self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
@@ -169,13 +199,13 @@ impl PurgeIndex {
     pub(super) fn judge<'a>(
         &self,
         url: &str,
-        tags: impl FnOnce() -> Box<dyn Iterator<Item = &'a str> + 'a>,
+        tags: impl FnOnce() -> Box<dyn Iterator<Item = Cow<'a, str>> + 'a>,
         purge_count: u64,
     ) -> PurgeVerdict {
         let mut verdict = PurgeVerdict::Stands;
         self.each_of_url(url, &mut |marks| verdict = verdict.and(marks.judge(purge_count)));
         if self.last_tag_number > purge_count {
-            for marks in tags().filter_map(|tag| self.tags.get(&*lower_case(tag))) {
+            for marks in tags().filter_map(|tag| self.tags.get(&*lower_case(&tag))) {
                 verdict = verdict.and(marks.judge(purge_count));
             }
         }
@@ -191,9 +221,9 @@ impl PurgeIndex {
     }
 
     /// Returns the time of the last purge that may concern a response, if only its URL is known.
-    pub(super) fn last_at(&self, url: &str) -> Option<Timestamp> {
-        let mut last = self.last_tag_at;
-        self.each_of_url(url, &mut |marks| last = last.max(marks.last_at()));
+    pub(super) fn last_at_ms(&self, url: &str) -> Option<i64> {
+        let mut last = self.last_tag_at_ms;
+        self.each_of_url(url, &mut |marks| last = last.max(marks.last_at_ms()));
         last
     }
 
@@ -210,36 +240,45 @@ impl PurgeIndex {
 
     /// Widens older purges if there are too many. Returns whether it did.
     pub(super) fn widen_if_full(&mut self) -> bool {
-        self.widen_beyond(COUNT_MAX, BYTES_MAX)
-    }
-
-    fn widen_beyond(&mut self, count_max: usize, bytes_max: usize) -> bool {
-        let is_full = |index: &Self| index.count() > count_max || index.bytes > bytes_max;
-        if !is_full(self) {
+        if !self.is_beyond(1, 1) {
             return false;
         }
         let mut purges = self.purges();
         purges.sort_unstable_by_key(|purge| purge.number);
         let (old, new) = purges.split_at(purges.len() / 2);
-        let mut widened = Self::default();
+        let mut widened = Self::new(self.limits);
         for purge in old {
             widened.apply(&purge.widened_to(wider(&purge.scope)));
         }
         new.iter().for_each(|purge| widened.apply(purge));
         // With many sites, that leaves too many. All older purges are then merged into one purge of everything.
-        if widened.count() > count_max / 4 * 3 || widened.bytes > bytes_max / 4 * 3 {
-            widened = Self::default();
+        if widened.is_beyond(3, 4) {
+            widened = Self::new(self.limits);
             old.iter().for_each(|purge| widened.apply(&purge.widened_to(PurgeScope::All)));
             new.iter().for_each(|purge| widened.apply(purge));
         }
         (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
-        widened.last_tag_at = self.last_tag_at;
+        widened.last_tag_at_ms = self.last_tag_at_ms;
         *self = widened;
         // The newer half stays. A single purge beyond the limit is merged with the others.
-        if is_full(self) {
-            self.widen_beyond(count_max, bytes_max);
-        }
+        self.widen_if_full();
         true
+    }
+
+    /// Forgets the purges of tags up to a number. Nothing may be left that they concern.
+    pub(super) fn forget_tags(&mut self, up_to: u64) {
+        let bytes = &mut self.bytes;
+        self.tags.retain(|tag, marks| {
+            let is_kept = marks.last_number() > up_to;
+            *bytes -= if is_kept { 0 } else { weight(tag) };
+            is_kept
+        });
+        self.tags.shrink_to_fit();
+    }
+
+    /// Returns whether there are more purges than this share of the limits.
+    fn is_beyond(&self, share: usize, of: usize) -> bool {
+        self.count() > self.limits.count / of * share || self.bytes > self.limits.bytes / of * share
     }
 
     fn each_of_url(&self, url: &str, tell: &mut dyn FnMut(&PurgeMarks)) {
@@ -277,20 +316,20 @@ impl PurgeIndex {
 
 impl PurgeMarks {
     fn apply(&mut self, purge: &Purge) {
-        let &Purge { number, mode, at, .. } = purge;
+        let &Purge { number, mode, at_ms, .. } = purge;
         match mode {
             PurgeMode::Hard => {
                 self.hard = self.hard.max(number);
-                self.hard_at = self.hard_at.max(at);
+                self.hard_at_ms = self.hard_at_ms.max(at_ms);
             }
             PurgeMode::Validate => {
                 self.validate = self.validate.max(number);
-                self.validate_at = self.validate_at.max(at);
+                self.validate_at_ms = self.validate_at_ms.max(at_ms);
             }
             PurgeMode::Soft => {
                 let place = self.soft.partition_point(|soft| soft.number < number);
                 if self.soft.get(place).is_none_or(|soft| soft.number != number) {
-                    self.soft.insert(place, SoftPurges { number, at });
+                    self.soft.insert(place, SoftPurges { number, at_ms });
                 }
             }
         }
@@ -298,7 +337,7 @@ impl PurgeMarks {
         if self.soft.len() > SOFT_COUNT_MAX {
             // The two oldest are merged. Responses between them then count as stale for longer than necessary.
             let first = self.soft.remove(0);
-            self.soft[0].at = self.soft[0].at.min(first.at);
+            self.soft[0].at_ms = self.soft[0].at_ms.min(first.at_ms);
         }
     }
 
@@ -310,28 +349,33 @@ impl PurgeMarks {
             return PurgeVerdict::Unconfirmed;
         }
         let first = self.soft.iter().find(|soft| soft.number > purge_count);
-        first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at))
+        first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at_ms))
+    }
+
+    /// Returns the number of the last purge.
+    fn last_number(&self) -> u64 {
+        self.soft.last().map_or(0, |soft| soft.number).max(self.hard).max(self.validate)
     }
 
     /// Returns the time of the last purge.
-    fn last_at(&self) -> Option<Timestamp> {
-        let hard = (self.hard > 0).then_some(self.hard_at);
-        let validate = (self.validate > 0).then_some(self.validate_at);
-        hard.max(validate).max(self.soft.last().map(|soft| soft.at))
+    fn last_at_ms(&self) -> Option<i64> {
+        let hard = (self.hard > 0).then_some(self.hard_at_ms);
+        let validate = (self.validate > 0).then_some(self.validate_at_ms);
+        hard.max(validate).max(self.soft.last().map(|soft| soft.at_ms))
     }
 
     fn tell(&self, scope: &PurgeScope, purges: &mut Vec<Purge>) {
-        let hard = (self.hard, self.hard_at, PurgeMode::Hard);
-        for (number, at, mode) in [hard, (self.validate, self.validate_at, PurgeMode::Validate)] {
+        let hard = (self.hard, self.hard_at_ms, PurgeMode::Hard);
+        for (number, at_ms, mode) in [hard, (self.validate, self.validate_at_ms, PurgeMode::Validate)] {
             if number > 0 {
-                purges.push(Purge { number, mode, at, scope: scope.clone() });
+                purges.push(Purge { number, mode, at_ms, scope: scope.clone() });
             }
         }
         let soft = self.soft.iter();
-        purges.extend(soft.map(|&SoftPurges { number, at }| Purge {
+        purges.extend(soft.map(|&SoftPurges { number, at_ms }| Purge {
             number,
             mode: PurgeMode::Soft,
-            at,
+            at_ms,
             scope: scope.clone(),
         }));
     }
@@ -344,7 +388,9 @@ impl PurgeVerdict {
             (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
             (Self::Unconfirmed, _) | (_, Self::Unconfirmed) => Self::Unconfirmed,
             (Self::StaleSince(one), Self::StaleSince(other)) => Self::StaleSince(one.min(other)),
-            (Self::StaleSince(at), Self::Stands) | (Self::Stands, Self::StaleSince(at)) => Self::StaleSince(at),
+            (Self::StaleSince(at_ms), Self::Stands) | (Self::Stands, Self::StaleSince(at_ms)) => {
+                Self::StaleSince(at_ms)
+            }
             (Self::Stands, Self::Stands) => Self::Stands,
         }
     }
@@ -370,9 +416,21 @@ fn wider(scope: &PurgeScope) -> PurgeScope {
 }
 
 /// Returns the host of a URL, in the form in which cache keys contain it.
-pub(super) fn host_of_url(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    host_of(&rest[..rest.find('/').unwrap_or(rest.len())])
+pub fn host_of_url(url: &str) -> &str {
+    &url[host_range(url.as_bytes())]
+}
+
+/// Returns the place of the host in a URL, or in a key that begins with one.
+pub fn host_range(url: &[u8]) -> Range<usize> {
+    // The scheme before it has no colon.
+    let scheme_end = url.iter().position(|byte| *byte == b':').filter(|at| url[*at..].starts_with(b"://"));
+    let start = scheme_end.map_or(0, |at| at + 3);
+    let authority = &url[start..];
+    // An IPv6 address contains colons itself.
+    let address = if authority.starts_with(b"[") { authority.iter().position(|byte| *byte == b']') } else { None };
+    let address = address.unwrap_or(0);
+    let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
+    start..end.map_or(url.len(), |end| start + address + end)
 }
 
 fn lower_case(tag: &str) -> Cow<'_, str> {
@@ -382,9 +440,6 @@ fn lower_case(tag: &str) -> Cow<'_, str> {
     }
 }
 
-/// Most separate purges.
-pub const COUNT_MAX: usize = 16_384;
-const BYTES_MAX: usize = 8 << 20;
 /// Largest number of separate soft purges of one scope.
 const SOFT_COUNT_MAX: usize = 8;
 /// Memory for one purge in addition to its name: the table slot, the marks, a soft purge, and allocator rounding.
@@ -395,7 +450,7 @@ mod tests {
     use super::*;
 
     fn purge(number: u64, mode: PurgeMode, scope: PurgeScope) -> Purge {
-        Purge { number, mode, at: Timestamp::from_secs(i64::try_from(number).unwrap()), scope }
+        Purge { number, mode, at_ms: i64::try_from(number).unwrap() * 1000, scope }
     }
 
     fn hard(number: u64, scope: PurgeScope) -> Purge {
@@ -409,7 +464,7 @@ mod tests {
     }
 
     fn judge(index: &PurgeIndex, url: &str, tags: &'static [&str], purge_count: u64) -> PurgeVerdict {
-        index.judge(url, || Box::new(tags.iter().copied()), purge_count)
+        index.judge(url, || Box::new(tags.iter().copied().map(Cow::Borrowed)), purge_count)
     }
 
     const URL: &str = "http://a.example:81/x/y?z";
@@ -472,27 +527,27 @@ mod tests {
         let second = purge(4, PurgeMode::Soft, tag());
         let both = index(&[second.clone(), first.clone()]);
         for (count, at) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
-            assert_eq!(judge(&both, URL, &["t"], count), PurgeVerdict::StaleSince(Timestamp::from_secs(at)), "{count}");
+            assert_eq!(judge(&both, URL, &["t"], count), PurgeVerdict::StaleSince(at * 1000), "{count}");
         }
         assert_eq!(judge(&both, URL, &["t"], 4), PurgeVerdict::Stands);
         let ended = index(&[first, hard(3, tag()), second]);
         assert_eq!(judge(&ended, URL, &["t"], 2), PurgeVerdict::Gone);
-        assert_eq!(judge(&ended, URL, &["t"], 3), PurgeVerdict::StaleSince(Timestamp::from_secs(4)));
+        assert_eq!(judge(&ended, URL, &["t"], 3), PurgeVerdict::StaleSince(4000));
         let many: Vec<Purge> = (1..100).map(|number| purge(number, PurgeMode::Soft, tag())).collect();
         let many = index(&many);
-        assert_eq!(judge(&many, URL, &["t"], 0), PurgeVerdict::StaleSince(Timestamp::from_secs(1)));
-        assert_eq!(judge(&many, URL, &["t"], 98), PurgeVerdict::StaleSince(Timestamp::from_secs(99)));
+        assert_eq!(judge(&many, URL, &["t"], 0), PurgeVerdict::StaleSince(1000));
+        assert_eq!(judge(&many, URL, &["t"], 98), PurgeVerdict::StaleSince(99_000));
         assert!(many.purges().len() <= SOFT_COUNT_MAX);
     }
 
     /// At stake: responses that are lost because of purges that do not concern them.
     #[test]
     fn widened_purges_only_demand_validation_of_what_they_do_not_concern() {
-        let mut index = PurgeIndex::default();
+        let mut index = PurgeIndex::new(PurgeLimits { count: 100, bytes: 1 << 20 });
         index.apply(&hard(1, PurgeScope::All));
         for number in 2..=1000 {
             index.apply(&hard(number, PurgeScope::Tag(format!("t{number}").into())));
-            index.widen_beyond(100, 1 << 20);
+            index.widen_if_full();
         }
         assert_eq!(judge(&index, URL, &["other"], 0), PurgeVerdict::Gone, "it was purged with everything");
         for purge_count in 1..=1000 {
@@ -512,11 +567,11 @@ mod tests {
             2 => PurgeScope::Prefix(format!("http://s{}.example/{number}/", number % 5).into()),
             _ => PurgeScope::Site(format!("h{number}.example").into()),
         };
-        let mut index = PurgeIndex::default();
+        let mut index = PurgeIndex::new(PurgeLimits { count: 100, bytes: 1 << 20 });
         let mut widened_count = 0;
         for number in 1..=1000 {
             index.apply(&hard(number, scope(number)));
-            widened_count += u64::from(index.widen_beyond(100, 1 << 20));
+            widened_count += u64::from(index.widen_if_full());
             assert!(index.count() <= 100);
         }
         assert!(widened_count > 0);
@@ -528,10 +583,10 @@ mod tests {
                 PurgeScope::Site(host) => (format!("http://{host}/").into(), None),
                 PurgeScope::All => unreachable!(),
             };
-            let verdict = index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), number - 1);
+            let verdict = index.judge(&url, || Box::new(tag.iter().map(|tag| Cow::Borrowed(&**tag))), number - 1);
             assert!(matches!(verdict, PurgeVerdict::Gone | PurgeVerdict::Unconfirmed), "{number}: {verdict:?}");
             assert_eq!(
-                index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), 1000),
+                index.judge(&url, || Box::new(tag.iter().map(|tag| Cow::Borrowed(&**tag))), 1000),
                 PurgeVerdict::Stands,
                 "{number}"
             );

@@ -15,13 +15,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flate2::Crc;
+use crc_fast::{CrcAlgorithm::Crc32IsoHdlc, checksum as crc};
 use larder_device::{Journal, whole_lines};
-use larder_http::Timestamp;
 
 use super::{
     index::{Purge, PurgeMode, PurgeScope},
     log::LogPosition,
+    tag_file,
 };
 
 /// The record's file.
@@ -73,6 +73,9 @@ impl PurgeJournal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return JournalState::Nothing,
             Err(error) => return JournalState::Damaged(error.to_string()),
         };
+        if octets.starts_with(tag_file::MAGIC) {
+            return tag_file::read(&octets).unwrap_or_else(|| JournalState::Damaged("it is damaged".to_owned()));
+        }
         let Ok(whole) = std::str::from_utf8(whole_lines(&octets)) else {
             return JournalState::Damaged("it is not text".to_owned());
         };
@@ -155,7 +158,7 @@ fn parse(line: &str) -> Option<RecordLine> {
 
 /// Formats a purge as a line, without the end of the line.
 pub fn purge_line(purge: &Purge) -> String {
-    let Purge { number, mode, at, scope } = purge;
+    let Purge { number, mode, at_ms, scope } = purge;
     let mode = match mode {
         PurgeMode::Hard => "hard",
         PurgeMode::Soft => "soft",
@@ -169,7 +172,7 @@ pub fn purge_line(purge: &Purge) -> String {
         PurgeScope::Tag(_) => "tag",
     };
     let name = if *scope == PurgeScope::All { "-" } else { scope.name() };
-    format!("{number} {mode} {} {kind} {name}", at.as_millis())
+    format!("{number} {mode} {at_ms} {kind} {name}")
 }
 
 /// Parses the line of a purge.
@@ -182,7 +185,7 @@ pub fn parse_purge(line: &str) -> Option<Purge> {
         "validate" => PurgeMode::Validate,
         _ => return None,
     };
-    let at = Timestamp::from_millis(words.next()?.parse().ok()?);
+    let at_ms = words.next()?.parse().ok()?;
     let kind = words.next()?;
     let name = words.next()?;
     let scope = match kind {
@@ -193,7 +196,7 @@ pub fn parse_purge(line: &str) -> Option<Purge> {
         "tag" => PurgeScope::Tag(name.into()),
         _ => return None,
     };
-    Some(Purge { number, mode, at, scope })
+    Some(Purge { number, mode, at_ms, scope })
 }
 
 /// Formats a line of the file: the checksum, then `text`.
@@ -209,9 +212,7 @@ fn unseal(line: &str) -> Option<&str> {
 }
 
 fn checksum(text: &str) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(text.as_bytes());
-    crc.sum()
+    crc(Crc32IsoHdlc, text.as_bytes()) as u32
 }
 
 const TITLE: &str = "larder purges 1 ";
@@ -231,7 +232,7 @@ mod tests {
             PurgeScope::Tag("t".into()),
         ];
         let modes = [PurgeMode::Hard, PurgeMode::Soft, PurgeMode::Validate].into_iter().cycle();
-        let purge = |(number, (mode, scope))| Purge { number, mode, at: Timestamp::from_millis(-5), scope };
+        let purge = |(number, (mode, scope))| Purge { number, mode, at_ms: -5, scope };
         let position = LogPosition { peer: "b.example:80".into(), log: 77, number: 12, sent: 0 };
         let shared = LogPosition { peer: "redis://h:1/s".into(), log: 78, number: 13, sent: 9 };
         let mut lines: Vec<RecordLine> = (1..).zip(modes.zip(scopes)).map(purge).map(RecordLine::Made).collect();

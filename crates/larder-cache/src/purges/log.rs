@@ -178,14 +178,12 @@ const SLICE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests {
-    use larder_http::Timestamp;
-
     use super::*;
-    use crate::http::purges::{PurgeMode, PurgeScope};
+    use crate::purges::{PurgeMode, PurgeScope};
 
     fn purge(number: u64) -> Purge {
         let scope = PurgeScope::Tag(format!("t{number}").into());
-        Purge { number, mode: PurgeMode::Hard, at: Timestamp::default(), scope }
+        Purge { number, mode: PurgeMode::Hard, at_ms: 0, scope }
     }
 
     fn log(numbers: &[u64]) -> PurgeLog {

@@ -3,10 +3,11 @@
 //! Owns: when the record is believed, and emptying a store whose record is not. Invariant: the store has the label only
 //! if there is a record with it.
 
+use larder_device::block_on;
 use larder_store::Store;
 
 use super::journal::{JournalState, PurgeJournal, RecordLine};
-use crate::http::entry::random;
+use crate::keys::random;
 
 /// The purge record next to a store.
 pub(super) struct PurgeRecordFile {
@@ -38,14 +39,10 @@ impl PurgeRecordFile {
             Ok(_) => false,
             Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
         };
-        let is_new = believed.is_err();
         let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
-        let is_empty = lines.is_empty();
         let lines = load(lines);
         let mut beside = Self { store: store.clone(), journal, label, must_empty };
-        if (is_new || !is_empty)
-            && let Err(error) = beside.rewrite(&lines)
-        {
+        if let Err(error) = beside.rewrite(&lines) {
             tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
         }
         beside
@@ -69,12 +66,15 @@ impl PurgeRecordFile {
     /// Replaces the content of the record with these purges. Blocks.
     pub(super) fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
         if self.must_empty {
-            block_on(self.store.clear())?;
+            block_on(self.store.clear()).map_err(|error| error.to_string())?;
             self.must_empty = false;
         }
         self.journal.rewrite(self.label, lines).map_err(|error| error.to_string())?;
         // The label is set only now, because it states that there is a record.
-        block_on(self.store.set_label(self.label))
+        if self.store.labels().all(|label| label == self.label) {
+            return Ok(());
+        }
+        block_on(self.store.set_label(self.label)).map_err(|error| error.to_string())
     }
 }
 
@@ -86,10 +86,4 @@ pub(super) fn empty(store: &Store, why: &str) -> bool {
         tracing::error!(%error, "the store cannot be emptied: none of its entries is served");
     }
     emptied.is_ok()
-}
-
-/// Waits for an operation of the store, on a thread that may block.
-fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
-    runtime.block_on(work).map_err(|error| error.to_string())
 }
