@@ -270,7 +270,7 @@ impl Cache {
         self.parts.memory.clear();
         #[cfg(feature = "http")]
         if let Some(responses) = self.parts.responses.get() {
-            responses.forget_all(self.now_ms().cast_signed());
+            responses.forget_all();
         }
         self.parts.store.clear().await?;
         removed

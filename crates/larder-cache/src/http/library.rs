@@ -16,11 +16,7 @@ use super::{
     pins::Pins,
     survivors::{CacheSurvivors, SurvivorParts},
 };
-use crate::{
-    Cache, MemoryCache,
-    cache::CacheParts,
-    purges::{PurgeLimits, PurgeMode, PurgeScope, Purges},
-};
+use crate::{Cache, MemoryCache, cache::CacheParts};
 
 /// The state of a cache's responses.
 pub(crate) struct LibraryResponses {
@@ -65,7 +61,7 @@ impl LibraryResponses {
             store: Some(parts.store.clone()),
             tier: None,
             pins: Pins::open(None, None, None),
-            purges: Purges::open(None, None, &[], PurgeLimits::RESPONSES),
+            purges: Arc::clone(&parts.purges),
             // The pieces that the program keeps are counted, too, so a limit would stop the bodies that it reads.
             body_bytes: u64::MAX,
             are_exchanges_many: Box::new(|| false),
@@ -73,10 +69,8 @@ impl LibraryResponses {
         Self { survivors: Arc::new(survivors), commits: Arc::default() }
     }
 
-    /// Makes all responses invalid, with those that are being fetched. The store's own are removed after that.
-    pub(crate) fn forget_all(&self, now_ms: i64) {
-        // Nothing is written, so this cannot fail.
-        drop(self.survivors.purges.purge(vec![PurgeScope::All], PurgeMode::Hard, now_ms));
+    /// Forgets the responses in memory, after a purge of everything.
+    pub(crate) fn forget_all(&self) {
         self.survivors.hot.clear();
     }
 

@@ -53,7 +53,7 @@ pub struct SurvivorParts {
     /// The pins of that store.
     pub pins: Pins,
     /// The purges of that store.
-    pub purges: Purges,
+    pub purges: Arc<Purges>,
     /// The memory for bodies in transfer, in bytes.
     pub body_bytes: u64,
     /// Returns whether so many responses wait for their clients that none should keep a buffer longer than its body.
@@ -77,7 +77,7 @@ impl CacheSurvivors {
             tag_changes: TagChanges::default(),
             copies: SiblingCopies::default(),
             pins,
-            purges: Arc::new(purges),
+            purges,
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(C
         store: store.cloned(),
         tier: open_tier(config, store)?,
         pins,
-        purges,
+        purges: Arc::new(purges),
         body_bytes: config.window_bytes(),
         are_exchanges_many: Box::new(move || exchanges.are_many()),
     });

@@ -6,6 +6,7 @@ use futures_util::{StreamExt, future::join_all, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
+use larder_cache::Cache;
 use larder_tower::{CacheBody, HttpCache, Origin};
 use std::{
     io,
@@ -302,6 +303,22 @@ async fn client_that_leaves_early_gives_others_no_stale_response() {
         assert!(!status.contains("; hit"), "{status}");
         assert_eq!(body, script.body);
     }
+}
+
+/// At stake: a cache that is cold after each restart, because its responses look older than a removal before them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn response_that_is_stored_after_a_removal_of_all_survives_a_restart() {
+    let (directory, cache) = cache();
+    let script = Arc::new(Script::new(1000));
+    cache.clear().await.unwrap();
+    let (status, _) = fetch(&HttpCache::private(cache.clone()), &script).await.unwrap();
+    assert!(status.contains("stored"), "{status}");
+    cache.close().await.unwrap();
+    drop(cache);
+    let cache = Cache::builder(directory.path()).disk("64MB").memory("16MB").open().unwrap();
+    let (status, body) = fetch(&HttpCache::private(cache), &script).await.unwrap();
+    assert!(status.contains("; hit"), "{status}");
+    assert_eq!((body, script.asked()), (script.body.clone(), 1));
 }
 
 /// An origin whose stored response is stale at once, and whose every 304 is for one user.
