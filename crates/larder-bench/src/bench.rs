@@ -187,8 +187,8 @@ impl BenchResult {
         ResponseTimes::merged(self.result_phases().into_iter().map(kind))
     }
 
-    /// Returns the reason why the figures may describe the benchmark itself and not the proxy. `None` if there is no
-    /// such sign.
+    /// Returns the reason why the figures may describe the benchmark itself and not the proxy. `None` if nothing
+    /// indicates that.
     pub fn doubt(&self) -> Option<String> {
         let late = self.result_times(|phase| &phase.late).quantile_us(0.99);
         let times = self.result_times(|phase| &phase.times).quantile_us(0.99);

@@ -24,9 +24,9 @@ pub(crate) struct CachePolicy {
 }
 
 impl CachePolicy {
-    /// Creates the caching policy of one site from its `settings`. `all` are the general settings.
-    ///
-    /// All sites share the key rules in `all`. Sites with the general time window for groups share `groups`.
+    /// Creates the caching policy of one site from its `settings`. `all` are the general settings, whose key rules
+    /// apply to every site. If the site has the general time window for page groups, it uses `groups`, as all such
+    /// sites do.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {

@@ -74,9 +74,8 @@ impl GitQuestion {
         Some(Self { wanted, body, digest })
     }
 
-    /// Returns the cache key of the answer. `repository` is the key of the repository.
-    ///
-    /// No URL in a key has a fragment, so the `#` distinguishes it from all other keys.
+    /// Returns the cache key under which the answer is stored. `repository` is the key of the git repository. The key
+    /// contains a `#`, which no key made from a URL contains, so it never equals another key.
     pub(crate) fn key(&self, repository: &[u8]) -> Vec<u8> {
         [repository, b"#", self.digest.as_bytes()].concat()
     }

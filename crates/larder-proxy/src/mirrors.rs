@@ -347,7 +347,7 @@ impl MirrorRequest {
         Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
-    /// Returns whether the links in a body with these fields are rewritten. Those in a compressed document cannot be.
+    /// Returns whether the links in a body with these fields are rewritten. Links in a compressed document are not.
     fn is_document(&self, fields: &HeaderMap) -> bool {
         let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
         self.changes_documents()

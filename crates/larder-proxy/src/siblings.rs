@@ -117,8 +117,8 @@ impl Siblings {
         self.differences.settle(&node.name);
     }
 
-    /// Records that a node refuses requests of this one, because their clocks or rules differ. It is not used for a
-    /// while.
+    /// Records that a node refuses requests from this one, because their clocks or rules differ. That node is not used
+    /// for a while.
     pub(crate) fn note_difference(&self, node: &SiblingNode, difference: PeerDifference) {
         node.note(SiblingOutcome::Differs);
         self.differences.note(&node.name, difference);

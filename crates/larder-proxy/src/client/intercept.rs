@@ -50,7 +50,7 @@ struct ShownCertificate {
 }
 
 impl Interceptor {
-    /// Creates an interceptor for tunnels to these hosts.
+    /// Creates an interceptor for tunnels to the hosts in `rules`. `authority` is the CA that signs its certificates.
     ///
     /// # Errors
     /// The system provides no random numbers.

@@ -100,8 +100,8 @@ pub(super) struct AbandonedRequests {
 }
 
 impl Client {
-    /// Creates a client without a connection, for a request that `explain` only imagines. It uses no site's own
-    /// listener.
+    /// Creates a client without a connection, for a request that `explain` only imagines. It counts as connected
+    /// through a listener that no site names.
     pub(crate) fn imagined(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         Self {
             worker: Arc::clone(worker),

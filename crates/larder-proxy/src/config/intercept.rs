@@ -7,9 +7,10 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::TlsIdentity;
 
-/// Interception: for these hosts, the proxy decrypts tunneled connections and answers in place of the origin.
+/// The settings of interception: the hosts whose tunneled connections the proxy decrypts and answers in place of the
+/// origin.
 ///
-/// It presents certificates of a local CA.
+/// The proxy presents certificates of a local CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     /// The hosts whose tunnels are intercepted.

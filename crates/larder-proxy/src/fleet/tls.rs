@@ -40,7 +40,8 @@ use crate::{
 pub(crate) struct FleetTls {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
-    /// The name that all nodes' certificates cover, if the nodes are the addresses of one name. Otherwise `None`.
+    /// The name of the fleet, if its addresses are the nodes. Every node's certificate must then cover it. `None` if
+    /// the configuration lists the nodes.
     shared_name: Option<ServerName<'static>>,
 }
 

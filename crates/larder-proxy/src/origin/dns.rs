@@ -250,8 +250,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Answers every question for addresses with these, or with an error if there are none. The answers may be kept for
-    /// no time.
+    /// Starts a name server that answers every query with these addresses, or with an error if there are none. Its
+    /// answers must not be kept.
     pub(crate) fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
         answering(addresses, true)
     }

@@ -86,7 +86,7 @@ impl ClientExchange {
         }
         let sink = InterimSink::of(&self.client, request);
         if self.target.sibling().is_some() {
-            // Another node waits for these signs of life, however long the origin takes.
+            // If another node sent the request, it waits for signs of life, however long the origin takes.
             sink.show_life();
         }
         let key = self.key.take();

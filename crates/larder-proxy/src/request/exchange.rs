@@ -99,8 +99,8 @@ impl ClientExchange {
     /// Too many requests wait, or no memory is left.
     pub(super) fn make_room(&mut self, request: &Request<IncomingBody>) -> Result<(), Shortage> {
         if self.target.is_log() {
-            // Each node of the fleet may send one such request. It waits for purges, not for an origin, so it is not
-            // limited.
+            // This request is for the log of purges. It is not limited, because it waits for purges and not for an
+            // origin, and each node of the fleet sends only one at a time.
             return Ok(());
         }
         let shared = &self.worker.shared;

@@ -136,8 +136,8 @@ impl Handover {
                 return if connections == 0 { RemainingWork::Nothing } else { RemainingWork::Connections(connections) };
             }
             if passed >= drain.max(PATIENCE) {
-                // After the handover, the effects of such a request could not invalidate stored responses, so it must
-                // end now.
+                // After the handover, a request that changes something at its origin could not invalidate stored
+                // responses. So all must end now.
                 self.end_within(Duration::ZERO);
                 self.save();
                 return RemainingWork::Nothing;

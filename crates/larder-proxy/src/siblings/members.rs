@@ -218,7 +218,7 @@ impl Siblings {
         Ok(())
     }
 
-    /// Replaces the nodes by those with these addresses, if the addresses have changed.
+    /// Makes the nodes with these addresses the members of the fleet, if the addresses have changed.
     fn take_addresses(&self, addresses: Vec<SocketAddr>) {
         let nodes = nodes_of(addresses);
         let before = self.members();

@@ -97,9 +97,9 @@ impl PeerDifference {
 /// The result of checking the field of another node's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerProof {
-    /// The node made the response for this request.
+    /// The other node made the response, and made it for this request.
     Given,
-    /// The node refuses requests of this node.
+    /// The other node refuses requests from this node, because of this difference.
     Refused(PeerDifference),
     Missing,
 }

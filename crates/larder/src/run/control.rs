@@ -439,8 +439,8 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 const CHOICE: &str = "LARDER_CONTROL";
 const SOCKET_NAME: &str = "control.sock";
 const COMMANDS_SOCKET_NAME: &str = "control-exec.sock";
-/// Maximum length of a socket's directory, in bytes. A socket address has at most 107 bytes, and the name needs the
-/// others.
+/// Maximum length of the path of a socket's directory, in bytes. A socket's whole path can have 107 bytes, and the file
+/// name needs the rest.
 const FOLDER_BYTES_MAX: usize = 80;
 /// Maximum length of a message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;

@@ -105,7 +105,7 @@ impl NatsStream {
         sent.map_err(|error| fault(&error))?.await.map_err(|error| fault(&error)).map(drop)
     }
 
-    /// Reads the entries with these numbers. Those that were removed have no content.
+    /// Reads the entries whose numbers are in `numbers`. An entry that was removed has no content.
     async fn read(&self, numbers: RangeInclusive<u64>) -> Result<Vec<StreamEntry>, String> {
         // The entries are requested together, because a node that was away may have many to read.
         try_join_all(numbers.map(async |number| match self.stream.get_raw_message(number).await {
