@@ -206,10 +206,10 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
         "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
          assumed to wait for each operation, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. \
          Both are slower here than printed, while the same program on the same model of FFS is faster than the \
-         Definitive Guide's (squid-guide). Printed are 60 requests/s here and 24.4 there, on half as many disks. The \
-         two sources contradict each other; the beds of Squid 2.3 and 2.4 are those that differ. Diskd came with 2.4, and \
-         the paper does not say that it was used; with it, the peak is that of the line `Squid 2.4 with diskd`, 2.7 times \
-         the printed one. No reading of the text explains either version: not reproduced."
+         Definitive Guide's (squid-guide). This paper prints 60 requests/s, and the guide 24.4 on half as many disks. \
+         The two sources contradict each other; the beds of Squid 2.3 and 2.4 are those that differ. Diskd came with \
+         2.4, and the paper does not say that it was used; with it, the peak is that of the line `Squid 2.4 with \
+         diskd`, 2.7 times the printed one. No reading of the text explains either version: not reproduced."
             .to_owned(),
         format!(
             "The paper contradicts itself: expv1 at 400/s takes 2,631 ms in its own table and 1,819 ms in Table 6.6, a \

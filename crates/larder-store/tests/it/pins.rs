@@ -212,6 +212,25 @@ fn the_keys_of_a_store_in_use_are_told_with_what_waits_to_be_written() {
     }
 }
 
+#[test]
+fn scan_of_a_store_that_is_hardly_used_reads_little() {
+    let options = options_of(Policy::all().first().unwrap());
+    let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
+    assert!(insert(&store, 1, 1, 1_000));
+    let before = store.stats().read_bytes;
+    let mut key_count = 0;
+    store
+        .scan(&mut |scanned| {
+            key_count += u32::from(matches!(scanned, ScanSummary::Key(_)));
+            true
+        })
+        .unwrap();
+    let read_bytes = store.stats().read_bytes - before;
+    // One segment, and two blocks of each other one.
+    assert_eq!(key_count, 1);
+    assert!(read_bytes < ROOM_BYTES / 4, "{read_bytes} of {ROOM_BYTES} bytes");
+}
+
 /// A device in memory that keeps its state as a kill at one of its writes would leave it.
 struct KilledDevice {
     inner: MemoryDevice,

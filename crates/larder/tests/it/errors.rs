@@ -452,7 +452,7 @@ fn what_can_never_be_a_store_or_does_not_fit_is_refused_with_the_remedy() {
     let large = large.to_str().unwrap();
     for arguments in [&["run", "--disk", large, "--size", "16TiB"][..], &["store", "format", large, "--size", "16TiB"]]
     {
-        check(&home, arguments, 1, &["a store of 17.6 TB does not fit", "MiB", "make room (df -h "]);
+        check(&home, arguments, 1, &["a store of 17.6 TB does not fit", "MB or less", "make room (df -h "]);
     }
     // A store that would be replaced stays as it is.
     let store = home.path().join("store.larder");

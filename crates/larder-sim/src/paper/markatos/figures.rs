@@ -252,13 +252,13 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.extend(options.varied(|| sensitivity::of_figure_6(options))?);
     report.remarks = vec![
         "Missed: the fall of STREAM towards BUDDY at 95% does not appear in a run that begins with an empty disk and \
-         deletes by an exact LRU. More than half of its writes go to unused space, and documents written together \
-         are deleted together. The paper's curve needs two conditions at once: a disk that is full from the start, \
-         and documents deleted only approximately in the order of their last use (any of the oldest tenth). Then the \
-         write pointer finds whole free areas at 71%, and holes of single documents at 95%; STREAM and STREAM-PACK \
-         rise 1.6 and 1.8 times and converge, and without read-ahead STREAM-PACK rises twice. One of the conditions \
-         alone is not enough. New versions, hits in memory and the way of counting utilization have almost no \
-         effect."
+         deletes by an exact LRU. In such a run, more than half of the writes go to unused space, and documents that \
+         were written together are deleted together. The paper's curve needs two conditions at once: a disk that is \
+         full from the start, and documents deleted only approximately in the order of their last use (any of the \
+         oldest tenth). Then the write pointer finds whole free areas at 71%, and holes of single documents at 95%; \
+         STREAM and STREAM-PACK rise 1.6 and 1.8 times and converge, and without read-ahead STREAM-PACK rises twice. \
+         Either condition alone is not enough. New versions, hits in memory and the way of counting utilization have \
+         almost no effect."
             .to_owned(),
         "From 90% on, record heads and rounding to slots bring the store to its own limit of 95% of all slots, so it \
          evicts slightly earlier than required. If utilization is counted in slots, the times differ by 0.4%."

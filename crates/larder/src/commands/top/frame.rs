@@ -237,7 +237,7 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
         .memory
         .iter()
         .filter(|part| part.count > 0)
-        .map(|part| format!("{} {}", part_name(&part.name), size::show(part.count)))
+        .map(|part| format!("{} {}", part_name(&part.name), size::show(part.count)).replace(' ', NO_BREAK))
         .collect();
     let title = format!("Memory: {}", size::show(all));
     let words = Paragraph::new(parts.join(", ")).wrap(ratatui::widgets::Wrap { trim: true });
@@ -256,6 +256,8 @@ fn part_name(name: &str) -> &str {
     }
 }
 
+/// A space at which a line is not broken, so that a number stays with its unit.
+const NO_BREAK: &str = "\u{a0}";
 const RATE_LINES: u16 = 6;
 const TIMES_LINES: u16 = 7;
 const ASKED_LINES_MIN: u16 = 8;

@@ -92,10 +92,10 @@ const SETTINGS: &[Setting] = &[
         flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
-        "Networks of balancers and proxies in front of Larder. Larder takes the client's address from what they send: \
-         the field `client_field`, or a PROXY header (version 1 or 2) at the start of a connection. Access rules, \
-         rate limits, the log and forwarded fields then use that address. From other networks, Larder ignores the \
-         field and refuses a PROXY header. See [Behind a balancer](#behind-a-balancer)."),
+        "Networks of balancers and proxies in front of Larder. They name the client in the field `client_field`, or \
+         in a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate limits, the log and \
+         forwarded fields then use the client's address. From other networks, Larder ignores the field and refuses a \
+         PROXY header. See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
         "The field in which trusted proxies name the client. Choose the one that yours write. Most of them pass the \
          other one on as the client sent it, so a client could forge it."),

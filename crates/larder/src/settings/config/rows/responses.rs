@@ -38,10 +38,10 @@ pub(super) const SETTINGS: &[Setting] = &[
          lifetimes by status."
         => site |p, v| p.cache.http.heuristic_error_max = duration(v)?),
     row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
-        "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a cookie, \
-         unless they say `public` or vary by `Cookie`, which have one anyway. Off, the origin validates such a \
-         response before each use, and it is never served stale. On, a page that was made for one client, but does \
-         not say so, is shown to others."
+        "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a cookie. \
+         (Those that say `public` or vary by `Cookie` have one anyway.) Off, the origin validates such a response \
+         before each use, and it is never served stale. On, a page that was made for one client, but does not say so, \
+         is shown to others."
         => site |p, v| p.cache.http.heuristic_with_cookies = v.boolean()?),
     row!("cache.stale_if_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
         "How long after its lifetime Larder may serve a response when the origin fails, unless the response forbids \
@@ -358,8 +358,8 @@ pub(super) const SETTINGS: &[Setting] = &[
          back, up to this value. So this is also the longest pause that a client may make."
         => site |p, v| p.limits.body_grace = duration(v)?),
     row!("limits.store_timeout", "", Duration, "", Toml("\"3s\""), Reload, "\"2s\"",
-        "How long Larder waits for a read of the store before it contacts the origin instead. It tries a slow store \
-         again less and less often, but at least once a minute."
+        "How long Larder waits for a response of the store before it contacts the origin instead. It tries a slow \
+         store again less and less often, but at least once a minute."
         => run |s, v| s.proxy.limits.store = duration(v)?),
     row!("limits.origin_connect_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"5s\"",
         "How long connecting to an origin may take."
