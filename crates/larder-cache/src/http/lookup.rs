@@ -83,14 +83,15 @@ fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
 }
 
 /// Finds a response in memory or in the store.
-pub async fn find(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
+pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &HeaderMap) -> LookupResult {
     let marker = match find_one(cache, primary).await {
         None => return LookupResult::Nothing,
         Some((One::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
             return LookupResult::Nothing;
         }
         Some((One::Response(entry), from_memory)) => {
-            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory });
+            let key = Arc::clone(primary);
+            return LookupResult::Found(FoundResponse { entry, key, marker: None, from_memory });
         }
         Some((One::Marker(marker), _)) => marker,
     };
