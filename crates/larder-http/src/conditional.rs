@@ -87,7 +87,7 @@ pub fn not_modified_fields(stored: &StoredHead) -> HeaderMap {
     // Last-Modified helps a client only if there is no entity tag.
     let with_modified = !fields.contains_key(ETAG);
     let is_left_out =
-        |name: &HeaderName| !NOT_MODIFIED_FIELDS.contains(name) && !(with_modified && *name == LAST_MODIFIED);
+        |name: &HeaderName| !(NOT_MODIFIED_FIELDS.contains(name) || with_modified && *name == LAST_MODIFIED);
     let left_out: Vec<HeaderName> = fields.keys().filter(|name| is_left_out(name)).cloned().collect();
     left_out.iter().for_each(|name| drop(fields.remove(name)));
     fields

@@ -16,7 +16,6 @@ use crate::{
     fields::Fields,
     list::trim,
     ruling::Ruling,
-    stored::StoredFields,
     targeted::{self, TargetList},
 };
 
@@ -53,10 +52,10 @@ impl<'a> Facts<'a> {
         facts.under(ruling)
     }
 
-    /// Reads the fields of a stored response as [`Facts::of`] does.
-    pub(crate) fn of_stored(fields: &'a StoredFields, targets: &TargetList) -> Self {
+    /// Reads the fields of a stored response, to which this text of a ruling belongs, as [`Facts::of`] does.
+    pub(crate) fn of_stored(fields: &'a impl Fields, ruling: &[u8], targets: &TargetList) -> Self {
         let (facts, _) = Self::read(fields, targets);
-        facts.under(Some(fields.ruling_text()))
+        facts.under(Some(ruling))
     }
 
     /// Reads the fields, and returns an operator's ruling that is among them.

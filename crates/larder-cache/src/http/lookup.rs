@@ -107,7 +107,7 @@ pub fn is_unchanged(cache: &ResponseCache, primary: &[u8], found: &FoundResponse
 }
 
 /// Finds a response in memory or in the store.
-pub async fn find(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
+pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &HeaderMap) -> LookupResult {
     let since = cache.shared.hot.moment();
     let marker = match find_one(cache, primary).await {
         None => return LookupResult::Nothing,
@@ -115,7 +115,8 @@ pub async fn find(cache: &ResponseCache, primary: &[u8], request_fields: &Header
             return LookupResult::Nothing;
         }
         Some((One::Response(entry), from_memory)) => {
-            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory, since });
+            let key = Arc::clone(primary);
+            return LookupResult::Found(FoundResponse { entry, key, marker: None, from_memory, since });
         }
         Some((One::Marker(marker), _)) => marker,
     };

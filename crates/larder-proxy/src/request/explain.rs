@@ -274,6 +274,7 @@ fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     let worker = worker.under_policy_of(uri, None, None);
     for primary in invalidation::primaries_of(&worker.cache, uri).unwrap_or_default() {
+        let primary: Arc<[u8]> = primary.into();
         if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, LookupResult::Nothing) {
             return true;
         }

@@ -322,7 +322,7 @@ pub struct LocatedResponse {
 }
 
 /// Finds the stored response for a request, or the variant in the one language that it prefers.
-pub async fn locate(cache: &ResponseCache, primary: &[u8], request_fields: &HeaderMap) -> LocatedResponse {
+pub async fn locate(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &HeaderMap) -> LocatedResponse {
     let since = cache.shared.hot.moment();
     match lookup::find(cache, primary, request_fields).await {
         LookupResult::Nothing => LocatedResponse { found: None, variants: None },

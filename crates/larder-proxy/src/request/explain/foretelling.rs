@@ -122,7 +122,7 @@ impl ClientExchange {
         let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
         let Some((scheme, authority, mark)) = name else { return };
         if let Ok(key) = cache.http.key_rules.key(scheme, authority, path_of(request.uri())) {
-            let key = mark.on(key);
+            let key: Arc<[u8]> = mark.on(key).into();
             drop(look::locate(cache, &key, request.headers()).await);
         }
     }
