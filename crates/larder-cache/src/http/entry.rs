@@ -11,9 +11,9 @@ use std::sync::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key};
-use larder_store::{MemoryHits, Writer};
+use larder_store::MemoryHits;
 
-pub use crate::random;
+pub use crate::{chunk_format::CHUNK_BYTES, random};
 
 /// A stored response, shared by all requests that it answers.
 pub struct CachedEntry {
@@ -241,5 +241,3 @@ const LINE_BYTES: usize = 4;
 const STATUS_LINE_BYTES: usize = 17;
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
-/// Length of every chunk of a body but the last, in bytes.
-pub const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
