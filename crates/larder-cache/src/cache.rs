@@ -14,11 +14,12 @@ mod writing;
 
 use crate::{
     CacheBuilder, CacheEvent, CacheStats, EntryRequest, Error, Result, Value, ValueWriter,
+    chunk_format::{chunk_key, chunks_of},
     counters::Counters,
     fetches::Fetches,
     ground::Ground,
     head::{Freshness, TAG_COUNT_MAX, ValueHead},
-    keys::{KEY_BYTES_MAX, chunk_count, chunk_key, value_key},
+    keys::{KEY_BYTES_MAX, value_key},
     memory::MemoryCache,
     purges::{PurgeMode, PurgeScope, Purges},
     tags::{BegunWrites, TagHash, TagKey},
@@ -113,7 +114,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Fetch`] when the fetch fails and there is no stale value; [`Error::Invalid`] when the key is longer
-    /// than 16,367 bytes. A value that is longer than half of the disk is returned, but not stored.
+    /// than 16,366 bytes. A value that is longer than half of the disk is returned, but not stored.
     pub async fn get_or_fetch<F, Fut, V, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
@@ -150,7 +151,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Fetch`] when the fetch fails and there is no stale value, also because a long value cannot be stored;
-    /// [`Error::Invalid`] when the key is longer than 16,367 bytes.
+    /// [`Error::Invalid`] when the key is longer than 16,366 bytes.
     pub async fn open_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
@@ -392,11 +393,12 @@ impl Cache {
 
 /// Returns the keys of all store entries that make up a value.
 fn stored_keys(key: &[u8], head: &ValueHead) -> Vec<Vec<u8>> {
-    let chunks = head
-        .chunks
-        .into_iter()
-        .flat_map(|id| (0..chunk_count(head.len_bytes)).map(move |number| chunk_key(key, id, number)));
-    [value_key(key)].into_iter().chain(chunks).collect()
+    let mut keys = vec![value_key(key)];
+    if let Some(representation) = head.chunks {
+        let chunks = chunks_of(&(0..head.len_bytes)).map(|number| chunk_key(&keys[0], representation, number));
+        keys.extend(chunks.collect::<Vec<_>>());
+    }
+    keys
 }
 
 pub(crate) fn checked(key: &[u8]) -> Result<&[u8]> {

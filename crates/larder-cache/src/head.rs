@@ -3,15 +3,15 @@
 //! Invariant: every byte of a head is checked before it is used. A head of another version, or with a length other than
 //! the stated one, is a miss.
 
-use crate::{keys::ChunksId, tags::TagHash};
+use crate::tags::TagHash;
 use std::time::Duration;
 
 /// The head of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueHead {
     pub(crate) len_bytes: u64,
-    /// The chunks of a long value; `None` for a short one, which is the body of its entry.
-    pub(crate) chunks: Option<ChunksId>,
+    /// The representation in the keys of a long value's chunks; `None` for a short one, which is the body of its entry.
+    pub(crate) chunks: Option<u64>,
     /// Number of purges that were recorded when the value's fetch or write began.
     pub(crate) purge_count: u64,
     pub(crate) lifetime: Lifetime,
@@ -37,6 +37,10 @@ pub(crate) enum Freshness {
 
 /// The version of this format. A cache of another version finds nothing and stores its own values.
 const FORMAT_VERSION: u8 = 1;
+/// The form of a short value.
+const WHOLE: u8 = 0;
+/// The form of a long value. The number 1 is that of a former form, whose values are missed.
+const IN_CHUNKS: u8 = 2;
 /// Tolerance for times of day ahead of the present. A value from further ahead was stored before the clock was set
 /// back, and could outlive its lifetime by any amount, so it counts as expired.
 const CLOCK_TOLERANCE_MS: u64 = 60_000;
@@ -71,9 +75,9 @@ impl Lifetime {
 impl ValueHead {
     pub(crate) fn encode(&self) -> Vec<u8> {
         assert!(self.tags.len() <= TAG_COUNT_MAX, "the number of tags is checked where they are set");
-        let mut bytes = vec![FORMAT_VERSION, u8::from(self.chunks.is_some())];
+        let mut bytes = vec![FORMAT_VERSION, if self.chunks.is_some() { IN_CHUNKS } else { WHOLE }];
         let Lifetime { stored_at_ms, fresh_until_ms, usable_until_ms } = self.lifetime;
-        let chunks = self.chunks.map_or(0, |id| id.0);
+        let chunks = self.chunks.unwrap_or(0);
         for number in [self.len_bytes, chunks, self.purge_count, stored_at_ms, fresh_until_ms, usable_until_ms] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -85,8 +89,8 @@ impl ValueHead {
 
     /// Reads a head, or returns `None` if the bytes are not a head of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&[version, in_chunks], bytes) = bytes.split_first_chunk()?;
-        if version != FORMAT_VERSION || in_chunks > 1 {
+        let (&[version, form], bytes) = bytes.split_first_chunk()?;
+        if version != FORMAT_VERSION || ![WHOLE, IN_CHUNKS].contains(&form) {
             return None;
         }
         let (numbers, tags) = bytes.split_first_chunk::<48>()?;
@@ -98,7 +102,7 @@ impl ValueHead {
         }
         Some(Self {
             len_bytes: number(0),
-            chunks: (in_chunks == 1).then(|| ChunksId(number(1))),
+            chunks: (form == IN_CHUNKS).then(|| number(1)),
             purge_count: number(2),
             lifetime: Lifetime { stored_at_ms: number(3), fresh_until_ms: number(4), usable_until_ms: number(5) },
             tags: tags.iter().map(|tag| TagHash(u128::from_le_bytes(*tag))).collect(),
@@ -114,7 +118,7 @@ mod tests {
     fn head(tags: Vec<u128>, chunks: Option<u64>) -> ValueHead {
         ValueHead {
             len_bytes: 12,
-            chunks: chunks.map(ChunksId),
+            chunks,
             purge_count: 5,
             lifetime: Lifetime::new(1000, Some(Duration::from_secs(1)), Duration::from_secs(2)),
             tags: tags.into_iter().map(TagHash).collect(),
@@ -142,6 +146,13 @@ mod tests {
         for len in (0..bytes.len()).filter(|len| *len != 50 && *len != 66) {
             assert_eq!(ValueHead::decode(&bytes[..len]), None, "{len}");
         }
+    }
+
+    #[test]
+    fn long_value_of_the_former_form_is_none() {
+        let mut bytes = head(vec![1], Some(7)).encode();
+        bytes[1] = 1;
+        assert_eq!(ValueHead::decode(&bytes), None);
     }
 
     #[test]

@@ -39,6 +39,7 @@
 
 mod builder;
 mod cache;
+pub mod chunk_format;
 mod counters;
 mod entry;
 mod error;

@@ -2,8 +2,9 @@
 
 use crate::{
     Error, Result,
+    chunk_format::{CHUNK_BYTES, READ_ATTEMPTS, chunk_key, chunk_span, chunks_of, read_chunk},
     head::{Freshness, Lifetime},
-    keys::{CHUNK_BYTES, ChunksId, chunk_count, chunk_key, chunk_len, value_key},
+    keys::value_key,
 };
 use bytes::{Bytes, BytesMut};
 use futures_io::AsyncRead;
@@ -18,10 +19,6 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
-
-/// Lookups of an entry whose bytes are overwritten while they are read: the store may have moved an entry that is
-/// pinned, protected or often used.
-pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// A found value. Cheap to clone.
 ///
@@ -72,32 +69,28 @@ impl EntryValue {
 /// The chunks of a long value.
 pub(crate) struct ChunkedValue {
     store: Store,
-    key: Box<[u8]>,
-    id: ChunksId,
+    /// The store's key of the head.
+    key: Vec<u8>,
+    representation: u64,
     len_bytes: u64,
     /// Protects the chunks from eviction while the value is being read, as far as the store's limits allow.
     _held: Vec<ReclaimGuard>,
 }
 
 impl ChunkedValue {
-    pub(crate) fn new(store: &Store, key: &[u8], id: ChunksId, len_bytes: u64) -> Self {
-        let held = (0..chunk_count(len_bytes)).map(|number| store.protect(&chunk_key(key, id, number))).collect();
-        Self { store: store.clone(), key: key.into(), id, len_bytes, _held: held }
+    pub(crate) fn new(store: &Store, key: &[u8], representation: u64, len_bytes: u64) -> Self {
+        let key = value_key(key);
+        let chunks = chunks_of(&(0..len_bytes)).map(|number| chunk_key(&key, representation, number));
+        let held = chunks.map(|chunk| store.protect(&chunk)).collect();
+        Self { store: store.clone(), key, representation, len_bytes, _held: held }
     }
 
-    /// Reads `range` of the value, which must lie within chunk `number`.
-    async fn read(&self, number: u64, range: Range<u64>) -> Result<Bytes> {
-        let start = number * CHUNK_BYTES;
-        let key = chunk_key(&self.key, self.id, number);
-        let is_whole = range.end - range.start == chunk_len(self.len_bytes, number);
-        for _ in 0..READ_ATTEMPTS {
-            let found = if is_whole { self.store.get(&key).await? } else { self.store.front(&key).await? };
-            let reader = found.filter(|reader| reader.len() == chunk_len(self.len_bytes, number)).ok_or(Error::Gone)?;
-            if let Some(bytes) = reader.read(range.start - start..range.end - start).await? {
-                return Ok(bytes);
-            }
-        }
-        Err(Error::Gone)
+    /// Reads `range` of the value, which must lie within one chunk.
+    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let number = range.start / CHUNK_BYTES;
+        let key = chunk_key(&self.key, self.representation, number);
+        let span = chunk_span(number, Some(self.len_bytes));
+        read_chunk(&self.store, &key, &span, &range).await?.ok_or(Error::Gone)
     }
 }
 
@@ -161,7 +154,7 @@ impl Value {
                 let first = piece(&range);
                 let bytes = match range.start == range.end {
                     true => return Ok(Bytes::new()),
-                    false => chunks.read(range.start / CHUNK_BYTES, first.clone()).await?,
+                    false => chunks.read(first.clone()).await?,
                 };
                 if first.end == range.end {
                     return Ok(bytes);
@@ -171,7 +164,7 @@ impl Value {
                 let mut rest = first.end..range.end;
                 while !rest.is_empty() {
                     let next = piece(&rest);
-                    all.extend_from_slice(&chunks.read(rest.start / CHUNK_BYTES, next.clone()).await?);
+                    all.extend_from_slice(&chunks.read(next.clone()).await?);
                     rest.start = next.end;
                 }
                 Ok(all.freeze())

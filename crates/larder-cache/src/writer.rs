@@ -3,7 +3,8 @@
 use crate::{
     Cache, Result, Value,
     cache::{NewValue, ValueOptions, WriteStart},
-    keys::{CHUNK_BYTES, ChunksId, chunk_key, random},
+    chunk_format::{CHUNK_BYTES, chunk_key, filled},
+    keys::{random, value_key},
     value::{ChunkedValue, ValueBody},
 };
 use bytes::Bytes;
@@ -18,8 +19,8 @@ pub struct ValueWriter {
     cache: Cache,
     options: ValueOptions,
     start: WriteStart,
-    /// The chunks stored so far.
-    chunks: Option<ChunksId>,
+    /// The representation of the chunks stored so far.
+    chunks: Option<u64>,
     chunk_count: u64,
     /// The bytes that are not stored yet, at most one chunk.
     pieces: Vec<Bytes>,
@@ -155,7 +156,7 @@ impl ValueWriter {
         let len_bytes = head.len_bytes;
         let lifetime = head.lifetime;
         let body = match head.chunks {
-            Some(id) => ValueBody::Chunks(Arc::new(ChunkedValue::new(self.cache.store(), key, id, len_bytes))),
+            Some(chunks) => ValueBody::Chunks(Arc::new(ChunkedValue::new(self.cache.store(), key, chunks, len_bytes))),
             None => ValueBody::Memory(pieces.concat().into()),
         };
         let value = Value::new(body, len_bytes, lifetime, self.cache.now_ms());
@@ -174,16 +175,10 @@ impl ValueWriter {
 
     async fn store_chunk(&mut self) -> Result<()> {
         assert!(self.pieces_bytes > 0 && (self.pieces_bytes == CHUNK_BYTES || self.chunks.is_some()));
-        let id = match self.chunks {
-            Some(id) => id,
-            None => *self.chunks.insert(ChunksId(random())),
-        };
-        let key = chunk_key(self.start.work.key(), id, self.chunk_count);
+        let representation = *self.chunks.get_or_insert_with(random);
+        let key = chunk_key(&value_key(self.start.work.key()), representation, self.chunk_count);
         let hints = self.options.hints(&self.cache);
-        let mut writer = self.cache.store().insert(&key, Bytes::new(), hints)?;
-        for piece in self.pieces.drain(..) {
-            writer.write(piece)?;
-        }
+        let writer = filled(self.cache.store(), &key, Bytes::new(), self.pieces.drain(..), hints)?;
         self.pieces_bytes = 0;
         self.chunk_count += 1;
         self.is_broken = true;

@@ -1,4 +1,4 @@
-//! Builds and parses cache keys (RFC 9111 2). Two keys are equal exactly if the resource, variant or chunk is the same.
+//! Builds and parses cache keys (RFC 9111 2). Two keys are equal exactly if the resource or variant is the same.
 //!
 //! Invariant: different inputs never give the same key. Every key begins with a byte that names its kind, and every
 //! part is delimited or preceded by its length. Only the equivalences of RFC 9110 4.2.3 that are always safe are
@@ -19,10 +19,6 @@ pub(crate) const VARIANT_KEY_SIZE_MAX: usize = 16 << 10;
 pub const KIND_PRIMARY: u8 = b'P';
 /// First byte of the key of a variant.
 pub(crate) const KIND_VARIANT: u8 = b'V';
-/// First byte of the key of a body's chunk.
-pub const KIND_CHUNK: u8 = b'C';
-/// First byte of the key of a chunk's fragment.
-pub const KIND_FRAGMENT: u8 = b'F';
 
 /// Why a request has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,49 +114,24 @@ pub fn variant_key(
     if key.len() > VARIANT_KEY_SIZE_MAX { Err(KeyError::TooLong) } else { Ok(key) }
 }
 
-/// Returns the key of a chunk of the body that belongs to `entry`, a primary or variant key.
-pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(entry.len() + 17);
-    key.push(KIND_CHUNK);
-    key.extend_from_slice(entry);
-    key.extend_from_slice(&representation.to_le_bytes());
-    key.extend_from_slice(&chunk.to_le_bytes());
-    key
-}
-
-/// Returns the key of a fragment, which holds part of a chunk until the whole chunk is stored.
-pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
-    let mut key = chunk_key(entry, representation, chunk);
-    key[0] = KIND_FRAGMENT;
-    key
-}
-
 /// A key, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyOf<'a> {
     /// The resource's key.
     pub primary: &'a [u8],
-    /// The key of the entry that holds the head: the primary key or a variant key.
+    /// The whole key: the primary key or a variant key.
     pub entry: &'a [u8],
-    /// The representation that a chunk or fragment belongs to. `None` for other kinds.
-    pub representation: Option<u64>,
 }
 
 impl<'a> KeyOf<'a> {
     /// Parses a key. Returns `None` if it has none of the forms that this module builds.
     pub fn parse(key: &'a [u8]) -> Option<Self> {
         match key.split_first()? {
-            (&KIND_PRIMARY, _) => Some(Self { primary: key, entry: key, representation: None }),
+            (&KIND_PRIMARY, _) => Some(Self { primary: key, entry: key }),
             (&KIND_VARIANT, rest) => {
                 let (len, rest) = rest.split_first_chunk::<4>()?;
                 let primary = rest.get(..u32::from_le_bytes(*len) as usize)?;
-                (primary.first() == Some(&KIND_PRIMARY)).then_some(Self { primary, entry: key, representation: None })
-            }
-            (&(KIND_CHUNK | KIND_FRAGMENT), rest) => {
-                let (rest, _) = rest.split_last_chunk::<8>()?;
-                let (entry, representation) = rest.split_last_chunk::<8>()?;
-                let of_entry = Self::parse(entry).filter(|of_entry| of_entry.representation.is_none())?;
-                Some(Self { representation: Some(u64::from_le_bytes(*representation)), ..of_entry })
+                (primary.first() == Some(&KIND_PRIMARY)).then_some(Self { primary, entry: key })
             }
             _ => None,
         }
@@ -275,13 +246,9 @@ mod tests {
         let mut variant = variant_key(&primary, &rule, &HeaderMap::new(), &Settings::default()).unwrap();
         variant.extend_from_slice(&7_u64.to_le_bytes());
         for entry in [&primary, &variant] {
-            let chunk = chunk_key(entry, 5, 3);
-            let fragment = fragment_key(entry, 5, 3);
-            for (key, representation) in [(entry, None), (&chunk, Some(5)), (&fragment, Some(5))] {
-                let of = KeyOf::parse(key).unwrap();
-                assert_eq!(of, KeyOf { primary: &primary, entry, representation });
-                assert_eq!(of.url(), Some("http://a.example/x?y"));
-            }
+            let of = KeyOf::parse(entry).unwrap();
+            assert_eq!(of, KeyOf { primary: &primary, entry });
+            assert_eq!(of.url(), Some("http://a.example/x?y"));
         }
         let marked = [&primary[..], b" @http://origin:81"].concat();
         assert_eq!(KeyOf::parse(&marked).unwrap().url(), Some("http://a.example/x?y"));

@@ -59,7 +59,7 @@ pub enum BodyPlace {
     Chunks {
         /// Length of the whole body in bytes.
         len: u64,
-        /// The number of this representation, which is part of its chunks' keys ([`crate::key::chunk_key`]).
+        /// The number of this representation, which is part of its chunks' keys.
         representation: u64,
     },
 }

@@ -3,10 +3,11 @@
 use super::{Cache, MemoryValue};
 use crate::{
     CacheEvent, Error, Result, Value,
+    chunk_format::READ_ATTEMPTS,
     head::{Freshness, ValueHead},
     keys::value_key,
     purges::PurgeVerdict,
-    value::{ChunkedValue, EntryValue, READ_ATTEMPTS, ValueBody},
+    value::{ChunkedValue, EntryValue, ValueBody},
 };
 use bytes::Bytes;
 use larder_store::Reader;
@@ -47,7 +48,9 @@ impl Cache {
             let len_bytes = head.len_bytes;
             let lifetime = head.lifetime;
             let body = match head.chunks {
-                Some(id) => ValueBody::Chunks(Arc::new(ChunkedValue::new(&self.parts.store, key, id, len_bytes))),
+                Some(chunks) => {
+                    ValueBody::Chunks(Arc::new(ChunkedValue::new(&self.parts.store, key, chunks, len_bytes)))
+                }
                 None if self.parts.memory.admits(key, len_bytes) => {
                     let Some(bytes) = reader.read(0..len_bytes).await? else { continue };
                     self.parts.memory.insert(key, MemoryValue::new(head, bytes.clone()), moment);

@@ -3,8 +3,9 @@
 use super::{Cache, MemoryValue};
 use crate::{
     CacheEvent, KeyWork, Result,
+    chunk_format::filled,
     head::{Lifetime, ValueHead},
-    keys::{ChunksId, value_key},
+    keys::value_key,
     tags::{BegunWrite, TagHash},
 };
 use bytes::Bytes;
@@ -63,7 +64,7 @@ impl WriteLocks {
 
 impl ValueOptions {
     /// Returns the head of a value that is stored now.
-    pub(crate) fn head(&self, cache: &Cache, purge_count: u64, len_bytes: u64, chunks: Option<ChunksId>) -> ValueHead {
+    pub(crate) fn head(&self, cache: &Cache, purge_count: u64, len_bytes: u64, chunks: Option<u64>) -> ValueHead {
         ValueHead { len_bytes, chunks, purge_count, lifetime: self.lifetime(cache), tags: self.tags.clone() }
     }
 
@@ -109,13 +110,10 @@ impl Cache {
             return Ok(false);
         }
         let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
-        let mut writer = self.parts.store.insert(&value_key(key), head.encode().into(), hints)?;
+        let writer = filled(&self.parts.store, &value_key(key), head.encode().into(), pieces.iter().cloned(), hints)?;
         // A `clear` may still be unknown here. It empties the store, which also removes an insert that began before it.
         if since.is_some() && self.is_removed(&head) {
             return Ok(false);
-        }
-        for piece in &pieces {
-            writer.write(piece.clone())?;
         }
         let change = ChangeGuard::new(self, key);
         writer.commit().await?;

@@ -1,7 +1,7 @@
 //! Stores and reads long bodies, which are stored in chunks with one entry each.
 //!
-//! Owns: the chunks' keys, and reads from memory and the store. `crate::body` streams bodies and fetches missing
-//! chunks.
+//! Owns: reads from memory, the store and the second tier. `crate::chunk_format` has the form of the chunks, and
+//! `crate::body` streams bodies and fetches missing chunks.
 //!
 //! Invariant: the bytes returned are exactly the bytes at that position of that representation. Either the store
 //! verified them under the representation's own key, or the origin sent them under the same strong validator and length
@@ -18,14 +18,17 @@ use std::{
     task::Poll,
 };
 
-use crate::object::ProbeEnd;
+use crate::{
+    chunk_format::{chunk_key, chunk_span, fragment_key, read_chunk},
+    object::ProbeEnd,
+};
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use larder_http::{StoredHead, entity_tag::EntityTag, fields::Fields, key, partial};
+use larder_http::{StoredHead, entity_tag::EntityTag, fields::Fields, partial};
 
 use crate::http::{
     ResponseCache,
-    entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+    entry::{CachedEntry, EntryBody},
     hot::HotItem,
     lookup::{self, StoreTrouble},
     patience::ReadPatience,
@@ -166,14 +169,8 @@ impl ChunkedBody {
         let shared = &self.cache.shared;
         let Some(store) = &shared.store else { return Ok(None) };
         let moment = shared.hot.moment();
-        let len = span.end - span.start;
         let is_whole = range == span;
-        let reading = async {
-            let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
-            let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
-            reader.read(range.start - span.start..range.end - span.start).await
-        };
-        let found = match lookup::ask(&self.cache, waiting, reading).await? {
+        let found = match lookup::ask(&self.cache, waiting, read_chunk(store, key, span, range)).await? {
             // A part is copied to release the larger buffer, which has whole blocks.
             Some(bytes) if !is_whole => Some(Bytes::copy_from_slice(&bytes)),
             Some(bytes) => Some(bytes),
@@ -220,7 +217,7 @@ impl ChunkedBody {
 
     /// Reads the fragment of a chunk, if one is stored.
     pub async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
-        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        let key = fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
         let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
         let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
@@ -230,14 +227,12 @@ impl ChunkedBody {
 
     /// Returns the byte range of chunk `number` within the body.
     pub fn span(&self, number: u64) -> Range<u64> {
-        let start = number * CHUNK_BYTES;
-        let end = start + CHUNK_BYTES;
-        start..self.body_len().map_or(end, |len| end.min(len).max(start))
+        chunk_span(number, self.body_len())
     }
 
     /// Returns the key of chunk `number`.
     pub fn chunk_key(&self, number: u64) -> Vec<u8> {
-        key::chunk_key(&self.place.key, self.place.representation, number)
+        chunk_key(&self.place.key, self.place.representation, number)
     }
 
     /// Returns the known locations of the body's chunks, once its length is known.
@@ -287,7 +282,7 @@ impl ChunkedBody {
     /// Stores a part of chunk `number` as its fragment.
     pub async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
         debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
-        let key = key::fragment_key(&self.place.key, self.place.representation, number);
+        let key = fragment_key(&self.place.key, self.place.representation, number);
         storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
     }
 

@@ -14,9 +14,9 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key};
-use larder_store::{MemoryHits, Writer};
+use larder_store::MemoryHits;
 
-pub use crate::random;
+pub use crate::{chunk_format::CHUNK_BYTES, random};
 
 /// A stored response, shared by all requests that it answers.
 pub struct CachedEntry {
@@ -231,5 +231,3 @@ const BUFFER_COUNT_BYTES: usize = 24;
 const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
-/// Length of every chunk of a body but the last, in bytes.
-pub const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;

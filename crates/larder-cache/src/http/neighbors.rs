@@ -14,9 +14,9 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::MemoryCache;
+use crate::{MemoryCache, chunk_format::KIND_CHUNK};
 use bytes::Bytes;
-use larder_http::{TargetList, key::KIND_CHUNK};
+use larder_http::TargetList;
 use larder_store::{NeighborEntry, NeighborSink, Reader, Store};
 
 use crate::http::{hot::HotItem, lookup};
@@ -69,12 +69,13 @@ mod tests {
     use larder_store::{Hints, StoreOptions};
 
     use super::*;
+    use crate::chunk_format::chunk_key;
 
     #[test]
     fn neighbors_are_found_as_hits_would_find_them() {
         let bench = Bench::new();
         let page = primary("/");
-        let chunk = key::chunk_key(&primary("/long"), 7, 0);
+        let chunk = chunk_key(&primary("/long"), 7, 0);
         bench.commit(&page, response(4), b"body");
         bench.commit(&chunk, Vec::new(), b"part");
         let sink = bench.sink();

@@ -21,19 +21,17 @@ use std::{
     },
 };
 
-use larder_http::{
-    BodyPlace, Head, TargetList, UrlPattern, UrlPatterns,
-    key::{KIND_FRAGMENT, KeyOf, chunk_key},
-};
+use larder_http::{BodyPlace, Head, TargetList, UrlPattern, UrlPatterns, key::KeyOf};
 use larder_store::{Policy, Result, ScanSummary, Store};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
+use crate::chunk_format::{KIND_FRAGMENT, chunk_key, chunks_of, split_chunk_key};
 use crate::http::{
     ResponseCache,
-    entry::CHUNK_BYTES,
     hot::HotItem,
     lookup::decode,
     pins::record::{PinLine, PinRecord, fingerprint},
+    purged::url_of,
 };
 
 /// The pinned URL patterns and their keys.
@@ -235,8 +233,10 @@ impl Pins {
         self.record_now().each(&mut |line| {
             if store.is_pinned(&line.key) && seen.insert(fingerprint(&line.key)) {
                 sum.note(&line.key, line.len_bytes);
-                let url = KeyOf::parse(&line.key).and_then(|of| of.url()).unwrap_or_default();
-                patterns.which(url).into_iter().for_each(|at| by_pattern[at].note(&line.key, line.len_bytes));
+                patterns
+                    .which(url_of(&line.key))
+                    .into_iter()
+                    .for_each(|at| by_pattern[at].note(&line.key, line.len_bytes));
             }
         });
         (patterns.all().iter().cloned().zip(by_pattern).collect(), sum)
@@ -358,7 +358,7 @@ pub async fn spare_chunks(cache: &Arc<ResponseCache>, store: &Store, head_key: &
     if !cache.shared.pins.name(head_key) {
         return;
     }
-    for number in 0..len.div_ceil(CHUNK_BYTES) {
+    for number in chunks_of(&(0..len)) {
         spare_stored(cache, store, &chunk_key(head_key, representation, number)).await;
     }
 }
@@ -378,7 +378,7 @@ pub async fn spare_stored(cache: &Arc<ResponseCache>, store: &Store, key: &[u8])
 
 impl PinTotals {
     fn note(&mut self, key: &[u8], len_bytes: u64) {
-        let is_response = KeyOf::parse(key).is_some_and(|of| of.representation.is_none());
+        let is_response = KeyOf::parse(key).is_some();
         self.responses += u64::from(is_response);
         self.bytes += len_bytes;
     }
@@ -415,7 +415,7 @@ fn check(store: &Store) -> std::result::Result<(), NotPinned> {
 fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
     // A fragment is removed once its whole chunk is stored.
     key.first() != Some(&KIND_FRAGMENT)
-        && KeyOf::parse(key).and_then(|of| of.url()).is_some_and(|url| patterns.contain(url))
+        && Some(url_of(key)).filter(|url| !url.is_empty()).is_some_and(|url| patterns.contain(url))
 }
 
 /// Returns the length of the entry under a key, head and body together. `None` if there is no entry, or if nothing
@@ -424,8 +424,9 @@ fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
 /// # Errors
 /// The store cannot be read, so the result is unknown.
 pub fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Option<u64>> {
-    let Some((of, entry)) = KeyOf::parse(key).zip(wait(store.front(key))?) else { return Ok(None) };
-    if let Some(representation) = of.representation {
+    let (entry_key, representation) = split_chunk_key(key);
+    let Some((of, entry)) = KeyOf::parse(entry_key).zip(wait(store.front(key))?) else { return Ok(None) };
+    if let Some(representation) = representation {
         let head = wait(store.front(of.entry))?.map(|reader| Head::decode(reader.head(), targets));
         let Some(Ok(Head::Response(head))) = head else { return Ok(None) };
         match head.body() {

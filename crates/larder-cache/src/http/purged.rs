@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 
 use super::entry::CachedEntry;
-use crate::purges::{PurgeVerdict, Purges, host_of_url};
+use crate::{
+    chunk_format::split_chunk_key,
+    purges::{PurgeVerdict, Purges, host_of_url},
+};
 
 impl Purges {
     /// Applies all purges so far to an entry under this key.
@@ -40,9 +43,9 @@ impl Purges {
     }
 }
 
-/// Returns the URL in a key, or an empty string if the key has none.
+/// Returns the URL in a key of a response or of a chunk, or an empty string if the key has none.
 pub(super) fn url_of(key: &[u8]) -> &str {
-    KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
+    KeyOf::parse(split_chunk_key(key).0).and_then(|of| of.url()).unwrap_or_default()
 }
 
 /// Returns the host in a key, in the form that site purges use.

@@ -58,7 +58,7 @@ pub fn each(
     store.scan(&mut |scanned| match scanned {
         ScanSummary::Passed { bytes, of } => meet(WalkStep::Passed { bytes, of }),
         ScanSummary::Key(key) => {
-            let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && is_of_get(of));
+            let of = KeyOf::parse(key).filter(is_of_get);
             let named = of.and_then(|of| Some((of, of.url()?))).filter(|(_, url)| patterns.contain(url));
             let Some((of, url)) = named.filter(|_| seen.insert(fingerprint(key))) else { return true };
             let Some((head, reader)) = response(cache, store, key, &of) else { return true };

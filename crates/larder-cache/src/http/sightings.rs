@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use larder_store::LocatedEntry;
 use quick_cache::{Weighter, sync::Cache};
 
-use crate::http::entry::CHUNK_BYTES;
+use crate::chunk_format::chunks_of;
 
 /// The known locations of the chunks of long bodies.
 pub(crate) struct ChunkSightings(Cache<u64, Arc<BodySightings>, ChunkCount>);
@@ -38,7 +38,7 @@ pub(crate) enum ChunkSighting {
 impl ChunkSightings {
     /// Returns the known locations for a body of `len` bytes. At the first call, none are known.
     pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<BodySightings> {
-        let count = usize::try_from(len.div_ceil(CHUNK_BYTES)).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
+        let count = usize::try_from(chunks_of(&(0..len)).end).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
         if let Some(chunks) = self.0.get(&representation) {
             return chunks;
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::{
     KeyCommit,
+    chunk_format::filled,
     purges::{PurgeVerdict, host_range},
 };
 use bytes::Bytes;
@@ -372,13 +373,7 @@ async fn write(cache: &Arc<ResponseCache>, store: &Store, entry: UnwrittenEntry<
         // entry, and it never expires.
         (is_offer, hints.expires_at) = (false, 0);
     }
-    // In a closure, so that any error drops the writer before the commit. A dropped writer stores nothing.
-    let filled = || {
-        let mut writer = store.insert(key, head, hints)?;
-        body.into_iter().try_for_each(|piece| writer.write(piece))?;
-        Ok(writer)
-    };
-    let written = match filled() {
+    let written = match filled(store, key, head, body, hints) {
         Ok(writer) => {
             let change = tiered::change(cache, key).await;
             // The commit lasts as long as the write, even if nobody waits for it any more.

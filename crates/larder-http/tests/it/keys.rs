@@ -1,6 +1,6 @@
 //! Cache keys (RFC 9111 2, RFC 9110 4.2.3): equal for equivalent targets only.
 
-use larder_http::key::{KIND_CHUNK, KIND_PRIMARY, KeyError, PRIMARY_KEY_SIZE_MAX, chunk_key, primary_key};
+use larder_http::key::{KeyError, PRIMARY_KEY_SIZE_MAX, primary_key};
 use proptest::prelude::*;
 
 fn key(scheme: &str, authority: &str, path: &str) -> Vec<u8> {
@@ -73,15 +73,6 @@ fn length_is_bounded() {
     assert_eq!(primary_key("http", "a", &path), Err(KeyError::TooLong));
     let path = format!("/{}", "a".repeat(PRIMARY_KEY_SIZE_MAX - 10));
     assert!(key("http", "a", &path).len() <= PRIMARY_KEY_SIZE_MAX + 8);
-}
-
-#[test]
-fn kinds_never_collide() {
-    let primary = key("http", "a", "/");
-    let chunk = chunk_key(&primary, 1, 2);
-    assert_eq!((primary[0], chunk[0]), (KIND_PRIMARY, KIND_CHUNK));
-    assert_ne!(chunk_key(&primary, 1, 2), chunk_key(&primary, 2, 1));
-    assert_ne!(chunk_key(&primary, 1, 2), chunk_key(&key("http", "a", "/x"), 1, 2));
 }
 
 proptest! {

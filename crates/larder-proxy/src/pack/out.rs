@@ -9,11 +9,8 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
-use larder_http::{
-    BodyPlace, StoredHead, Timestamp, UrlPatterns,
-    key::{self, KeyOf},
-    telling,
-};
+use larder_cache::chunk_format::{chunk_key, chunk_span, chunks_of, read_chunk};
+use larder_http::{BodyPlace, StoredHead, Timestamp, UrlPatterns, key::KeyOf, telling};
 use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};
 
@@ -24,7 +21,7 @@ use super::{
 use crate::{
     cache::{
         Cache,
-        entry::{CHUNK_BYTES, random},
+        entry::random,
         mark::OriginMark,
         pins::wait,
         responses::{self, WalkStep},
@@ -215,15 +212,10 @@ impl Packer<'_> {
             (None, BodyPlace::Chunks { len, representation }) => (len, representation),
             (None, BodyPlace::Whole { .. }) => return Ok(()),
         };
-        for number in 0..len.div_ceil(CHUNK_BYTES) {
-            let wanted = CHUNK_BYTES.min(len - number * CHUNK_BYTES);
-            let chunk = wait(async {
-                let reader = self.store.get(&key::chunk_key(response.key, representation, number)).await?;
-                match reader.filter(|reader| reader.len() == wanted) {
-                    Some(reader) => reader.read(0..wanted).await,
-                    None => Ok(None),
-                }
-            });
+        for number in chunks_of(&(0..len)) {
+            let key = chunk_key(response.key, representation, number);
+            let span = chunk_span(number, Some(len));
+            let chunk = wait(read_chunk(self.store, &key, &span, &span));
             give(&chunk.map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?)?;
         }
         Ok(())

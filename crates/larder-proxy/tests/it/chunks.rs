@@ -1,6 +1,7 @@
 //! Bodies longer than one entry: fetched once, read at different speeds, served again, repaired.
 
-use larder_http::{BodyPlace, Head, TargetList, key};
+use larder_cache::chunk_format::chunk_key;
+use larder_http::{BodyPlace, Head, TargetList};
 
 use crate::support::{Fixture, Gate, Received, Reply, body, eventually};
 
@@ -105,7 +106,7 @@ fn lose_chunk(fixture: &Fixture, number: u64) {
             panic!("no response")
         };
         let BodyPlace::Chunks { representation, .. } = head.body() else { panic!("not in chunks") };
-        store.remove(&key::chunk_key(&primary, representation, number)).await.unwrap();
+        store.remove(&chunk_key(&primary, representation, number)).await.unwrap();
     });
 }
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use larder_http::{BodyPlace, Head, TargetList, key};
+use larder_cache::chunk_format::chunk_key;
+use larder_http::{BodyPlace, Head, TargetList};
 use larder_proxy::ProxyConfig;
 use larder_store::{Hints, Policy};
 
@@ -79,7 +80,7 @@ pub(crate) fn lose(fixture: &Fixture, target: &str, numbers: impl IntoIterator<I
         };
         let BodyPlace::Chunks { representation, .. } = head.body() else { panic!("not in chunks") };
         for number in numbers {
-            store.remove(&key::chunk_key(&primary, representation, number)).await.unwrap();
+            store.remove(&chunk_key(&primary, representation, number)).await.unwrap();
         }
     });
 }

@@ -19,7 +19,10 @@ use super::{
     orders::Orders,
     state::{Asker, BodyState},
 };
-use crate::http::{body_budget::SHARE_BYTES_MIN, entry::CHUNK_BYTES, fetcher::Fetcher};
+use crate::{
+    chunk_format::{CHUNK_BYTES, chunks_of},
+    http::{body_budget::SHARE_BYTES_MIN, fetcher::Fetcher},
+};
 
 impl<F: Fetcher> LongBody<F> {
     /// Lets a client begin to read `spans`, which lie within the body. `asked` is its request, and `means` is by what
@@ -68,7 +71,7 @@ impl<F: Fetcher> LongBody<F> {
     fn doubt_moved(&self, state: &mut BodyState<F>, spans: &Spans, orders: &mut Orders<F>) {
         let Some(len) = state.core.len().filter(|len| *len > CHUNK_BYTES) else { return };
         for span in spans {
-            for number in span.start / CHUNK_BYTES..span.end.min(len).div_ceil(CHUNK_BYTES) {
+            for number in chunks_of(&(span.start..span.end.min(len))) {
                 if state.core.is_in_store(number) && !self.chunks.was_seen(number) {
                     state.step(self.now(), Event::Unsure(number), orders);
                 }

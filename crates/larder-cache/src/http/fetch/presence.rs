@@ -25,11 +25,12 @@ use tokio::task::JoinSet;
 
 use super::stage::KeptPart;
 use crate::{
+    chunk_format::chunks_of,
     http::{
         ResponseCache,
         body::{continuation::ContinuedBody, cursor::BodyCursor, long_body::LongBody},
         chunks::{ChunkedBody, covers},
-        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+        entry::{CachedEntry, EntryBody},
         fetcher::{ClientRequest as _, Fetcher},
         lookup::{FoundResponse, StoreTrouble},
     },
@@ -190,8 +191,7 @@ fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) ->
 async fn are_there(body: &Arc<ChunkedBody>, wanted: &Spans) -> Result<bool, StoreTrouble> {
     let mut looks = JoinSet::new();
     let parts = wanted.iter().flat_map(|span| {
-        let numbers = span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES);
-        numbers.map(|number| {
+        chunks_of(span).map(|number| {
             let chunk = body.span(number);
             (number, span.start.max(chunk.start)..span.end.min(chunk.end))
         })

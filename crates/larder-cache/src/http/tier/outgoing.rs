@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_http::key::KeyOf;
 use larder_store::{EvictedEntry, EvictionFinish, EvictionReceiver, EvictionSink, Hints};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -21,7 +20,7 @@ use super::{
     record,
     storage::PackStorage,
 };
-use crate::http::entry::random;
+use crate::{chunk_format::split_chunk_key, random};
 
 /// A pack that is being filled.
 pub(super) struct OpenPack {
@@ -71,8 +70,8 @@ impl Tier {
             let (offset, len) = record::append(&mut open.bytes, open.name.salt, (entry, &content), &self.key);
             open.entries.push(PackedEntry { hash, offset, len });
             // A chunk is found through the head of its body only.
-            if let Some(of) = KeyOf::parse(&entry.key).filter(|of| of.representation.is_some()) {
-                heads.insert(of.entry.into(), entry.hints.site);
+            if let (head, Some(_)) = split_chunk_key(&entry.key) {
+                heads.insert(head.into(), entry.hints.site);
             }
         }
     }
