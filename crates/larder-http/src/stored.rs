@@ -1,9 +1,9 @@
 //! The head of a stored response: everything that a shared cache stores besides the body.
 //!
 //! The head holds the status, the end-to-end fields, the times of request and response, and the place of the body.
-//! Everything that reuse needs is derived from them once. `encoding` has the byte format, `fields` the octets that are
-//! sent. Invariants: the fields contain no Age, which is kept as a number and added to the age, no hop-by-hop field, and
-//! always a valid Date. Derived values agree with the fields.
+//! Everything that reuse needs is derived from them once. `encoding` has the byte format, `lines` the octets that are
+//! sent. Invariants: the fields contain no Age, which is kept as a number and added to the age, no hop-by-hop field,
+//! and always a valid Date. Derived values agree with the fields.
 
 use bytes::Bytes;
 use http::{
@@ -24,10 +24,10 @@ use crate::{
 };
 
 mod encoding;
-mod fields;
+mod lines;
 
 pub use crate::codec::DecodeError;
-pub use fields::StoredFields;
+pub use lines::StoredFields;
 
 /// Most fields in a stored head.
 pub(crate) const FIELD_COUNT_MAX: usize = 512;

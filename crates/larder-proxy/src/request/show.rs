@@ -64,7 +64,8 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
     }
     tell_places(text, cache, found).await;
     for (name, value) in head.fields().lines() {
-        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        let name = String::from_utf8_lossy(name);
+        let value = String::from_utf8_lossy(value);
         line(text, "field", format_args!("{name}: {value}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The fields of a stored head as the octets that HTTP/1.1 sends, and the operator's ruling beside them.
+//! The fields of a stored head as the octets that HTTP/1.1 sends, followed by the operator's ruling.
 //!
 //! Invariant: every line is `name: value` with its end, the name a token in lower case and the value without controls.
 //! Content-Length is not among them, because the place of the body says it, and nor is the ruling, which is never
@@ -178,7 +178,7 @@ fn is_value(octets: &[u8]) -> bool {
 const SEPARATOR: &[u8] = b": ";
 /// Longest name that a map of fields takes, in bytes.
 const NAME_LEN_MAX: usize = u16::MAX as usize;
-/// Octets of a line besides its name and value.
+/// Octets of a line in addition to its name and value.
 const LINE_OVERHEAD: usize = 4;
 /// The octets of a token in lower case (RFC 9110 5.6.2).
 static IS_NAME_BYTE: [bool; 256] = {
