@@ -559,7 +559,7 @@ mod tests {
     fn demand_that_a_client_makes_of_every_file_is_no_reload() {
         let rules = larder_http::Rules::new(rules_for_all());
         let content_type = http::HeaderValue::from_static("application/octet-stream");
-        let fields = [(http::header::CONTENT_TYPE, content_type)].into_iter().collect();
+        let fields: http::HeaderMap = [(http::header::CONTENT_TYPE, content_type)].into_iter().collect();
         for (authority, path, is_ignored) in [
             ("repo.maven.apache.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
             ("nexus.example", "/repository/x/junit/junit/4.13.2/junit-4.13.2.jar", true),
