@@ -39,10 +39,12 @@ impl PurgeRecordFile {
             Ok(_) => false,
             Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
         };
+        // A store that had no purge needs no record, and may be moved without one.
+        let is_needed = believed.as_ref().map_or(true, |(_, lines)| !lines.is_empty());
         let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
         let lines = load(lines);
         let mut beside = Self { store: store.clone(), journal, label, must_empty };
-        if let Err(error) = beside.rewrite(&lines) {
+        if is_needed && let Err(error) = beside.rewrite(&lines) {
             tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
         }
         beside

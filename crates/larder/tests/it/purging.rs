@@ -151,7 +151,7 @@ fn ls_and_show_tell_what_is_stored() {
         "outcome  from the cache (lifetime)",
         "tags     all, a",
         "chunks   3 of 3 stored, 1 MiB each",
-        "store.larder (log)",
+        "store.larder (policy log)",
         "evicted  when the store needs its space",
         "field    surrogate-key: all a",
     ] {

@@ -120,18 +120,19 @@ impl<F: Fetcher> Fetch<F> {
         if let Some(kept) = self.stored_meanwhile().await {
             return self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
         }
-        let range = self.part_to_ask();
-        let added = match &range {
-            Some(range) => vec![(header::RANGE, range.clone())],
+        let added = match self.part_to_ask() {
+            Some(range) => vec![(header::RANGE, range)],
             None => self.conditions(),
         };
         let edits = RequestEdits { whole: true, added, only_at: None };
-        match (self.ask(&edits).await, range) {
-            (Ok(answer), Some(range)) if answer.head.status == StatusCode::PARTIAL_CONTENT => {
-                Box::pin(self.accept_part(answer, &range)).await;
-            }
-            (Ok(answer), _) => self.accept(answer).await,
-            (Err(failure), _) => self.flight.set_stage(FetchStage::Failed(failure)),
+        let answer = match self.ask(&edits).await {
+            Ok(answer) => answer,
+            Err(failure) => return self.flight.set_stage(FetchStage::Failed(failure)),
+        };
+        let range = edits.added.iter().find(|(name, _)| *name == header::RANGE);
+        match range.filter(|_| answer.head.status == StatusCode::PARTIAL_CONTENT) {
+            Some((_, range)) => Box::pin(self.accept_part(answer, range)).await,
+            None => self.accept(answer).await,
         }
     }
 
