@@ -191,6 +191,7 @@ impl CacheBuilder {
         // Its name is from a time when it had removed tags only.
         let record = self.directory.join("removed-tags");
         let purges = Purges::open(Some(record), Some(&store), &[], PurgeLimits::VALUES);
+        purges.begin_record();
         let tag_key = TagKey::of_store(&store);
         Ok(Cache::from_parts(CacheParts {
             store,

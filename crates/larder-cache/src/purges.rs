@@ -385,6 +385,16 @@ impl Purges {
         saved
     }
 
+    /// Writes the record although there may be no purge yet, so that the first one needs no write to the store. Blocks.
+    ///
+    /// The store cannot be used without its record any more.
+    pub(crate) fn begin_record(&self) {
+        self.known_mut().must_rewrite = true;
+        if let Err(error) = self.save() {
+            tracing::warn!(%error, "the record of removals cannot be written: the next removal retries");
+        }
+    }
+
     /// Leaves the record to another process. Waits for a write in progress. What is purged later cannot be recorded.
     pub fn hand_over(&self) {
         *self.record.lock().ignore_poison() = PurgeRecordPlace::HandedOver;

@@ -39,7 +39,7 @@ impl PurgeRecordFile {
             Ok(_) => false,
             Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
         };
-        // A store that had no purge needs no record, and may be moved without one.
+        // A store that had no purge needs no record, and can be moved without one.
         let is_needed = believed.as_ref().map_or(true, |(_, lines)| !lines.is_empty());
         let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
         let lines = load(lines);
