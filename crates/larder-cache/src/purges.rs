@@ -389,6 +389,10 @@ impl Purges {
     ///
     /// The store cannot be used without its record any more.
     pub(crate) fn begin_record(&self) {
+        // [`Purges::open`] has begun a record with purges.
+        if matches!(&*self.record.lock().ignore_poison(), PurgeRecordPlace::Beside(beside) if beside.takes_more()) {
+            return;
+        }
         self.known_mut().must_rewrite = true;
         if let Err(error) = self.save() {
             tracing::warn!(%error, "the record of removals cannot be written: the next removal retries");

@@ -120,21 +120,21 @@ pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &H
         }
         Some((One::Marker(marker), _)) => marker,
     };
-    match find_variant(cache, primary, &marker, request_fields).await {
-        Some(found) => LookupResult::Found(FoundResponse { since, ..found }),
+    match find_variant(cache, primary, &marker, request_fields, since).await {
+        Some(found) => LookupResult::Found(found),
         None => LookupResult::OtherVariants(marker),
     }
 }
 
-/// Finds the variant of a resource that answers a request. The moment of the result is that of this call.
+/// Finds the variant of a resource that answers a request, in a lookup that began at the moment `since`.
 pub async fn find_variant(
     cache: &ResponseCache,
     primary: &[u8],
     marker: &Arc<ResourceMarker>,
     request_fields: &HeaderMap,
+    since: ChangeMoment,
 ) -> Option<FoundResponse> {
     let settings = &cache.http;
-    let since = cache.shared.hot.moment();
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
         if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
@@ -154,6 +154,7 @@ pub async fn find_by_language(
     primary: &[u8],
     marker: &Arc<ResourceMarker>,
     request_fields: &HeaderMap,
+    since: ChangeMoment,
 ) -> Option<FoundResponse> {
     if marker.languages.is_empty() || !cache.http.normalize_language {
         return None;
@@ -162,7 +163,7 @@ pub async fn find_by_language(
     let (_, accepted) = marker.languages.iter().find(|(known, _)| *known == preferred)?;
     let mut fields = request_fields.clone();
     fields.insert(header::ACCEPT_LANGUAGE, accepted.clone());
-    let found = find_variant(cache, primary, marker, &fields).await?;
+    let found = find_variant(cache, primary, marker, &fields, since).await?;
     (language::of_response(found.entry.head.fields()) == Some(preferred)).then_some(found)
 }
 

@@ -328,8 +328,7 @@ pub async fn locate(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: 
         LookupResult::Nothing => LocatedResponse { found: None, variants: None },
         LookupResult::Found(found) => LocatedResponse { found: Some(found), variants: None },
         LookupResult::OtherVariants(marker) => {
-            let found = lookup::find_by_language(cache, primary, &marker, request_fields).await;
-            let found = found.map(|found| FoundResponse { since, ..found });
+            let found = lookup::find_by_language(cache, primary, &marker, request_fields, since).await;
             LocatedResponse { found, variants: Some(marker) }
         }
     }

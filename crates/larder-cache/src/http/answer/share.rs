@@ -48,8 +48,9 @@ impl<F: Fetcher> CacheQuery<'_, F> {
                     // A newer marker means that the response to confirm is not this request's variant.
                     sharing.before = None;
                     // Another waiting request may have fetched this variant meanwhile.
-                    if let Some(found) =
-                        Box::pin(lookup::find_variant(self.cache(), &sharing.primary, &marker, asked.fields())).await
+                    let since = self.cache().shared.hot.moment();
+                    let looking = lookup::find_variant(self.cache(), &sharing.primary, &marker, asked.fields(), since);
+                    if let Some(found) = Box::pin(looking).await
                         && (FlightReading { by: self, sharing: &sharing })
                             .may_read(&found.entry.head, Some(found.entry.body_len()))
                         && let Some(served) = Box::pin(self.if_fresh(&found)).await
