@@ -16,9 +16,12 @@ use larder_cache::http::tier::record;
 use larder_http::steps;
 
 use crate::{
-    client::{intercept::hello, proxied},
-    config::{ClientField, Fleet},
-    forwarded::{self, ForwardedRequest},
+    door::proxied,
+    ground::{
+        config::{ClientField, Fleet},
+        forwarded::{self, ForwardedRequest},
+    },
+    targets::intercept::hello,
 };
 
 /// A parser of untrusted bytes, for fuzzing.
