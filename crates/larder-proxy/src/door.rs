@@ -8,6 +8,5 @@ pub(crate) mod http2;
 pub(crate) mod opening;
 pub(crate) mod passwords;
 pub(crate) mod proxied;
-pub(crate) mod raw_frames;
 pub(crate) mod shed;
 pub(crate) mod stream;

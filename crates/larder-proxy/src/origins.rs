@@ -1,4 +1,7 @@
 //! Access to origins: names, addresses, rules, connections, and the bodies that arrive on them.
+//!
+//! The road may name what this file exports, and the modules `access`, `ask`, `body`, `fetcher` and `request_body`. The
+//! other modules are the insides of this folder (`cargo xtask tidy`).
 
 pub(crate) mod access;
 pub(crate) mod ask;
@@ -27,3 +30,12 @@ pub(crate) mod survivors;
 pub(crate) mod tls;
 pub(crate) mod uplink;
 pub(crate) mod ways;
+
+pub(crate) use self::{
+    connect::{check_way, open_by_a_way},
+    http1::{InterimTaker, SwitchedStream},
+    other_protocol::accepted_key,
+    pool::{ReplayableRequest, RetryRule},
+    proxy_header::ClientEnds,
+    stream::OriginStream,
+};

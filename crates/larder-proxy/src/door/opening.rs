@@ -13,8 +13,12 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     door::{certificates::CertificateSet, proxied},
-    ground::{config::Listener, target::is_within, tls_provider},
-    road::client::socket::{ALPN_PROTOCOLS, ClientProtocol, ClientSocket},
+    ground::{
+        config::Listener,
+        target::is_within,
+        tls_provider::{self, ALPN_PROTOCOLS},
+    },
+    road::client::socket::{ClientProtocol, ClientSocket},
     run::worker::Worker,
 };
 

@@ -1,7 +1,7 @@
 //! The outcomes of an exchange, in the words of Squid's access log, and the reasons why a body came from an origin, in
 //! the words of Cache-Status.
 
-use larder_cache::http::answer::AnswerKind;
+use crate::ground::cache::answer::AnswerKind;
 use larder_http::{
     CacheStatus, Reason,
     cache_status::{Forward, RequestHandling},

@@ -10,9 +10,9 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use crate::ground::cache::tier::record;
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use larder_cache::http::tier::record;
 use larder_http::steps;
 
 use crate::{

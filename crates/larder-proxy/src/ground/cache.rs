@@ -11,10 +11,11 @@ pub(crate) mod body;
 pub(crate) mod opening;
 
 pub(crate) use larder_cache::http::{
-    CacheShared, ResponseCache as Cache, StoreEvent, body_budget, chunks, committed_body, entry, groups, hot,
-    invalidation, key_set, key_slots, lookup, mark, neighbors, patience, pins, responses, storing, survivors, work,
+    CacheShared, ResponseCache as Cache, StoreEvent, answer, body_budget, chunks, committed_body, entry, fetch,
+    fetcher, groups, hot, http_cache, invalidation, key_set, key_slots, late_commits, lookup, mark, neighbors,
+    patience, pins, responses, storing, survivors, tier, work,
 };
-pub(crate) use larder_cache::purges;
+pub(crate) use larder_cache::{MemoryCache, chunk_format, http::body::error::BodyError, purges};
 
 /// The caching policy of one site.
 pub(crate) struct CachePolicy {

@@ -21,11 +21,11 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
+pub use crate::ground::cache::tier::{TierBucket, TierConfig};
 pub use build_cache::{BuildCache, LocalWriters};
 pub use fleet::{ClientField, Fleet, FleetName, FleetNode, InvalidFleetNode, NodeTls};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
-pub use larder_cache::http::tier::{TierBucket, TierConfig};
 pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink, PackageIndex};
 pub use offline::Offline;

@@ -3,9 +3,9 @@
 //! Owns: finding the digest in a path or field, and computing the digest of a body while it passes. Digests in listings
 //! are found in `listings`. The cache handles a mismatch. Cost: a hash of each byte.
 
+pub(crate) use crate::ground::cache::tier::short_digest;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::HeaderMap;
-pub(crate) use larder_cache::http::tier::short_digest;
 use larder_http::repr_digest;
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 

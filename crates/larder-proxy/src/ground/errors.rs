@@ -6,8 +6,8 @@
 
 use std::{fmt, net::IpAddr};
 
+pub(crate) use crate::ground::cache::BodyError;
 use http::{HeaderValue, StatusCode};
-pub(crate) use larder_cache::http::body::error::BodyError;
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 use larder_wire::WireFault;
 

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use larder_cache::MemoryCache;
+use crate::ground::cache::MemoryCache;
 use tokio::{sync::Notify, time::timeout};
 
 use crate::{ground::cache::hot::HotItem, origins::stream::SCARCE_HEAD_READ_BYTES};

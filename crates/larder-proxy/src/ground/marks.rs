@@ -1,7 +1,7 @@
 //! The names with which this proxy marks forwarded messages.
 
+use crate::ground::cache::answer::marks::ResponseMarks;
 use http::{Version, header};
-use larder_cache::http::answer::marks::ResponseMarks;
 use larder_http::{CacheStatus, StoredHead, decimal::push_u64, fields::via::Pseudonym};
 use larder_wire::{push_field, push_status_line};
 

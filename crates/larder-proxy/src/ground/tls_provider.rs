@@ -16,6 +16,9 @@ pub(crate) fn install() {
     let _ = default_provider().install_default();
 }
 
+/// Protocols offered in handshakes with clients, best first.
+pub(crate) const ALPN_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use larder_cache::http::late_commits::LateCommits;
+use crate::ground::cache::late_commits::LateCommits;
 use tokio::sync::Notify;
 
 /// The work of one worker that a stop waits for.

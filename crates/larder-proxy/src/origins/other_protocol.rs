@@ -111,14 +111,14 @@ fn extended(origin: &Origin, request: &Request<RequestBody>) -> Option<Request<R
 fn as_switched(mut fields: HeaderMap, asked: &HeaderMap) -> HeaderMap {
     fields.extend(asked.get(UPGRADE).map(|protocol| (UPGRADE, protocol.clone())));
     let key = asked.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok());
-    if let Some(accepted) = key.and_then(|key| HeaderValue::from_str(&accepted(key)).ok()) {
+    if let Some(accepted) = key.and_then(|key| HeaderValue::from_str(&accepted_key(key)).ok()) {
         fields.insert(SEC_WEBSOCKET_ACCEPT, accepted);
     }
     fields
 }
 
 /// Returns the Sec-WebSocket-Accept by which a server accepts a client's key (RFC 6455 4.2.2).
-pub(crate) fn accepted(key: &str) -> String {
+pub(crate) fn accepted_key(key: &str) -> String {
     let joined = format!("{}258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key.trim());
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, joined.as_bytes()))
 }

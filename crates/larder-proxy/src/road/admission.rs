@@ -26,11 +26,10 @@ use crate::{
         received_body::{IncomingBody, ReceivedBody},
         target::path_of,
     },
-    origins::{http1::InterimTaker, proxy_header::ClientEnds, request_body::ClientBody},
-    road::client::http2_head,
+    origins::{ClientEnds, InterimTaker, request_body::ClientBody},
     road::{
         admitted::AdmittedRequest,
-        client::interim::InterimSink,
+        client::{http2_head, interim::InterimSink},
         exchange::ClientExchange,
         question,
         steps::{Onward, Step},

@@ -11,6 +11,7 @@ pub(crate) mod interim;
 pub(crate) mod opaque;
 pub(crate) mod peer;
 pub(crate) mod peer_user;
+pub(crate) mod raw_frames;
 pub(crate) mod response_body;
 pub(crate) mod session;
 pub(crate) mod socket;

@@ -18,11 +18,10 @@ use crate::{
         received_body::IncomingBody,
     },
     origins::{fetcher::OriginFetcher, request_body::ClientBody},
-    road::client::http2_head,
     road::{
         account::Account,
         admitted::AdmittedRequest,
-        client::{peer::Client, response_body::ResponseBody},
+        client::{http2_head, peer::Client, response_body::ResponseBody},
         encode,
         refusal::{self, RefusalForm},
         served::ServedResponse,

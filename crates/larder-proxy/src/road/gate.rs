@@ -14,8 +14,8 @@ use larder_wire::WireFault;
 
 use crate::{
     ground::{errors::Failure, target::path_of},
-    road::client::http2_head,
     road::{
+        client::http2_head,
         exchange::ClientExchange,
         intercept,
         steps::{Onward, Step},

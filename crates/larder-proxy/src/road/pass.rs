@@ -13,8 +13,8 @@ use crate::{
     figures::outcome::{MissReason, Outcome},
     ground::errors::Failure,
     origins::{
+        RetryRule,
         body::OriginBody,
-        pool::RetryRule,
         request_body::{ClientBody, RequestBody},
     },
     road::{

@@ -27,7 +27,7 @@ use crate::{
         received_body::IncomingBody,
         target::{Origin, is_plain_host},
     },
-    origins::pool::{ReplayableRequest, RetryRule},
+    origins::{ReplayableRequest, RetryRule},
     road::{
         admitted::AdmittedRequest,
         client::response_body::ResponseBody,

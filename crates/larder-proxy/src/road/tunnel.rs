@@ -23,7 +23,7 @@ use crate::{
         target::{ODD_HOST, Origin, is_plain_host},
         watch::{OrderWatch, WatchOrder, WatchedConnection, WorkerDeadlines},
     },
-    origins::{access::OriginRouter, connect, stream::OriginStream},
+    origins::{self, OriginStream, access::OriginRouter},
     road::{
         client::{opaque::PendingOpaque, response_body::ResponseBody, ticket::Ticket},
         exchange::ClientExchange,
@@ -136,7 +136,7 @@ pub(crate) fn target(config: &ProxyConfig, request: &Request<impl Sized>) -> Res
 /// # Errors
 /// The rules refuse the target, or the target does not accept the connection.
 pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let opened = connect::open_by_a_way(origins, origin).await;
+    let opened = origins::open_by_a_way(origins, origin).await;
     origins.shared.note(origin, opened.as_ref());
     opened
 }

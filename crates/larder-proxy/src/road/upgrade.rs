@@ -21,9 +21,8 @@ use crate::{
     figures::outcome::Outcome,
     ground::{errors::Failure, watch::WatchedConnection},
     origins::{
+        self, SwitchedStream,
         ask::{SwitchedOrigin, UpgradeAnswer},
-        http1::SwitchedStream,
-        other_protocol,
     },
     road::{
         admitted::AdmittedRequest,
@@ -110,7 +109,7 @@ impl WebSocketKey {
 
     /// Returns whether an origin's response proves that it received the key (RFC 6455 4.2.2).
     fn is_accepted(&self, fields: &HeaderMap) -> bool {
-        let accepted = other_protocol::accepted(&self.0);
+        let accepted = origins::accepted_key(&self.0);
         fields.get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value.as_bytes() == accepted.as_bytes())
     }
 }

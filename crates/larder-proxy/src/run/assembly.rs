@@ -6,8 +6,8 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
+use crate::ground::cache::answer::marks::ResponseMarks;
 use http::Version;
-use larder_cache::http::answer::marks::ResponseMarks;
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
     fields::via::Pseudonym,

@@ -16,8 +16,8 @@ use std::{
     },
 };
 
+use crate::ground::cache::http_cache::HttpCache;
 use http::Uri;
-use larder_cache::http::http_cache::HttpCache;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{

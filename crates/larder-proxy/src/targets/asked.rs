@@ -5,12 +5,12 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use crate::ground::cache::fetcher::RequestEdits;
 use http::{
     HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
     uri::{PathAndQuery, Scheme},
 };
-use larder_cache::http::fetcher::RequestEdits;
 use larder_http::{
     Rules, Ruling,
     cache_control::RequestDirectives,

@@ -26,9 +26,8 @@ use rustls::{
 use crate::{
     ground::{
         config::{HostRules, Intercept},
-        tls_provider,
+        tls_provider::{self, ALPN_PROTOCOLS},
     },
-    road::client::socket::ALPN_PROTOCOLS,
     targets::{
         authority::{Authority, LEAF_LIFETIME},
         intercept::{bypass::BypassReason, refusals::ClientRefusals},

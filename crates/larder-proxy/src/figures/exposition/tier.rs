@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use larder_cache::http::tier::Tier;
+use crate::ground::cache::tier::Tier;
 
 use crate::figures::metrics::family::{MetricFamily, MetricKind, MetricValue, metric_table, series_of};
 

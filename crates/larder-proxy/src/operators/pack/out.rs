@@ -6,10 +6,10 @@
 
 use std::io::{self, Write};
 
+use crate::ground::cache::chunk_format::{chunk_key, chunk_span, chunks_of, read_chunk};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
-use larder_cache::chunk_format::{chunk_key, chunk_span, chunks_of, read_chunk};
 use larder_http::{BodyPlace, StoredHead, Timestamp, UrlPatterns, key::KeyOf, telling};
 use larder_store::{Error, ErrorKind, Result, Store};
 use ring::digest::{Context, SHA256};

@@ -24,10 +24,10 @@ use larder_http::{
 use tokio::time::timeout_at;
 
 use crate::{
-    ground::cache::body_budget::{FillTurn, SHARE_BYTES_MIN},
     ground::{
         cache::{
             Cache,
+            body_budget::{FillTurn, SHARE_BYTES_MIN},
             chunks::{BodyKeys, ChunkedBody},
             committed_body::CommittedBody,
             entry::{CHUNK_BYTES, random},

@@ -8,7 +8,7 @@
 use larder_device::IgnorePoison;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::{door::raw_frames::RawFrames, ground::config::Limits};
+use crate::{ground::config::Limits, road::client::raw_frames::RawFrames};
 
 /// The recent frames on one HTTP/2 connection.
 #[derive(Debug, Default)]

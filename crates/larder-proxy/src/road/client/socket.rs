@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 use crate::{
-    ground::target::Origin,
+    ground::{target::Origin, tls_provider::ALPN_PROTOCOLS},
     road::client::{opaque::OpaqueStream, session::SessionState},
 };
 
@@ -170,6 +170,3 @@ impl AsyncWrite for ClientSocket {
         }
     }
 }
-
-/// Protocols offered in handshakes with clients, best first.
-pub(crate) const ALPN_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];

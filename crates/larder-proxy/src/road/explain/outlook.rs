@@ -17,7 +17,7 @@ use crate::{
         errors::Failure,
         target::{Origin, is_within, permission},
     },
-    origins::{access::OriginRouter, connect},
+    origins::{self, access::OriginRouter},
     road::{
         intercept::{self, Interception},
         tunnel,
@@ -113,7 +113,7 @@ fn is_mirrored(shared: &ProxyState, uri: &Uri) -> bool {
 
 /// Returns the refusal of an origin because of its addresses. A name that cannot be resolved in time is not refused.
 pub(super) async fn target_refusal(origins: &OriginRouter, origin: &Origin) -> Option<Failure> {
-    match tokio::time::timeout(NAME_PATIENCE, connect::check_way(origins, origin)).await {
+    match tokio::time::timeout(NAME_PATIENCE, origins::check_way(origins, origin)).await {
         Ok(Err(failure @ Failure::TargetDenied { .. })) => Some(failure),
         _ => None,
     }

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use larder_cache::http::fetch::table::FlightTable;
+use crate::ground::cache::fetch::table::FlightTable;
 use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 

@@ -11,7 +11,8 @@ use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::{
-    ground::config::normal_host, road::client::socket::ALPN_PROTOCOLS, targets::intercept::bypass::BypassReason,
+    ground::{config::normal_host, tls_provider::ALPN_PROTOCOLS},
+    targets::intercept::bypass::BypassReason,
 };
 
 /// The kind of bytes with which a client begins inside a tunnel.
