@@ -392,7 +392,7 @@ mod tests {
     fn million_names_take_less_than_32_mb() {
         if env::var_os(ALONE).is_none() {
             let mut alone = Command::new(env::current_exe().unwrap());
-            alone.args(["--exact", "lists::tests::million_names_take_less_than_32_mb"]).env(ALONE, "1");
+            alone.args(["--exact", "targets::lists::tests::million_names_take_less_than_32_mb"]).env(ALONE, "1");
             let output = alone.output().unwrap();
             let report = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && report.contains("1 passed"), "{report}");
