@@ -134,7 +134,7 @@ impl Cache {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let cache = Cache::builder(directory.path()).disk("64MB").memory("8MB").open()?;
     /// let film = cache
-    ///     .open_or_fetch("film", |mut writer| async {
+    ///     .get_value_or_fetch("film", |mut writer| async {
     ///         for piece in ["first ", "second ", "third"] {
     ///             writer.write(piece).await?;
     ///         }
@@ -152,17 +152,19 @@ impl Cache {
     /// # Errors
     /// [`Error::Fetch`] when the fetch fails and there is no stale value, also because a long value cannot be stored;
     /// [`Error::Invalid`] when the key is longer than 16,366 bytes.
-    pub async fn open_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
+    pub async fn get_value_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
         Fut: Future<Output = std::result::Result<ValueWriter, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
-        self.entry(key).open_or_fetch(fetch).await
+        self.entry(key).get_value_or_fetch(fetch).await
     }
 
-    /// Returns the value of `key` if there is a fresh one, all of it in memory. [`Cache::open`] finds stale values,
-    /// too, and reads long ones piece by piece.
+    /// Returns the bytes of `key`'s value if it is fresh.
+    ///
+    /// The whole value is read into memory. To read a long value piece by piece, or to use a stale one, call
+    /// [`Cache::get_value`].
     ///
     /// # Errors
     /// [`Error::Store`] when the device fails or the cache is closed; [`Error::Invalid`] when the key is too long.
@@ -183,12 +185,27 @@ impl Cache {
         Ok(None)
     }
 
-    /// Finds the value of `key`, fresh or stale, without reading all of a long one. [`Value::is_fresh`] tells which of
-    /// the two it is.
+    /// Returns the value of `key`, to be read whole or piece by piece.
+    ///
+    /// A long value stays on disk until it is read. The value may be stale if it was stored with a
+    /// [time of being stale](EntryRequest::stale_for): [`Value::is_fresh`] tells.
+    ///
+    /// ```
+    /// # use larder_cache::Cache;
+    /// # futures_executor::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+    /// cache.insert("film", "a film of many bytes").await?;
+    /// let film = cache.get_value("film").await?.expect("stored above");
+    /// assert!(film.is_fresh() && film.len() == 20);
+    /// assert_eq!(film.read(10..14).await?, "many");
+    /// # larder_cache::Result::Ok(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Cache::get`].
-    pub async fn open(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+    pub async fn get_value(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = checked(key.as_ref())?;
         let found = self.find_stored(key).await?;
         match &found {
@@ -343,7 +360,7 @@ impl Cache {
     }
 
     /// Makes everything stored so far survive a power loss, with all values that callers of [`Cache::get_or_fetch`] and
-    /// [`Cache::open_or_fetch`] have got.
+    /// [`Cache::get_value_or_fetch`] have got.
     ///
     /// # Errors
     /// [`Error::Store`] when something could not be written.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::{error, fmt, time::Duration};
 
 /// A request that may store a value under one key, see [`Cache::entry`]. Look values up with [`Cache::get`] and
-/// [`Cache::open`].
+/// [`Cache::get_value`].
 ///
 /// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
 /// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
@@ -75,18 +75,18 @@ impl EntryRequest {
         self.cache.get_or_fetch_with(&self.key, self.options, accepts, fetch).await
     }
 
-    /// As [`Cache::open_or_fetch`].
+    /// As [`Cache::get_value_or_fetch`].
     ///
     /// # Errors
-    /// As [`Cache::open_or_fetch`].
-    pub async fn open_or_fetch<F, Fut, E>(self, fetch: F) -> Result<Value>
+    /// As [`Cache::get_value_or_fetch`].
+    pub async fn get_value_or_fetch<F, Fut, E>(self, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
         Fut: Future<Output = std::result::Result<ValueWriter, E>> + Send + 'static,
         E: Into<Box<dyn error::Error + Send + Sync>>,
     {
         check_tag_count(self.options.tags.len())?;
-        self.cache.open_or_fetch_with(&self.key, self.options, fetch).await
+        self.cache.get_value_or_fetch_with(&self.key, self.options, fetch).await
     }
 
     /// As [`Cache::insert`].

@@ -15,11 +15,11 @@
 //! | to do | call |
 //! |---|---|
 //! | get a value, or fetch and store it | [`Cache::get_or_fetch`] |
-//! | get a value of any length, or fetch and store it piece by piece | [`Cache::open_or_fetch`] |
+//! | get a value of any length, or fetch and store it piece by piece | [`Cache::get_value_or_fetch`] |
 //! | store values, and look up fresh ones | [`Cache::insert`], [`Cache::get`] |
 //! | set a lifetime or tags | [`Cache::entry`] |
 //! | return an old value while one caller fetches a new one, or if that fails | [`EntryRequest::stale_for`] |
-//! | write or read a value piece by piece, of any length | [`EntryRequest::writer`], [`Cache::open`] |
+//! | write or read a value piece by piece, of any length | [`EntryRequest::writer`], [`Cache::get_value`] |
 //! | store a value unless its key was changed meanwhile | [`ValueWriter::finish_if_unchanged`] |
 //! | remove a value, all values of a tag, or everything | [`Cache::remove`], [`Cache::remove_tag`], [`Cache::clear`] |
 //! | keep a value from being evicted | [`Cache::pin`] |

@@ -85,7 +85,7 @@ impl Entry {
 
     /// Reads the entry of a key.
     pub(crate) async fn read(cache: &Cache, key: &str) -> Result<Option<Self>> {
-        let Some(value) = cache.open(meta_key(key)).await? else { return Ok(None) };
+        let Some(value) = cache.get_value(meta_key(key)).await? else { return Ok(None) };
         match value.bytes().await {
             Ok(bytes) => Ok(Self::decode(&bytes)),
             Err(Error::Gone) => Ok(None),
@@ -102,7 +102,7 @@ impl Entry {
 impl EntryBody {
     /// Finds a body of its own. Returns `None` if it is gone.
     pub(crate) async fn find(cache: &Cache, key: &str, number: u64, len_bytes: u64) -> Result<Option<Value>> {
-        let value = cache.open(body_key(key, number)).await?;
+        let value = cache.get_value(body_key(key, number)).await?;
         Ok(value.filter(|value| value.len() == len_bytes))
     }
 }

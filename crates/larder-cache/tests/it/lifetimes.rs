@@ -24,11 +24,11 @@ fn value_is_found_while_it_is_fresh() {
         assert_eq!(test.cache.get("key").await.unwrap().unwrap(), "value");
         clock.advance(Duration::from_millis(1));
         assert_eq!(test.cache.get("key").await.unwrap(), None);
-        let value = test.cache.open("key").await.unwrap().unwrap();
+        let value = test.cache.get_value("key").await.unwrap().unwrap();
         assert!(!value.is_fresh());
         assert_eq!(value.age(), MINUTE + Duration::from_millis(1));
         clock.advance(MINUTE);
-        assert!(test.cache.open("key").await.unwrap().is_none());
+        assert!(test.cache.get_value("key").await.unwrap().is_none());
     });
 }
 
@@ -73,7 +73,7 @@ fn clock_that_is_set_back_makes_no_value_live_longer() {
         assert_eq!(short_lived(&test).get_or_fetch(|| fetched("new")).await.unwrap(), "new");
         test.cache.sync().await.unwrap();
         clock.step(3600);
-        assert!(test.cache.open("key").await.unwrap().is_none());
+        assert!(test.cache.get_value("key").await.unwrap().is_none());
     });
 }
 

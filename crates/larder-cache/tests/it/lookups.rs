@@ -53,7 +53,7 @@ fn ranges_and_readers_give_the_bytes_of_the_value() {
         for len in LENGTHS {
             let expected = content(7, len);
             test.cache.insert("key", expected.clone()).await.unwrap();
-            let value = test.cache.open("key").await.unwrap().unwrap();
+            let value = test.cache.get_value("key").await.unwrap().unwrap();
             assert_eq!(value.len(), len as u64);
             let ends = [0, 1, 65_536, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 5, len];
             for start in ends.into_iter().filter(|start| *start <= len) {
@@ -128,7 +128,7 @@ fn reader_of_a_replaced_value_gives_the_old_bytes_or_an_error() {
         let test = TestCache::new();
         let old = content(1, 3 << 20);
         test.cache.insert("key", old.clone()).await.unwrap();
-        let value = test.cache.open("key").await.unwrap().unwrap();
+        let value = test.cache.get_value("key").await.unwrap().unwrap();
         test.cache.insert("key", content(2, 3 << 20)).await.unwrap();
         match value.bytes().await {
             Ok(bytes) => assert!(bytes == old),
@@ -202,7 +202,7 @@ fn found_value_is_read_after_the_store_moved_it() {
         let pinned = content(1, 1 << 20);
         test.cache.insert("pinned", pinned.clone()).await.unwrap();
         assert!(test.cache.pin("pinned").await.unwrap());
-        let found = test.cache.open("pinned").await.unwrap().unwrap();
+        let found = test.cache.get_value("pinned").await.unwrap().unwrap();
         for number in 0..2000_u64 {
             test.cache.insert(number.to_le_bytes(), content(number, 100_000)).await.unwrap();
         }
@@ -244,7 +244,7 @@ fn directory_belongs_to_one_cache_until_that_is_closed() {
         let test = TestCache::new();
         assert!(matches!(builder(test.path()).open(), Err(Error::Store(_))));
         test.cache.insert("key", content(7, 3 << 20)).await.unwrap();
-        let found = test.cache.open("key").await.unwrap().unwrap();
+        let found = test.cache.get_value("key").await.unwrap().unwrap();
         test.cache.close().await.unwrap();
         // The clone and the value do not hold the directory.
         let other = builder(test.path()).open().unwrap();

@@ -38,12 +38,12 @@ fn callers_share_one_fetch_of_a_value_of_any_length() {
             let (open, gate) = oneshot::channel::<()>();
             let own = value.clone();
             let counted = Arc::clone(&fetch_count);
-            let first = test.cache.open_or_fetch("key", async move |writer| {
+            let first = test.cache.get_value_or_fetch("key", async move |writer| {
                 counted.fetch_add(1, Relaxed);
                 gate.await.map_err(io::Error::other)?;
                 written(writer, &own).await.map_err(io::Error::other)
             });
-            let other = |_| test.cache.open_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") });
+            let other = |_| test.cache.get_value_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") });
             let mut all = Box::pin(join(first, join_all((0..20).map(other))));
             assert!(is_waiting(all.as_mut()));
             open.send(()).unwrap();
@@ -53,7 +53,7 @@ fn callers_share_one_fetch_of_a_value_of_any_length() {
             }
             assert_eq!((fetch_count.load(Relaxed), test.cache.stats().shared_fetches), (1, 20));
             let test = test.reopen().await;
-            let found = test.cache.open_or_fetch("key", |_| async { Err::<ValueWriter, _>("a fetch") }).await;
+            let found = test.cache.get_value_or_fetch("key", |_| async { Err::<ValueWriter, _>("a fetch") }).await;
             assert!(found.unwrap().bytes().await.unwrap() == value, "{len} bytes after a restart");
         });
     }
@@ -66,7 +66,7 @@ fn caller_of_get_or_fetch_waits_for_a_value_that_is_written_in_pieces() {
         let value = content(7, LONG_BYTES);
         let (open, gate) = oneshot::channel::<()>();
         let own = value.clone();
-        let first = test.cache.open_or_fetch("key", async move |writer| {
+        let first = test.cache.get_value_or_fetch("key", async move |writer| {
             gate.await.unwrap();
             written(writer, &own).await
         });
@@ -85,14 +85,14 @@ fn fetch_that_fails_stores_nothing() {
         let test = TestCache::new();
         let value = content(7, LONG_BYTES);
         let own = value.clone();
-        let broken = test.cache.open_or_fetch("key", async move |writer| {
+        let broken = test.cache.get_value_or_fetch("key", async move |writer| {
             written(writer, &own).await.unwrap();
             Err::<ValueWriter, _>("the source broke off")
         });
         assert_eq!(broken.await.unwrap_err().to_string(), "the fetch failed: the source broke off");
         assert!(test.cache.get("key").await.unwrap().is_none());
         let own = value.clone();
-        let found = test.cache.open_or_fetch("key", async move |writer| written(writer, &own).await).await;
+        let found = test.cache.get_value_or_fetch("key", async move |writer| written(writer, &own).await).await;
         assert!(found.unwrap().bytes().await.unwrap() == value);
     });
 }
@@ -104,7 +104,7 @@ fn fetch_in_pieces_goes_on_without_its_caller() {
         let value = content(7, LONG_BYTES);
         let own = value.clone();
         let (open, gate) = oneshot::channel::<()>();
-        let mut dropped = Box::pin(test.cache.open_or_fetch("key", async move |writer| {
+        let mut dropped = Box::pin(test.cache.get_value_or_fetch("key", async move |writer| {
             let writer = written(writer, &own).await?;
             gate.await.unwrap();
             Result::Ok(writer)
@@ -113,7 +113,7 @@ fn fetch_in_pieces_goes_on_without_its_caller() {
         drop(dropped);
         assert!(test.cache.get("key").await.unwrap().is_none());
         open.send(()).unwrap();
-        let found = test.cache.open_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") }).await;
+        let found = test.cache.get_value_or_fetch("key", |_| async { Err::<ValueWriter, _>("a second fetch") }).await;
         assert!(found.unwrap().bytes().await.unwrap() == value);
     });
 }
@@ -124,7 +124,7 @@ fn writer_of_another_value_is_refused() {
     block_on(async {
         let test = TestCache::new();
         let other = test.cache.entry("other").writer().unwrap();
-        let found = test.cache.open_or_fetch("key", |_| async { Result::Ok(other) }).await;
+        let found = test.cache.get_value_or_fetch("key", |_| async { Result::Ok(other) }).await;
         assert!(matches!(found, Err(Error::Fetch(_))));
         assert!(test.cache.get("other").await.unwrap().is_none());
     });
@@ -138,12 +138,12 @@ fn stale_value_of_any_length_is_used_if_the_fetch_fails() {
         let second = Duration::from_secs(1);
         let entry = || test.cache.entry("key").fresh_for(second).stale_for(10 * second);
         let own = value.clone();
-        entry().open_or_fetch(async move |writer| written(writer, &own).await).await.unwrap();
+        entry().get_value_or_fetch(async move |writer| written(writer, &own).await).await.unwrap();
         clock.advance(2 * second);
-        let stale = entry().open_or_fetch(|_| async { Err::<ValueWriter, _>("away") }).await.unwrap();
+        let stale = entry().get_value_or_fetch(|_| async { Err::<ValueWriter, _>("away") }).await.unwrap();
         assert!(!stale.is_fresh() && stale.bytes().await.unwrap() == value);
         clock.advance(20 * second);
-        let gone = entry().open_or_fetch(|_| async { Err::<ValueWriter, _>("away") }).await;
+        let gone = entry().get_value_or_fetch(|_| async { Err::<ValueWriter, _>("away") }).await;
         assert!(matches!(gone, Err(Error::Fetch(_))));
     });
 }
@@ -156,7 +156,7 @@ fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
             let value = content(7, len);
             let own = value.clone();
             let cache = test.cache.clone();
-            let found = test.cache.open_or_fetch("key", async move |writer| {
+            let found = test.cache.get_value_or_fetch("key", async move |writer| {
                 cache.remove("key").await?;
                 written(writer, &own).await
             });
@@ -182,7 +182,8 @@ fn value_may_take_half_of_the_disk_and_no_longer_one_is_stored() {
         assert!(test.cache.get("key").await.unwrap().unwrap() == longest);
         let bytes = test.cache.get_or_fetch("long", || fetched(too_long.clone())).await.unwrap();
         assert!(bytes == too_long && test.cache.get("long").await.unwrap().is_none());
-        let streamed = test.cache.open_or_fetch("long", async move |writer| written(writer, &too_long).await).await;
+        let streamed =
+            test.cache.get_value_or_fetch("long", async move |writer| written(writer, &too_long).await).await;
         let problem = streamed.unwrap_err().to_string();
         assert!(problem.contains("more than 32000000 bytes is not stored"), "{problem}");
         assert_eq!(test.cache.stats().stored, stored);

@@ -40,7 +40,7 @@ impl Props {
             }
             Act::OpenOrFetch { key, source, manner } => {
                 how = manner;
-                Box::pin(async move { self.open_or_fetch(key, source).await })
+                Box::pin(async move { self.get_value_or_fetch(key, source).await })
             }
             Act::Get { key, manner } => {
                 how = manner;
@@ -104,7 +104,7 @@ impl Props {
         }
     }
 
-    async fn open_or_fetch(self, key: u64, source: Source) -> Result<(), String> {
+    async fn get_value_or_fetch(self, key: u64, source: Source) -> Result<(), String> {
         let look = self.model(|model| model.begin_look(key));
         let fetch = |mut writer: ValueWriter| {
             let fetched = Fetch::begin(&self, source, &look);
@@ -118,7 +118,7 @@ impl Props {
                 Ok::<_, String>(writer)
             }
         };
-        match self.entry(key, source).open_or_fetch(fetch).await {
+        match self.entry(key, source).get_value_or_fetch(fetch).await {
             Ok(value) => self.read(&look, &value, Reads::Paced { ms: source.delay_ms }).await,
             Err(error) => self.failed(&error),
         }
@@ -139,7 +139,7 @@ impl Props {
 
     async fn open(self, key: u64, reads: Reads) -> Result<(), String> {
         let look = self.model(|model| model.begin_look(key));
-        match self.cache.open(content::key_bytes(key)).await {
+        match self.cache.get_value(content::key_bytes(key)).await {
             Ok(Some(value)) => self.read(&look, &value, reads).await,
             Ok(None) => self.model(|model| model.judge_miss(&look)),
             Err(error) => self.failed(&error),

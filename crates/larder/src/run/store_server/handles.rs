@@ -138,7 +138,7 @@ impl Handles {
 
     pub(super) async fn open_to_read(&mut self, key: &[u8]) -> Result<OpenedValue, RequestRefusal> {
         let shared_place = self.place()?;
-        let value = self.cache.open(key).await?;
+        let value = self.cache.get_value(key).await?;
         let value = value.ok_or_else(|| RequestRefusal::new(Status::NotFound, "the key has no value"))?;
         let len_bytes = value.len();
         let handle = self.insert(OpenHandle { kind: HandleKind::Reads(value), shared_place });
