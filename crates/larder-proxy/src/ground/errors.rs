@@ -35,8 +35,8 @@ pub(crate) enum Failure {
     ClientDenied,
     /// The listener belongs to a session, and the client is a program of another user.
     OtherUser,
-    /// A block list contains the target's host.
-    Blocked { host: String },
+    /// The lists of hosts refuse the target's host, `why` says by which kind of list.
+    Blocked { host: String, why: &'static str },
     /// The rules for targets do not permit the target's address.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
     /// The request asks for a version of WebSocket other than 13 (RFC 6455 4.4).
@@ -202,9 +202,10 @@ impl fmt::Display for Failure {
                 f.write_str("this proxy serves the command of another user (larder exec): run larder exec yourself")
             }
             Self::NoPassword => f.write_str("this proxy requires a user and a password"),
-            Self::Blocked { host } => write!(
+            Self::Blocked { host, why } => write!(
                 f,
-                "this site is blocked on this network: {host}. If you need it, ask the administrator to allow it."
+                "this site is blocked on this network: {host}, because {why}. If you need it, ask the administrator of \
+                 this network to allow it."
             ),
             Self::Overloaded(Shortage::ClientRequests) => {
                 f.write_str("too many requests of your address are being answered, retry in 1 s")

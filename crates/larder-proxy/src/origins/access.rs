@@ -25,7 +25,7 @@ use crate::{
         tls::OriginTls,
         ways::{OriginWays, ParentGroup},
     },
-    targets::lists::ActiveLists,
+    targets::lists::{ActiveLists, ListVerdict},
 };
 
 /// A worker's access to origins: its connections and its resolver, for requests with one policy.
@@ -133,12 +133,12 @@ impl OriginsShared {
     /// # Errors
     /// A list blocks the host.
     pub(crate) fn check_listed(&self, origin: &Origin) -> Result<(), Failure> {
-        match &self.lists {
-            Some(lists) if !origin.trusted && lists.block(&origin.host) => {
-                Err(Failure::Blocked { host: origin.host.to_string() })
-            }
-            _ => Ok(()),
-        }
+        let why = match self.lists.as_ref().filter(|_| !origin.trusted).map(|lists| lists.listed(&origin.host)) {
+            Some(ListVerdict::Blocked) => "a block list names it",
+            Some(ListVerdict::NotAllowed) => "no allow list names it",
+            Some(ListVerdict::Not | ListVerdict::Allowed) | None => return Ok(()),
+        };
+        Err(Failure::Blocked { host: origin.host.to_string(), why })
     }
 
     /// Records the result of a request to an origin: logs a fault, and updates the state of the uplink.

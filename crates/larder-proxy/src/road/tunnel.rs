@@ -56,8 +56,12 @@ impl ClientExchange {
         self.check_password(request.headers()).await?;
         let shared = Arc::clone(&self.worker.shared);
         let origin = target(&shared.config, &request)?;
-        shared.origins.check_listed(&origin)?;
         let interceptor = self.interceptor(&origin).cloned();
+        // An intercepted tunnel opens even to a blocked host, and the requests inside are refused: browsers show the
+        // page of such a refusal, but nothing of a refused CONNECT.
+        if interceptor.is_none() {
+            shared.origins.check_listed(&origin)?;
+        }
         let socket = match interceptor {
             Some(_) => None,
             None if self.client.line_to(&origin).is_down() => {

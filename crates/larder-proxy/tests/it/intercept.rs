@@ -231,6 +231,36 @@ fn client_hello(alpn: &[&str]) -> Vec<u8> {
     bytes
 }
 
+/// At stake: a browser shows nothing of a refused CONNECT, so its user would blame the network for a blocked site.
+#[test]
+fn browser_sees_why_a_host_is_blocked_over_http_and_in_an_intercepted_tunnel() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = directory.path().join("list");
+    std::fs::write(&list, "localhost\n").unwrap();
+    let stage = Stage::with(&["all"], |theirs| theirs.sign(|_| {}), |config| config.lists.block = vec![list]);
+    let authority = stage.origin.authority();
+    let asking =
+        |target: &str, accept: &str| format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\nAccept: {accept}\r\n\r\n");
+    let plain = |accept| {
+        let mut plain = Connection::open(stage.address());
+        plain.send(asking(&format!("http://{authority}/"), accept));
+        plain.read_response("GET")
+    };
+    let inside = |accept| stage.tls("localhost", &stage.ours).send(&asking("/", accept)).unwrap();
+    for page in [plain("text/html,*/*;q=0.8"), inside("text/html,*/*;q=0.8")] {
+        assert_eq!((page.status, page.field("content-type")), (403, Some("text/html; charset=utf-8")));
+        for part in ["<h1>This site is blocked on this network</h1>", "a block list names it", "ask the administrator"]
+        {
+            assert!(page.text().contains(part), "{part}: {}", page.text());
+        }
+    }
+    for text in [plain("application/json"), inside("*/*")] {
+        assert_eq!(text.status, 403);
+        assert!(text.text().starts_with("this site is blocked on this network: localhost, "), "{}", text.text());
+    }
+    assert_eq!(stage.origin.connections(), 0);
+}
+
 /// At stake: other protocols and unlisted hosts, which must be neither broken nor inspected.
 #[test]
 fn what_is_not_listed_or_not_tls_is_tunneled_byte_for_byte() {

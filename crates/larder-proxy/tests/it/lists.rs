@@ -30,7 +30,9 @@ fn host_on_a_list_is_refused_in_every_way() {
     {
         let refused = fixture.connect().request(method, &target, &[]);
         assert_eq!(refused.status, 403, "{method}");
-        assert!(refused.text().starts_with("this site is blocked on this network: 127.0.0.1."), "{}", refused.text());
+        let told = "this site is blocked on this network: 127.0.0.1, because a block list names it. If you need it, ask \
+                    the administrator of this network to allow it.\n";
+        assert_eq!(refused.text(), told);
         assert_eq!(refused.field("proxy-status"), Some("larder;error=http_request_denied"), "{method}");
     }
     assert_eq!(fixture.origin.connections(), 0);

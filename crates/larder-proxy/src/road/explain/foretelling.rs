@@ -133,10 +133,10 @@ impl ClientExchange {
         self.check_password(request.headers()).await?;
         let shared = &self.worker.shared;
         let origin = tunnel::target(&shared.config, request)?;
-        shared.origins.check_listed(&origin)?;
         let address = self.client.address_of(&self.target);
         let interception = intercept::interception(&shared.origins, shared.interceptor.as_ref(), &origin, address);
         if !matches!(interception, Interception::Intercepted(_)) {
+            shared.origins.check_listed(&origin)?;
             if self.client.line_to(&origin).is_down() {
                 return Err(Failure::Offline { host: origin.to_string() });
             }
