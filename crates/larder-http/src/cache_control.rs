@@ -22,7 +22,7 @@ use crate::{
     targeted::TargetList,
 };
 
-/// A directive and its argument, as written in the field.
+/// A directive of Cache-Control and its argument, as written in the field. [`directives`] finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive<'a> {
     /// The directive's name as received. It may contain octets that no token allows.
@@ -36,11 +36,11 @@ pub struct Directive<'a> {
 pub enum Argument<'a> {
     /// The directive has no argument.
     Absent,
-    /// A token.
+    /// The argument is a token, as in `max-age=60`.
     Token(&'a [u8]),
-    /// The octets between the quotes, with escapes unresolved.
+    /// The argument is a quoted string: the octets between the quotes, with escapes unresolved.
     Quoted(&'a [u8]),
-    /// An argument of any other form, including one with white space around `=`.
+    /// The argument has any other form, including one with white space around `=`.
     Malformed,
 }
 
@@ -83,7 +83,8 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// The fields that `no-cache` and `private` name. They are not stored, but the rest of the response may be.
     pub withheld: Vec<HeaderName>,
-    /// The directives come from a targeted field, so Expires does not count (RFC 9213 2.1).
+    /// Whether the directives come from a targeted field, such as CDN-Cache-Control. Expires then does not count (RFC
+    /// 9213 2.1).
     pub targeted: bool,
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
     /// lifetime.
@@ -101,15 +102,15 @@ pub struct ResponseDirectives {
     pub is_verified: bool,
     /// Whether the response is a web page in place of a file that never changes.
     pub(crate) contradicts_url: bool,
-    /// An operator's rule allows serving the response stale although the response forbids it.
+    /// Whether an operator's rule allows serving the response stale although the response forbids it.
     pub(crate) ignores_must_revalidate: bool,
     /// Whether an operator's rule allows sharing the response although its request carried credentials.
     pub(crate) ignores_authorization: bool,
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
-    /// Whether the lifetime of an operator's rule is not for requests with a Cookie.
+    /// Whether the lifetime that an operator's rule sets does not apply to requests with a Cookie.
     pub(crate) excludes_cookies: bool,
-    /// See [`Ruling::conditions`].
+    /// Identifies the rule that set these directives, see [`Ruling::conditions`](crate::Ruling::conditions).
     pub(crate) conditions: u64,
 }
 
@@ -149,8 +150,7 @@ pub struct RequestDirectives {
 impl ResponseDirectives {
     /// Returns the directives for this cache, as changed by an operator's rule (see [`crate::ruling`]).
     ///
-    /// They come from a valid field targeted at this cache (RFC 9213 2.1). If there is none, they come from
-    /// Cache-Control.
+    /// The first valid field in `targets` provides them (RFC 9213 2.1). If there is none, Cache-Control does.
     pub fn from_fields(fields: &HeaderMap, targets: &TargetList) -> Self {
         Facts::of(fields, targets).directives
     }
@@ -226,10 +226,10 @@ impl RequestDirectives {
         found
     }
 
-    /// Returns the reload in these directives, which is `no-cache` without `no-store`, and drops all others.
+    /// Returns these directives with `no-cache` alone, or with none if the request also says `no-store`.
     ///
-    /// A client that says `no-store` as well wants nothing stored, so it does not ask for a repair of the stored
-    /// response. Maven says both with every request.
+    /// `no-cache` is a reload, which repairs a stored response. A client that says `no-store` as well wants nothing
+    /// stored, so it does not ask for a repair. Maven sends both with every request.
     pub(crate) fn reload_alone(&self) -> Self {
         let no_cache = self.no_cache && !self.no_store;
         let pragma_no_cache = self.pragma_no_cache;
@@ -243,8 +243,10 @@ impl RequestDirectives {
         fields.remove(PRAGMA);
     }
 
-    /// Limits the age of the response that a request accepts. A lower limit of its own stays. A Pragma that demands
-    /// validation stays alone, because Cache-Control would make it void (RFC 9111 5.4).
+    /// Limits the age of the stored response that a request accepts, by adding `max-age` to its Cache-Control.
+    ///
+    /// A lower limit that the request already has stays. A request whose Pragma demands validation stays unchanged:
+    /// next to Cache-Control, Pragma would no longer count (RFC 9111 5.4).
     pub fn limit_age(fields: &mut HeaderMap, secs: u32) {
         let own = Self::from_fields(fields);
         if own.pragma_no_cache || own.max_age.is_some_and(|own_secs| own_secs <= secs) {
@@ -360,6 +362,16 @@ pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
 }
 
 /// Returns the directives of one line. A quote that never closes is an ordinary character, so it hides no directive.
+///
+/// ```
+/// use larder_http::cache_control::{Argument, directives};
+///
+/// let mut found = directives(b"max-age=60, private=\"set-cookie\"");
+/// let max_age = found.next().expect("two directives");
+/// assert_eq!((max_age.name, max_age.argument), (&b"max-age"[..], Argument::Token(b"60")));
+/// assert_eq!(max_age.argument.seconds(), Some(60));
+/// assert_eq!(found.next().expect("two directives").argument, Argument::Quoted(b"set-cookie"));
+/// ```
 pub fn directives(line: &[u8]) -> Directives<'_> {
     Directives { rest: line, quotes_close: true }
 }
@@ -368,8 +380,8 @@ pub fn directives(line: &[u8]) -> Directives<'_> {
 #[derive(Clone, Debug)]
 pub struct Directives<'a> {
     rest: &'a [u8],
-    /// False once a quote without a closing quote was found. No later quote can close either, and searching again for
-    /// each would make the parser quadratic.
+    /// False once a quote without a closing quote was found. No later quote can close either, so the parser does not
+    /// search again. Otherwise its cost would be quadratic.
     quotes_close: bool,
 }
 

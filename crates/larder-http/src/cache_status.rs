@@ -17,15 +17,15 @@ pub const CACHE_NAME: &str = "Larder";
 pub enum Forward {
     /// The cache was configured not to handle this request.
     Bypass,
-    /// The request's method is always forwarded.
+    /// The cache never answers requests with this method, such as POST.
     Method,
-    /// No response is stored for its URI.
+    /// No response is stored for the URI of the request.
     UriMiss,
-    /// Responses are stored for its URI, but none for its selecting fields.
+    /// Responses are stored for the URI, but none for the selecting fields of the request.
     VaryMiss,
-    /// No usable response is stored, for a reason that is not known more exactly.
+    /// No usable response is stored, and the exact reason is unknown.
     Miss,
-    /// The request demanded a fetch.
+    /// The request demanded a fetch, for example by `no-cache`.
     Request,
     /// The stored response is stale.
     Stale,
@@ -81,7 +81,7 @@ pub struct CacheStatus {
     pub handling: RequestHandling,
     /// The rule that decided how the request was handled.
     pub detail: Option<Reason>,
-    /// The storage that a hit came from. It is the member's detail if `detail` is not set.
+    /// The storage that a hit came from. It is printed as the member's `detail` if no rule is set in `detail`.
     pub tier: Option<Tier>,
 }
 
@@ -161,6 +161,13 @@ impl Tier {
 
 /// Returns a node's name in the form of Cache-Status and Proxy-Status (RFC 9211 2, RFC 9209 2): as a token, or as a
 /// quoted string if it is not a token (RFC 9651 3.3.3, 3.3.4).
+///
+/// ```
+/// use larder_http::cache_status::node_name;
+///
+/// assert_eq!(node_name("cache-1"), "cache-1");
+/// assert_eq!(node_name("my cache"), "\"my cache\"");
+/// ```
 pub fn node_name(name: &str) -> String {
     let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&octet);
     match name.bytes().next() {

@@ -1,10 +1,11 @@
-//! The constraints that followed redirects impose on the final response. They are stored with that response.
+//! The constraints that redirects impose on the final response if the proxy follows them for a client. They are stored
+//! with that response.
 
 use sfv::{BareItem, Dictionary, ListEntry};
 
 use crate::cache_control::ResponseDirectives;
 
-/// The combined constraints of all redirects that led to a response.
+/// The combined constraints of all redirects that led to a response. [`crate::redirects::through`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The shortest freshness lifetime among the redirects, in seconds after the receipt of the response.
@@ -15,7 +16,8 @@ pub struct Chain {
     pub is_storable: bool,
     /// The mark of the URL that the first redirect names, see [`crate::redirects::mark_of`].
     pub first_to: u64,
-    /// The mark of the URL that the last redirect names.
+    /// The mark of the URL that the last redirect names, see [`crate::redirects::mark_of`]. It is equal to `first_to`
+    /// if there was only one redirect.
     pub led_to: u64,
 }
 

@@ -142,7 +142,7 @@ impl CodecReader {
     }
 }
 
-/// The code that precedes a name written in full.
+/// The code before a field name that is written in full, because it is not in [`COMMON_NAMES`].
 const LITERAL_NAME: u8 = 0;
 
 /// Names with a one-byte code, which is the index in this table plus one.

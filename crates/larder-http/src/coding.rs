@@ -33,7 +33,7 @@ pub enum ContentCoding {
     Gzip,
 }
 
-/// The operator's choice of responses to encode and codings to use.
+/// The operator's choice of responses to encode and of codings to use. [`CodingWish`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// The codings offered to clients, best first. An empty list, the default, turns encoding off.
@@ -47,13 +47,30 @@ pub struct Compression {
 }
 
 /// The parts of a request that determine the coding of its response.
+///
+/// ```
+/// use http::{HeaderMap, Request, StatusCode};
+/// use larder_http::coding::{self, CodingWish, Compression, ContentCoding};
+///
+/// let compression = Compression { codings: vec![ContentCoding::Zstd, ContentCoding::Gzip], ..Compression::default() };
+/// let request = Request::get("/").header("accept-encoding", "gzip, br").body(())?;
+/// let wish = CodingWish::of(&request).expect("a GET");
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("content-type", "text/html".parse()?);
+/// assert!(compression.is_about(StatusCode::OK, &fields, Some(50_000)));
+/// let coding = wish.coding(&compression).expect("both sides know gzip");
+/// coding::encode(coding, &mut fields);
+/// assert_eq!(fields["content-encoding"], "gzip");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CodingWish {
     /// The request's method, GET or HEAD.
     pub method: Method,
     /// The lines of Accept-Encoding. Empty if the response must not be encoded.
     accepted: Vec<HeaderValue>,
-    /// The lines of If-None-Match.
+    /// The lines of If-None-Match, which tell whether a client has the encoded form.
     asked_about: Vec<HeaderValue>,
 }
 
@@ -214,7 +231,7 @@ const TYPES: [&str; 8] = [
     "image/svg+xml",
 ];
 
-/// Fields with digests of a message's content, which is a part of the body in a 206.
+/// Fields with digests of a message's content. In a 206, the content is only a part of the body.
 pub const CONTENT_DIGESTS: [HeaderName; 2] =
     [HeaderName::from_static("content-md5"), HeaderName::from_static("content-digest")];
 

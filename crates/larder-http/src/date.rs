@@ -12,6 +12,15 @@ use crate::{Timestamp, steps};
 ///
 /// `now` determines the century of a two-digit year: a year that seems more than 50 years ahead is taken as the most
 /// recent past year with the same digits.
+///
+/// ```
+/// use larder_http::{Timestamp, date};
+///
+/// let now = Timestamp::from_secs(1_800_000_000);
+/// let moment = date::parse_http_date(b"Sunday, 06-Nov-94 08:49:37 GMT", now).expect("a date of RFC 850");
+/// assert_eq!(date::format_http_date(moment), "Sun, 06 Nov 1994 08:49:37 GMT");
+/// assert_eq!(date::format_instant(moment), "1994-11-06T08:49:37.000Z");
+/// ```
 pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     steps::take(value.len());
     match value.iter().position(|byte| *byte == b',') {

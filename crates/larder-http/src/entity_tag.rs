@@ -14,6 +14,9 @@ use crate::steps;
 /// assert!(tag.weak);
 /// assert_eq!(tag.opaque, b"v1");
 /// assert_eq!(EntityTag::parse(b"v1"), None);
+///
+/// // The list of an If-None-Match.
+/// assert_eq!(EntityTag::list(b"\"v1\", W/\"v2\"").count(), 2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {

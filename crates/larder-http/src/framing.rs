@@ -1,11 +1,11 @@
 //! Decides whether a body is complete (RFC 9112 6.3, 8; RFC 9113 8.1).
 //!
 //! A body that breaks off must be neither stored nor served as the whole. A [`BodyMeter`] counts the received bytes.
-//! For a body that has ended it returns a [`CompletedBody`], but only if this is the end that the message announced.
-//! Storing a whole body takes this proof.
+//! For a body that has ended it returns a [`CompletedBody`], but only if this is the end that the message announced. A
+//! body is stored as complete only with this proof.
 //!
-//! Invariant: nothing else creates a [`CompletedBody`]. That a library reports the end of a body is not an end mark by
-//! itself: some report a stream of HTTP/2 that was reset without an error like one that has ended.
+//! Invariant: nothing else creates a [`CompletedBody`]. The end of a body that an HTTP library reports is not enough:
+//! some libraries report an HTTP/2 stream that was reset without an error as if it had ended.
 
 use std::fmt;
 
@@ -13,7 +13,18 @@ use http::{HeaderMap, Version, header::TRANSFER_ENCODING};
 
 use crate::fields::BodyLength;
 
-/// The count of the received bytes of one body, and what its message announced.
+/// The number of bytes received of one body, and the end that its message announced.
+///
+/// ```
+/// use larder_http::framing::{BodyMeter, EndMark};
+///
+/// let mut meter = BodyMeter::of_len(10);
+/// meter.take(6);
+/// assert_eq!(meter.remaining(), Some(4));
+/// assert!(meter.end(EndMark::Length).is_err());
+/// meter.take(4);
+/// assert_eq!(meter.end(EndMark::Length).expect("all bytes").len(), 10);
+/// ```
 #[derive(Clone, Debug)]
 pub struct BodyMeter {
     end: AnnouncedEnd,
@@ -43,7 +54,7 @@ pub enum EndMark {
     Close,
 }
 
-/// The proof that a body was received as a whole.
+/// The proof that a body was received as a whole. Only a [`BodyMeter`] creates it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CompletedBody {
     len: u64,
@@ -57,7 +68,7 @@ pub struct IncompleteBody {
 }
 
 impl BodyMeter {
-    /// Creates the meter of a body that HTTP/1 frames like this.
+    /// Creates the meter of a body with this framing in HTTP/1.
     pub fn http1(framing: BodyLength) -> Self {
         match framing {
             BodyLength::Length(len) => Self::of_len(len),
@@ -102,7 +113,7 @@ impl BodyMeter {
         self.len.map(|len| len.saturating_sub(self.received))
     }
 
-    /// Returns the proof that the body is complete, now that it has ended in this way.
+    /// Returns the proof that the body is complete, if `mark` is the end that the message announced.
     ///
     /// # Errors
     /// The message announced another end, or another length.
@@ -121,10 +132,11 @@ impl BodyMeter {
         }
     }
 
-    /// Returns the proof that the body is complete, now that an HTTP library has reported its end.
+    /// Returns the proof that the body is complete, after an HTTP library has reported its end.
     ///
-    /// Over HTTP/1 a library reports the end only where the message announced it, and an error elsewhere. A stream may
-    /// have been reset; `has_end_stream` says whether the library has seen its END_STREAM.
+    /// Over HTTP/1, a library reports the end only where the message announced it, and an error elsewhere. Over HTTP/2,
+    /// some libraries also report the end of a stream that was reset; `has_end_stream` says whether the library has
+    /// seen END_STREAM.
     ///
     /// # Errors
     /// The message announced another end, or another length.
@@ -137,7 +149,7 @@ impl BodyMeter {
         })
     }
 
-    /// Returns the report that the body has ended without an end mark.
+    /// Returns the report that the body has ended before its announced end.
     pub fn break_off(&self) -> IncompleteBody {
         IncompleteBody { len: self.len, received: self.received }
     }

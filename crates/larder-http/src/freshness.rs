@@ -10,12 +10,13 @@ use http::{StatusCode, header::SET_COOKIE};
 
 use crate::{Reason, Settings, Timestamp, date::as_http_date, facts::Facts};
 
-/// The source of a lifetime, strongest first (RFC 9111 4.2.1).
+/// The lifetime that a response states, or the facts from which one is guessed. The strongest source is used (RFC 9111
+/// 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// The response states a lifetime: `s-maxage`, `max-age`, or `Expires` minus `Date`.
     Explicit {
-        /// The lifetime. Zero if it is malformed or ended before it began.
+        /// The lifetime in milliseconds. Zero if it is malformed, or if Expires is before Date.
         millis: i64,
     },
     /// The response states none, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
@@ -28,6 +29,22 @@ pub enum Lifetime {
 }
 
 /// The freshness of a stored response: its lifetime, its age and its restrictions.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, Settings, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("cache-control", "max-age=60".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// // `stored` was received at `now`, with `max-age=60`.
+/// let freshness = stored.freshness();
+/// assert_eq!(freshness.age_millis(now.plus_secs(20)), 20_000);
+/// assert_eq!(freshness.left_millis(now.plus_secs(20), &Settings::default()), 40_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     /// The lifetime and its source.
@@ -38,13 +55,14 @@ pub struct Freshness {
     pub initial_age_millis: i64,
     /// When the response was received.
     pub response_time: Timestamp,
-    /// The time the response was generated: Date, or the time of receipt.
+    /// When the response was generated: its Date, or the time of receipt if it has none.
     pub date: Timestamp,
     /// Last-Modified, if valid.
     pub(crate) last_modified: Option<Timestamp>,
     /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
-    /// Whether that is so only because purges that may concern the response are not known yet.
+    /// Whether the response may not be used without validation only because other nodes may have purged it, and their
+    /// purges are not known yet.
     pub(crate) is_unconfirmed: bool,
     /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
@@ -56,9 +74,9 @@ pub struct Freshness {
     pub checks_authorization: bool,
     /// Whether an operator's rule set the lifetime.
     is_ruled: bool,
-    /// Whether that lifetime is not for requests with a Cookie.
+    /// Whether the lifetime that an operator's rule set does not apply to requests with a Cookie.
     pub(crate) excludes_cookies: bool,
-    /// The rule among those with conditions on the request; 0 for another rule or none.
+    /// Identifies the rule with conditions on the request that was applied; 0 for a rule without conditions, or none.
     pub(crate) conditions: u64,
     /// The longest lifetime that the redirects to this response allow.
     lifetime_millis_max: i64,
@@ -69,7 +87,7 @@ pub struct Freshness {
     /// Such a response states no lifetime, and either sets a cookie, or answers a request with a cookie and does not
     /// say `public`.
     is_personal: bool,
-    /// The time of a soft purge.
+    /// When a soft purge made the response stale, if one did.
     purged_at: Option<Timestamp>,
     /// `stale-while-revalidate` in seconds (RFC 5861 3).
     pub stale_while_revalidate_secs: Option<u32>,
@@ -82,7 +100,7 @@ pub struct Freshness {
 pub(crate) struct Receipt {
     /// The response's status.
     pub status: StatusCode,
-    /// The received Age in seconds (RFC 9111 5.1): that of the first field, 0 if it is invalid.
+    /// The received Age in seconds (RFC 9111 5.1): the value of the first Age field, or 0 if it is invalid.
     pub age_secs: u32,
     /// When the request was sent.
     pub request_time: Timestamp,
@@ -164,7 +182,7 @@ impl Freshness {
         self.purged_at
     }
 
-    /// Returns this freshness, outdated by the same purges as `other`.
+    /// Returns this freshness with the soft purge of `other`, and with its mark that purges are unknown.
     pub(crate) fn purged_like(self, other: &Self) -> Self {
         let purged = other.purged_at.map_or(self, |moment| self.stale_since(moment));
         Self { no_cache: purged.no_cache || other.is_unconfirmed, is_unconfirmed: other.is_unconfirmed, ..purged }

@@ -1,7 +1,7 @@
 //! Decides which interim responses are forwarded (RFC 9110 15.2, RFC 8297).
 //!
-//! They are forwarded at once and never stored. A 101 is not handled here: it ends the HTTP exchange and begins a
-//! tunnel.
+//! Interim responses are forwarded at once and never stored. A 101 is not handled here: it ends the HTTP exchange and
+//! begins a tunnel.
 
 use http::{HeaderMap, StatusCode, Version, header::CONTENT_LENGTH};
 
@@ -9,8 +9,9 @@ use crate::fields::{strip_hop_by_hop, strip_own};
 
 /// Returns whether an interim response of the origin is forwarded to the client.
 ///
-/// HTTP/1.0 clients understand none (RFC 9110 15.2). A 100 answers an expectation, so it is forwarded only to a client
-/// that sent `Expect: 100-continue` and has not received a 100 from the proxy itself (RFC 9110 10.1.1).
+/// HTTP/1.0 clients understand no interim response (RFC 9110 15.2). A 100 answers an expectation, so it is forwarded
+/// only to a client that sent `Expect: 100-continue` and has not received a 100 from the proxy itself (RFC 9110
+/// 10.1.1).
 pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: bool) -> bool {
     match status {
         _ if client_version < Version::HTTP_11 => false,

@@ -14,6 +14,18 @@ use crate::{
 ///
 /// They are the target, and Location and Content-Location if they have the same origin. A safe method or an error
 /// invalidates nothing.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode, Uri};
+/// use larder_http::invalidate;
+///
+/// let target: Uri = "https://a.example/list".parse()?;
+/// let mut fields = HeaderMap::new();
+/// fields.insert("location", "/list/7".parse()?);
+/// let outdated = invalidate::targets(&Method::POST, &target, StatusCode::CREATED, &fields);
+/// assert_eq!(outdated, ["https://a.example/list", "https://a.example/list/7"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn targets(method: &Method, target: &Uri, status: StatusCode, response_fields: &HeaderMap) -> Vec<Uri> {
     if is_safe(method) || !(status.is_success() || status.is_redirection()) {
         return Vec::new();
@@ -31,12 +43,26 @@ pub fn targets(method: &Method, target: &Uri, status: StatusCode, response_field
     targets
 }
 
-/// The destination of a MOVE or COPY of WebDAV (RFC 4918 9.8, 9.9).
+/// The destination of a MOVE or COPY of WebDAV, whose stored responses are outdated afterwards (RFC 4918 9.8, 9.9).
+///
+/// ```
+/// use http::{HeaderMap, Method, Uri};
+/// use larder_http::invalidate::MoveDestination;
+///
+/// let target: Uri = "https://a.example/old/".parse()?;
+/// let mut fields = HeaderMap::new();
+/// fields.insert("destination", "https://a.example/new/".parse()?);
+/// let method = Method::from_bytes(b"MOVE")?;
+/// let destination = MoveDestination::of(&method, &target, &fields).expect("it has the target's origin");
+/// assert_eq!(destination.uri, "https://a.example/new/");
+/// assert!(destination.leaves_target);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveDestination {
     /// The URI in the request's Destination.
     pub uri: Uri,
-    /// Whether what was below the target is gone, because it was moved.
+    /// Whether everything below the target is gone: true for MOVE, false for COPY.
     pub leaves_target: bool,
 }
 

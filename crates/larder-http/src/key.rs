@@ -31,7 +31,7 @@ pub enum KeyError {
     Path,
     /// The key would be longer than its bound.
     TooLong,
-    /// The rule is `*`: no request ever matches.
+    /// The Vary rule is `*`, so no request ever matches.
     Star,
 }
 
@@ -90,7 +90,7 @@ pub fn host_of(authority: &str) -> &str {
 /// Returns the key of the variant that answers a request with these fields.
 ///
 /// # Errors
-/// The rule is `*`, or the selecting fields are too long. No variant of this rule answers the request.
+/// The rule is `*`, or the selecting fields are too long. No stored variant with this rule answers the request.
 pub fn variant_key(
     primary: &[u8],
     rule: &VaryRule,
@@ -114,7 +114,16 @@ pub fn variant_key(
     if key.len() > VARIANT_KEY_SIZE_MAX { Err(KeyError::TooLong) } else { Ok(key) }
 }
 
-/// A key, parsed.
+/// A parsed key.
+///
+/// ```
+/// use larder_http::key::{KeyOf, primary_key};
+///
+/// let key = primary_key("HTTP", "A.example:80", "/x")?;
+/// let parsed = KeyOf::parse(&key).expect("a key of this module");
+/// assert_eq!(parsed.url(), Some("http://a.example/x"));
+/// # Ok::<(), larder_http::key::KeyError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyOf<'a> {
     /// The resource's key.
@@ -173,8 +182,8 @@ pub(crate) fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-/// The octets of a registered name (RFC 3986 3.2.2). Any other octet could end the authority, the user information or a
-/// quoted string.
+/// The octets that a registered name may contain (RFC 3986 3.2.2). Any other octet could end the authority, the user
+/// information or a quoted string.
 const IS_OF_HOST: [bool; 256] = {
     let mut is_of_host = [false; 256];
     let mut octet = 0;

@@ -11,7 +11,19 @@ use crate::{
     steps,
 };
 
-/// Rules in order of precedence. Only the first rule that names a URL applies.
+/// The operator's rules for keys, in order of precedence. Only the first rule that names a URL applies to it.
+///
+/// ```
+/// use larder_http::key_rules::{KeyRule, KeyRules};
+///
+/// // Links from newsletters have the same pages as others, and a mirror has the same files as its server.
+/// let newsletter = KeyRule::new(&["https://a.example/".to_owned()], &["utm_*".to_owned()], None)?;
+/// let mirror = KeyRule::new(&["https://mirror.example/pub/".to_owned()], &[], Some("https://b.example/"))?;
+/// let rules = KeyRules::new(vec![newsletter, mirror]);
+/// assert_eq!(rules.key("https", "a.example", "/x?utm_source=mail&n=1"), rules.key("https", "a.example", "/x?n=1"));
+/// assert_eq!(rules.key("https", "mirror.example", "/pub/1.iso"), rules.key("https", "b.example", "/1.iso"));
+/// # Ok::<(), larder_http::key_rules::KeyRuleError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
@@ -38,9 +50,9 @@ enum StrippedArgument {
 /// Why a rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRuleError {
-    /// Not a URL of `http` or `https` without a query.
+    /// The text is not a URL of `http` or `https` without a query.
     Url,
-    /// Not the name of a query argument, or the beginning of one followed by `*`.
+    /// The text is neither the name of a query argument nor the beginning of one followed by `*`.
     Argument,
     /// The rule names no URL, or changes nothing.
     Empty,
@@ -78,11 +90,11 @@ impl KeyRules {
 impl KeyRule {
     /// Creates a rule for the URLs that begin with one of `urls`.
     ///
-    /// The rule removes the arguments that `stripped` names (`utm_*` names all with this prefix) from their keys. If
-    /// `stands` is given, it replaces the prefix.
+    /// The rule removes the arguments that `stripped` names from the keys of these URLs; `utm_*` names all arguments
+    /// that begin with `utm_`. If `stands` is given, it replaces the beginning of each URL that `urls` names.
     ///
     /// # Errors
-    /// A text is invalid, or the rule matches nothing or does nothing.
+    /// A text is invalid, `urls` is empty, or the rule would change nothing.
     pub fn new(urls: &[String], stripped: &[String], stands: Option<&str>) -> Result<Self, KeyRuleError> {
         if urls.is_empty() || (stripped.is_empty() && stands.is_none()) {
             return Err(KeyRuleError::Empty);
@@ -110,12 +122,13 @@ impl KeyRule {
         self.prefixes.iter().map(|prefix| url_of(prefix))
     }
 
-    /// Returns the URL prefix that replaces them, if there is one.
+    /// Returns the URL prefix that replaces those of [`KeyRule::prefixes`], if there is one.
     pub fn stands(&self) -> Option<&str> {
         self.stands.as_deref().map(url_of)
     }
 
-    /// Returns the names of the arguments that are left out, and for each whether it is only the beginning of names.
+    /// Returns the names of the arguments that are left out of keys. The flag is true if the name is only the beginning
+    /// of names.
     pub fn stripped(&self) -> impl Iterator<Item = (&str, bool)> {
         self.stripped.iter().map(|stripped| match stripped {
             StrippedArgument::Named(name) => (text_of(name), false),

@@ -16,6 +16,18 @@ use crate::{
 
 /// Returns the one language that a request prefers, in lower case. `None` if it names no language, or several of equal
 /// weight.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::language::preferred;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("accept-language", "de-CH, de;q=0.8, en;q=0.5".parse()?);
+/// assert_eq!(preferred(&fields).as_deref(), Some(&b"de-ch"[..]));
+/// fields.insert("accept-language", "de, en".parse()?);
+/// assert_eq!(preferred(&fields), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn preferred(request_fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut best: Option<(u16, &[u8])> = None;
     let mut is_tie = false;

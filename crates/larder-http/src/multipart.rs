@@ -11,19 +11,30 @@ use http::HeaderValue;
 
 use crate::{range::content_range, span::Span};
 
-/// A body of several parts.
+/// The body of a 206 with several parts: the text around the parts, and the places of their bytes.
+///
+/// ```
+/// use larder_http::{multipart::{Multipart, Piece}, span::Span};
+///
+/// let parts = [Span { first: 0, last: 99 }, Span { first: 500, last: 599 }];
+/// // Take the boundary from a generator that nobody can predict.
+/// let body = Multipart::new(&parts, 1000, None, 0x5eed);
+/// let length: u64 = body.pieces().iter().map(Piece::len).sum();
+/// assert_eq!(body.content_length(), length);
+/// assert!(body.parts().eq(&parts));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
     boundary: String,
     pieces: Vec<Piece>,
 }
 
-/// One piece of the body.
+/// One piece of a body of several parts. Send the pieces in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The head of a part, or the closing delimiter.
     Text(Bytes),
-    /// A range of the representation.
+    /// A range of the representation. The caller reads its bytes.
     Part(Span),
 }
 

@@ -28,13 +28,26 @@ pub const WEIGHT_MAX: u32 = 100;
 pub struct OwnerNode {
     /// The node's name, such as `10.0.0.1:8080`. All programs that choose an owner must use the same name.
     pub name: String,
-    /// From 1 to [`WEIGHT_MAX`].
+    /// The node's share of the keys, from 1 to [`WEIGHT_MAX`].
     pub weight: u32,
 }
 
-/// A table of the owner of every slot.
+/// The owner of every key among the nodes of a fleet, as a table of slots.
+///
+/// ```
+/// use larder_http::{key::primary_key, owner::{OwnerNode, OwnerTable, slot_of}};
+///
+/// let nodes = ["a:8080", "b:8080", "c:8080"].map(|name| OwnerNode { name: name.to_owned(), weight: 1 });
+/// let table = OwnerTable::new(&nodes)?;
+/// let slot = slot_of(&primary_key("https", "a.example", "/x")?);
+/// let owner = table.owner(slot);
+/// // While the owner is down, another node owns the key.
+/// let stand_in = table.owner_among(slot, |node| node != owner).expect("two nodes are up");
+/// assert_ne!(stand_in, owner);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct OwnerTable {
-    /// The nodes grouped by weight, the smallest weight first.
+    /// The nodes, grouped by weight. The group with the smallest weight comes first.
     groups: Vec<WeightGroup>,
     /// The owner of each slot, as an index in the list of nodes.
     owners: Box<[u16]>,
@@ -51,7 +64,7 @@ impl fmt::Debug for OwnerTable {
 pub enum OwnerError {
     /// The list is empty.
     NoNode,
-    /// There are more than [`NODE_COUNT_MAX`].
+    /// There are more nodes than [`NODE_COUNT_MAX`].
     TooMany(usize),
     /// A name is empty.
     NoName,
@@ -63,8 +76,8 @@ pub enum OwnerError {
 
 /// The nodes of one weight, sorted by name.
 ///
-/// Among them the node with the largest rank wins, so logarithms are needed only to compare the winners of different
-/// weights. The order by name decides between equal ranks.
+/// The node with the largest rank wins within a group, so logarithms are needed only to compare the winners of
+/// different groups. If ranks are equal, the first name wins.
 struct WeightGroup {
     weight: f64,
     /// The hashes of the nodes' names.
@@ -73,8 +86,10 @@ struct WeightGroup {
     places: Vec<u16>,
 }
 
-/// Returns the slot of a resource. `primary_key` is the result of [`crate::key_rules::KeyRules::key`]; only the URL in
-/// it counts, not its first byte.
+/// Returns the slot of a resource.
+///
+/// `primary_key` is the result of [`KeyRules::key`](crate::key_rules::KeyRules::key). Its first byte does not count,
+/// only the URL in it.
 pub fn slot_of(primary_key: &[u8]) -> u32 {
     slot_of_piece(primary_key, 0)
 }
@@ -199,7 +214,7 @@ fn sip_hash(bytes: &[u8]) -> u64 {
 }
 
 /// The published key of the hash. It spreads load and protects nothing: a client that wants to reach a certain owner
-/// can connect to it directly.
+/// can connect to that node directly.
 const KEY: [u8; 16] = *b"larder owner key";
 const SLOT_BITS: u32 = 20;
 /// Low bits of a hash that its rank drops, so that `rank + 0.5` is exact in an `f64`.

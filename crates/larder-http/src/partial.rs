@@ -23,7 +23,16 @@ use crate::{
     validate::freshen,
 };
 
-/// A Content-Range field, parsed (RFC 9110 14.4).
+/// A parsed Content-Range field (RFC 9110 14.4).
+///
+/// ```
+/// use larder_http::{partial::{ContentRange, parse_content_range}, span::Span};
+///
+/// let span = Span { first: 0, last: 99 };
+/// assert_eq!(parse_content_range(b"bytes 0-99/1000"), Some(ContentRange::Part { span, total_len: Some(1000) }));
+/// assert_eq!(parse_content_range(b"bytes */1000"), Some(ContentRange::Unsatisfied { total_len: 1000 }));
+/// assert_eq!(parse_content_range(b"bytes 0-1000/1000"), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentRange {
     /// A part of a representation whose length may be unknown.
@@ -40,7 +49,19 @@ pub enum ContentRange {
     },
 }
 
-/// The part in a 206.
+/// The part of a representation that a 206 contains.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use larder_http::partial;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("content-range", "bytes 100-199/1000".parse()?);
+/// fields.insert("content-length", "100".parse()?);
+/// let part = partial::part(StatusCode::PARTIAL_CONTENT, &fields).expect("a part of a known length");
+/// assert_eq!((part.span.first, part.span.len(), part.total_len), (100, 100, 1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The bytes of the part.
@@ -49,10 +70,10 @@ pub struct Part {
     pub total_len: u64,
 }
 
-/// The relation of a response to the stored representation whose missing part was requested.
+/// What the response to a request for a missing part ([`request_fields`]) says about the stored representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
-    /// The response has this span of the stored representation.
+    /// The response contains these bytes of the stored representation.
     Same(Span),
     /// The resource has changed: the stored parts cannot be combined with this response.
     Changed,
@@ -78,7 +99,7 @@ pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
     total_len.is_none_or(|total_len| span.last < total_len).then_some(ContentRange::Part { span, total_len })
 }
 
-/// Returns the part in a 206.
+/// Returns the part that a 206 contains.
 ///
 /// # Errors
 /// The 206 cannot be stored: it has several parts, its Content-Range is absent, repeated, invalid or contradicts
@@ -172,7 +193,7 @@ pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_
 
 /// Returns the stored head, updated by a part of the same representation.
 ///
-/// It takes the part's fields, but keeps the framing of the whole representation (RFC 9111 3.4, 3.2).
+/// The result has the part's fields and the framing of the whole representation (RFC 9111 3.4, 3.2).
 pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let mut updates = part.response_fields.clone();
     updates.remove(CONTENT_RANGE);

@@ -4,6 +4,17 @@ use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 /// Returns how urgent the response to a request with these fields is, from 0 to 7. 0 is the most urgent.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::priority::urgency;
+///
+/// let mut fields = HeaderMap::new();
+/// assert_eq!(urgency(&fields), 3);
+/// fields.insert("priority", "u=1, i".parse()?);
+/// assert_eq!(urgency(&fields), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn urgency(fields: &HeaderMap) -> u8 {
     let mut lines = fields.get_all(FIELD).iter().map(|line| line.as_bytes()).peekable();
     if lines.peek().is_none() {
@@ -18,7 +29,7 @@ pub fn urgency(fields: &HeaderMap) -> u8 {
 
 const FIELD: HeaderName = HeaderName::from_static("priority");
 const URGENCY_DEFAULT: u8 = 3;
-/// The number of the least urgent responses.
+/// The urgency of the least urgent responses.
 pub const URGENCY_MAX: u8 = 7;
 
 #[cfg(test)]

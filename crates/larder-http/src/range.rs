@@ -2,9 +2,8 @@
 //!
 //! A single range is returned as requested. Several ranges keep the order of the request; ranges that overlap, or whose
 //! gap is shorter than a part's head, are joined (15.3.7.2). The whole response is sent instead if the ranges look like
-//! abuse (14.2: more than one overlap, many that are not ascending and disjoint, or small and out of order), or if they
-//! would be longer than the whole: that bounds the sum of their lengths.
-//! An invalid field is ignored. Numbers saturate, so a range is never larger than requested. Cost: at most
+//! abuse (14.2), or if the 206 would be longer than the whole response. That bounds the sum of their lengths. An
+//! invalid field is ignored. Numbers saturate, so a range is never larger than requested. Cost: at most
 //! [`RANGE_COUNT_MAX`] ranges, sorted twice.
 
 use http::{
@@ -27,7 +26,19 @@ use crate::{
 /// hundred.
 pub const RANGE_COUNT_MAX: usize = 512;
 
-/// A Range field, parsed.
+/// A parsed Range field.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::range::{ByteRange, RangeRequest, parse};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("range", "bytes=500-".parse()?);
+/// assert_eq!(parse(&fields), RangeRequest::Single(ByteRange::From { first: 500, last: None }));
+/// fields.insert("range", "lines=1-2".parse()?);
+/// assert_eq!(parse(&fields), RangeRequest::Absent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
     /// No usable range: the field is absent, of another unit, repeated or invalid, or it has too many ranges.
@@ -41,7 +52,7 @@ pub enum RangeRequest {
 /// One requested range. The length of the representation is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From a byte to a byte, both included, or to the end.
+    /// The bytes from one position to another, both included, or to the end.
     From {
         /// The first byte.
         first: u64,
@@ -118,11 +129,11 @@ pub fn parse(request_fields: &HeaderMap) -> RangeRequest {
     parse_value(value.as_bytes())
 }
 
-/// Returns whether If-Range permits a part of the stored response (RFC 9110 13.1.5). A request without If-Range permits
-/// it.
+/// Returns whether If-Range permits a part of the stored response (RFC 9110 13.1.5).
 ///
-/// A tag must match strongly. A date must equal Last-Modified, and Last-Modified must be at least a second before Date,
-/// because otherwise it cannot distinguish two versions (8.8.2.2).
+/// A request without If-Range always permits it. A tag in If-Range must match the stored tag strongly. A date must
+/// equal the stored Last-Modified, and that must be at least a second before Date, because otherwise it cannot
+/// distinguish two versions (8.8.2.2).
 pub(crate) fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if !request_fields.contains_key(IF_RANGE) {
         return true;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every token is a structured-field token (RFC 9651 3.3.4), so it needs no quoting.
 
-/// The rule that decided.
+/// The rule that decided how a request or response was handled. [`Reason::token`] is its name in Cache-Status and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The response has an explicit lifetime that is not over (RFC 9111 4.2.1).
@@ -61,7 +61,7 @@ pub enum Reason {
     PostWithoutLocation,
     /// The head exceeds the limit for stored heads.
     HeadTooLarge,
-    /// The store cannot keep up with writes, and the response is not delayed for it.
+    /// The store cannot keep up with writes, so this response was not stored: clients do not wait for the store.
     StoreBehind,
     /// The response is stale, and its origin cannot be reached (RFC 9111 4.2.4).
     Offline,
@@ -69,7 +69,7 @@ pub enum Reason {
     PurgesUnknown,
     /// The response is a web page, but an operator's rule says that its URL is that of a file that never changes.
     PageForFile,
-    /// The rule that was applied to the stored response does not apply to the request.
+    /// The operator's rule that was applied to the stored response does not apply to this request.
     OtherRule,
 }
 

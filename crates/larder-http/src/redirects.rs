@@ -37,7 +37,7 @@ pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> 
     is_served.then_some(target)
 }
 
-/// Returns whether a redirect from one URL to another is followed.
+/// Returns whether the proxy follows a redirect from one URL to another itself, according to a rule's policy.
 pub fn may_follow(from: &Uri, to: &Uri, following: RedirectPolicy) -> bool {
     let is_downgrade = from.scheme_str() == Some("https") && to.scheme_str() != Some("https");
     match following {
@@ -61,6 +61,30 @@ pub fn mark_of(url: &Uri) -> u64 {
 }
 
 /// Returns the constraints of one more redirect, to `target`, combined with those before it.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Settings, Timestamp, redirects, storable::Exchange};
+///
+/// let now = Timestamp::from_secs(1_800_000_000);
+/// let mut fields = HeaderMap::new();
+/// fields.insert("location", "https://cdn.example/file?expires=1800000300".parse()?);
+/// fields.insert("cache-control", "max-age=300".parse()?);
+/// let redirect = Exchange {
+///     method: &Method::GET,
+///     request_fields: &HeaderMap::new(),
+///     status: StatusCode::FOUND,
+///     response_fields: &fields,
+///     request_time: now,
+///     response_time: now,
+/// };
+/// let url = "https://files.example/file".parse()?;
+/// let target = redirects::target(&url, redirect.status, &fields).expect("a redirect");
+/// let chain = redirects::through(None, &redirect, &target, &Settings::default());
+/// // The file behind the redirect is fresh for five minutes at most, because the redirect is.
+/// assert_eq!(chain.fresh_secs, 300);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, settings: &Settings) -> Chain {
     let fields = redirection.response_fields;
     let facts = Facts::of(fields, &settings.targets);

@@ -6,12 +6,23 @@
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-/// The digest of a representation.
+/// The digest of a representation, by the strongest algorithm that a response names.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::repr_digest::strongest;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("repr-digest", "md5=:AAAA:, sha-256=:AAECAw==:".parse()?);
+/// let digest = strongest(&fields).expect("a known algorithm");
+/// assert_eq!((digest.name, &digest.octets[..]), ("sha-256", &[0, 1, 2, 3][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReprDigest {
     /// The algorithm: `sha-512` or `sha-256`.
     pub name: &'static str,
-    /// The digest. Its length is not checked.
+    /// The octets of the digest. Their number is not checked.
     pub octets: Vec<u8>,
 }
 

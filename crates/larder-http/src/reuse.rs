@@ -100,8 +100,10 @@ pub struct Age {
 }
 
 impl Reuse {
-    /// Returns the decision to contact the origin about a stored response that may not answer the request for `reason`,
-    /// not even in place of an error. The origin's response replaces it, or confirms it for the request.
+    /// Returns the decision to contact the origin, because the stored response may not answer the request for `reason`.
+    ///
+    /// The stored response may not even replace an error. The origin's response replaces it, or confirms it for the
+    /// request.
     pub fn replaced(stored: &StoredHead, now: Timestamp, settings: &Settings, reason: Reason) -> Self {
         let freshness = stored.freshness();
         let age_millis = freshness.age_millis(now);
@@ -132,7 +134,7 @@ pub fn decide(
     decide_by_directives(method, &RequestDirectives::from_fields(request_fields), stored, now, settings)
 }
 
-/// Decides as [`decide`] does about a request with these directives.
+/// As [`decide`], for a request whose directives are already parsed.
 pub fn decide_by_directives(
     method: &Method,
     directives: &RequestDirectives,
@@ -167,9 +169,9 @@ pub fn decide_by_directives(
 /// Decides whether a stored response may answer a request at `now` while its origin cannot be reached. Returns `Fresh`
 /// if it may.
 ///
-/// The request's freshness directives are ignored, as RFC 9111 5.2.1 allows: no newer response is available. The
-/// response's own restrictions hold for a disconnected cache (4.2.4, 5.2.2.2, 5.2.2.4), unless the operator overrides
-/// them.
+/// The request's own demands for freshness are ignored, as RFC 9111 5.2.1 allows, because no newer response is
+/// available. The response's restrictions hold for a disconnected cache too (4.2.4, 5.2.2.2, 5.2.2.4), unless the
+/// operator overrides them.
 pub fn decide_disconnected(
     method: &Method,
     stored: &StoredHead,
@@ -222,7 +224,7 @@ struct ReuseSituation<'a> {
     settings: &'a Settings,
     age_millis: i64,
     left_millis: i64,
-    /// The request's `stale-if-error` (RFC 5861 4).
+    /// The request's own `stale-if-error`, in seconds (RFC 5861 4).
     stale_if_error_asked_secs: Option<u32>,
 }
 
@@ -262,8 +264,8 @@ impl ReuseSituation<'_> {
 
     /// Returns whether a stale response may replace an error (RFC 9111 4.2.4).
     ///
-    /// It may not where the response forbids it. Otherwise the limit comes from the response (RFC 5861 4), then from
-    /// the request, then from the settings.
+    /// It may not if the response forbids it. Otherwise the first of these limits applies: `stale-if-error` of the
+    /// response (RFC 5861 4), `stale-if-error` of the request, the settings.
     fn may_serve_on_error(&self) -> bool {
         let freshness = self.stored.freshness();
         if freshness.no_cache {

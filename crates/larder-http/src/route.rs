@@ -36,7 +36,7 @@ impl UplinkState {
     }
 }
 
-/// The terms on which a request takes a stored response.
+/// What a request and its client's session demand of a stored response. [`decide`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTerms<'a> {
     /// The request's method.
@@ -47,11 +47,11 @@ pub struct RequestTerms<'a> {
     pub names: NameLengths,
     /// The directives for caches in `fields`.
     pub directives: RequestDirectives,
-    /// The state of the uplink to the request's origin.
+    /// Whether the request's origin can be contacted.
     pub line: UplinkState,
     /// The request as rules compare it.
     pub ruled: RuledRequest<'a>,
-    /// The rules of its client's session, which apply after those of the operator.
+    /// The rules of the client's session (`larder exec`), which apply after those of the operator.
     pub session_rules: Option<&'a Rules>,
 }
 
@@ -100,63 +100,65 @@ impl<'a> RequestTerms<'a> {
     }
 }
 
-/// The facts about a request that the decision depends on, in addition to the stored response.
+/// The facts that [`decide`] needs in addition to the stored response.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteFacts<'a> {
     /// The request's terms.
     pub terms: RequestTerms<'a>,
-    /// The settings of its site.
+    /// The settings of the request's site.
     pub settings: &'a Settings,
     /// Whether recent responses for this resource could not be shared between clients.
     pub is_uncollapsible: bool,
     /// Whether there is a store, which can keep parts of bodies.
     pub has_store: bool,
-    /// Whether the body must have a known digest, so that parts of it are not stored.
+    /// Whether the URL or a rule gives the digest of the body. Parts of such a body are not stored, because only the
+    /// whole can be checked.
     pub knows_digest: bool,
-    /// Whether parts of this resource are unlikely to fit together, because its validator often differs.
+    /// Whether the validator of this resource often differs between responses, so that parts of it are unlikely to fit
+    /// together.
     pub do_tags_differ: bool,
     /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
     pub is_never_stored: bool,
-    /// Longest distance in bytes from the start of a body to a requested part for which the whole body is fetched.
+    /// How far into a body a requested part may begin, in bytes, for the whole body to be fetched.
     pub near_bytes: u64,
 }
 
-/// The available share of the requested part of a stored response.
+/// How much of the requested part of a stored body is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AvailableExtent {
-    /// Everything.
+    /// All of the requested part is available.
     Whole,
-    /// A part is available, and the remainder can be requested.
+    /// Some of the requested part is available, and the origin can be asked for the remainder.
     Lacking,
-    /// A part is available, and the remainder cannot be requested.
+    /// Some of the requested part is available, but the remainder cannot be requested.
     Gone,
 }
 
-/// The state of a resource's stored response, which is represented by an `S`.
+/// What is stored for a resource. `S` is the caller's type of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState<S> {
-    /// A response for these selecting fields.
+    /// A response is stored for the request's selecting fields.
     Response(JudgedResponse<S>),
-    /// The resource varies, and no response is stored for these selecting fields, nor in the preferred language.
+    /// The resource varies, and neither its selecting fields nor its preferred language lead to a stored response.
     OtherVariants,
     /// Nothing is stored for the resource.
     Nothing,
 }
 
-/// A stored response, and what the caching rules say about it.
+/// A stored response, and the decision of the caching rules about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedResponse<S> {
     /// The stored response.
     pub response: S,
-    /// The decision of the caching rules. It takes into account whether the origin can be contacted.
+    /// The decision of the caching rules, which takes into account whether the origin can be contacted.
     pub decision: Reuse,
-    /// The available share of the requested part.
+    /// How much of the requested part is available.
     pub extent: AvailableExtent,
     /// Whether the stored response's selecting fields include this request's fields of [`crate::telling`].
     pub covers_what_is_told: bool,
 }
 
-/// The way in which a request is answered. A route that needs the stored response contains it.
+/// The way in which a request is answered, with the stored response if it is needed. [`decide`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<S> {
     /// The stored response answers the request.
@@ -179,7 +181,7 @@ pub enum Route<S> {
     Unstored(UnstoredRoute<S>),
 }
 
-/// The way in which a request is answered that the stored response does not answer.
+/// The way in which a request is answered if no stored response answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnstoredRoute<S> {
     /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
@@ -189,31 +191,29 @@ pub enum UnstoredRoute<S> {
         /// The stored response that may replace an error.
         stands_in: Option<S>,
     },
-    /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5), which
-    /// may be served in place of an error if `stands_in`.
+    /// A HEAD that is forwarded. Its response also updates or invalidates the stored response (RFC 9111 4.3.5).
     PassHead {
         /// The reason for which the request goes to the origin.
         forward: CacheStatus,
         /// The stored response that the origin's response updates.
         updates: S,
-        /// Whether that may replace an error.
+        /// Whether the stored response may be served in place of an error.
         stands_in: bool,
     },
-    /// Joins or starts a shared fetch, which validates the response in `validates`. That may be served in place of an
-    /// error if `stands_in`.
+    /// Joins or starts a shared fetch, which validates the stored response or replaces it.
     Fly {
         /// The reason for which the request goes to the origin.
         forward: CacheStatus,
         /// The stored response to validate.
         validates: Option<S>,
-        /// Whether that may replace an error.
+        /// Whether the response in `validates` may be served in place of an error.
         stands_in: bool,
         /// Whether the request demands a response no older than itself.
         is_reload: bool,
     },
-    /// Refused: it must be answered from the store, and the stored response cannot answer it.
+    /// Refused with 504: the request says `only-if-cached`, and no stored response can answer it.
     Refuse,
-    /// Refused: the origin cannot be contacted, and the stored response cannot answer the request.
+    /// Refused with 504: the origin cannot be contacted, and no stored response can answer the request.
     Offline,
 }
 

@@ -58,9 +58,10 @@ pub struct Rules {
 pub struct Rule {
     matches: RuleMatches,
     ruling: Ruling,
-    /// The ruling for errors, which get no lifetime unless the operator named their status.
+    /// The ruling for errors. They get no lifetime from the rule unless the operator named their status.
     of_errors: Option<Ruling>,
-    /// The ruling for web pages in place of files that never change, unless the operator named their type.
+    /// The ruling for web pages in place of files that never change. They get no lifetime from the rule unless the
+    /// operator named their type.
     of_pages: Option<Ruling>,
     /// The ruling for requests with a Cookie, if the rule's lifetime is not for them.
     of_cookies: Option<Ruling>,
@@ -83,7 +84,8 @@ pub struct RuleMatches {
 /// A test of a request for cases that patterns cannot describe.
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
-/// The responses that a rule matches, in the operator's words.
+/// The responses that a rule matches, as the operator writes them. An empty list matches everything. [`Rules`] has an
+/// example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
     /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
@@ -97,17 +99,26 @@ pub struct MatchTexts {
     pub statuses: Vec<String>,
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
-    /// Conditions on the request's cookies: `NAME`, `NAME=VALUE`, or one of these after `!`, with `*` for any
-    /// characters. A request meets them if one of its cookies matches one of the texts without `!`, and none matches
-    /// one with it.
+    /// Conditions on the request's cookies: `NAME` or `NAME=VALUE`, in which `*` stands for any characters, and the
+    /// same after `!` for the opposite.
+    ///
+    /// A request meets them if at least one of its cookies matches a condition without `!`, and none matches a
+    /// condition with `!`.
     pub cookies: Vec<String>,
-    /// Conditions on the request's fields, in the same form.
+    /// Conditions on the request's fields, in the form of [`MatchTexts::cookies`].
     pub fields: Vec<String>,
-    /// Conditions on the arguments of the request's query, in the same form.
+    /// Conditions on the arguments of the request's query, in the form of [`MatchTexts::cookies`].
     pub queries: Vec<String>,
 }
 
-/// An invalid text in a rule.
+/// The error for an invalid text in a rule.
+///
+/// ```
+/// use larder_http::rules::MatchedPart;
+///
+/// assert_eq!(MatchedPart::Status.check("5xx"), Ok(()));
+/// assert_eq!(MatchedPart::Status.check("6xx").unwrap_err().found, "6xx");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRule {
     /// The expected kind of value, such as "a status".
@@ -116,7 +127,7 @@ pub struct BadRule {
     pub found: String,
 }
 
-/// The properties of a request that rules compare.
+/// The properties of a request that rules compare. [`Rules`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct RuledRequest<'a> {
     /// The request's method.
@@ -141,7 +152,7 @@ struct ServerPattern {
 #[derive(Clone, Debug)]
 enum HostPattern {
     Named(String),
-    /// Every name with this suffix, which begins with a dot.
+    /// Every name that ends with this suffix, which begins with a dot.
     Below(String),
 }
 
@@ -159,7 +170,7 @@ enum TypePattern {
     Kind(String),
 }
 
-/// A property that a rule can match.
+/// A property that a rule can match. [`MatchedPart::check`] tells whether a text is valid for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchedPart {
     /// One of [`MatchTexts::hosts`].
@@ -180,7 +191,7 @@ impl MatchedPart {
     /// Checks that `text` is valid for this property.
     ///
     /// # Errors
-    /// It is not; the error says what is expected.
+    /// The text is invalid. The error says what is expected.
     pub fn check(self, text: &str) -> Result<(), BadRule> {
         match self {
             Self::Host => server(text).map(drop),
@@ -193,7 +204,7 @@ impl MatchedPart {
     }
 }
 
-/// Returns the pattern of a path that matches this text alone.
+/// Returns a path pattern that matches only `text`, in which `*` and other special characters are escaped.
 pub fn literal_path(text: &str) -> String {
     globset::escape(text)
 }
@@ -201,7 +212,7 @@ pub fn literal_path(text: &str) -> String {
 /// Checks that a text is a valid rule name.
 ///
 /// # Errors
-/// It is not; the error says what is expected.
+/// The text is not a valid name. The error says what is expected.
 pub fn check_name(text: &str) -> Result<(), BadRule> {
     if ruling::is_name(text) {
         return Ok(());
@@ -239,8 +250,8 @@ impl Rules {
         Some(of_pages.or(of_cookies).or(of_errors).unwrap_or(&rule.ruling))
     }
 
-    /// Returns whether a response to a request may be a file that never changes. That can depend on the response's
-    /// type, which is not known before.
+    /// Returns whether a response to this request may be a file that never changes. Whether it is one can depend on the
+    /// response's type, which is not known before.
     pub fn may_never_change(&self, request: &RuledRequest<'_>) -> bool {
         self.all.iter().any(|rule| rule.ruling.immutable && rule.matches.names(request))
     }
@@ -304,7 +315,7 @@ impl RuledRequest<'_> {
 
 /// Returns whether a response with this status gets a lifetime from a rule that names no status.
 ///
-/// An error or a temporary redirect does not: it would outlast its cause, and no client could reload it.
+/// Errors and temporary redirects do not: they would outlast their cause, and no client could reload them.
 fn is_kept_unnamed(status: StatusCode) -> bool {
     let status = about(status);
     status.is_success() || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::PERMANENT_REDIRECT)

@@ -59,15 +59,16 @@ pub struct Ruling {
     /// Whether the response to a request with credentials is stored for others. The origin must then permit each
     /// client.
     pub checks_authorization: bool,
-    /// Whether the body is checked against the digest in its URL. A response that is immutable is checked in any case.
+    /// Whether the body is checked against the digest in its URL. The body of an immutable response is checked in any
+    /// case.
     pub checks_digest: bool,
     /// Whether git's POST requests are answered from the cache.
     ///
     /// Packs are cached by the objects that they contain. References are requested from the origin each time; stored
     /// references are served only while the origin is unavailable.
     pub caches_git: bool,
-    /// Identifies the rule among those with conditions on the request; 0 if it has none. [`crate::rules::Rule::new`]
-    /// determines this; the operator does not set it.
+    /// Identifies the rule among those with conditions on the request; 0 if it has none.
+    /// [`Rule::new`](crate::rules::Rule::new) determines this number; the operator does not set it.
     pub conditions: u64,
     /// Whether the request had credentials. The proxy determines this; the operator does not set it.
     pub answers_credentials: bool,
@@ -95,23 +96,34 @@ pub enum RedirectPolicy {
 }
 
 /// The parts of a request or response that a rule ignores.
+///
+/// ```
+/// use larder_http::ruling::{IgnoredParts, UnknownWord};
+///
+/// let mut ignored = IgnoredParts::default();
+/// ignored.add("no-store")?;
+/// assert!(ignored.no_store && !ignored.private);
+/// assert_eq!(ignored.add("everything"), Err(UnknownWord));
+/// # Ok::<(), UnknownWord>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParts {
     /// The client's Cache-Control and Pragma, so that it cannot force the validation of a fresh response.
     pub client_directives: bool,
-    /// The credentials of the request: the response may be served to clients with other credentials, or with none.
+    /// The credentials of the request, so that clients with other credentials, or with none, may receive the response.
     pub authorization: bool,
-    /// The cookies of the request: the rule's lifetime is for requests with a Cookie too.
+    /// The cookies of the request, so that the rule's lifetime applies to requests with a Cookie, too.
     pub cookie: bool,
-    /// The cookie that the response sets: it is stored without the cookie, which only the first client receives.
+    /// The cookie that the response sets, so that the response is stored without it. Only the first client receives the
+    /// cookie.
     pub set_cookie: bool,
-    /// The response's `no-store`.
+    /// The response's `no-store`, so that it is stored.
     pub no_store: bool,
     /// The response's `private`, so that other clients may receive it.
     pub private: bool,
     /// The response's `must-revalidate` and similar directives, so that it may be served stale.
     pub must_revalidate: bool,
-    /// Names of fields in the response's Vary.
+    /// Names in the response's Vary that select no variant.
     pub vary: Vec<HeaderName>,
 }
 
@@ -155,7 +167,7 @@ impl IgnoredParts {
 }
 
 impl Ruling {
-    /// Returns whether the ruling changes anything before there is a response.
+    /// Returns whether the ruling changes how a request is handled before its response is known.
     pub(crate) fn says_something_before(&self) -> bool {
         self.checks_authorization
             || self.checks_digest

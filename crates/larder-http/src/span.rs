@@ -3,7 +3,8 @@
 //! Invariant: a set is sorted, and its spans neither overlap nor touch. The caller limits the number of spans, so
 //! insertion is linear. A lookup is a binary search.
 
-/// The bytes of a body from `first` to `last`, both included, like a range of RFC 9110 14.1.2.
+/// The bytes of a body from `first` to `last`, both included, like a range of RFC 9110 14.1.2. [`SpanSet`] has an
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// The first byte.
@@ -12,7 +13,19 @@ pub struct Span {
     pub last: u64,
 }
 
-/// A set of bytes of one body.
+/// A set of bytes of one body, such as the parts that are stored.
+///
+/// ```
+/// use larder_http::span::{Span, SpanSet};
+///
+/// let mut stored = SpanSet::default();
+/// stored.insert(Span { first: 0, last: 99 });
+/// stored.insert(Span { first: 200, last: 299 });
+/// let wanted = Span { first: 50, last: 249 };
+/// assert_eq!(stored.missing(&wanted), [Span { first: 100, last: 199 }]);
+/// stored.insert(Span { first: 100, last: 199 });
+/// assert!(stored.is_complete(300));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanSet(Vec<Span>);
 

@@ -23,7 +23,8 @@ use crate::{
     stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
-/// A request to the origin and the head of its response. Hop-by-hop fields are removed from both.
+/// A request to the origin and the head of its response. Hop-by-hop fields are removed from both. [`Storability`] has
+/// an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request's method.
@@ -65,7 +66,7 @@ pub struct Exchange<'a> {
 pub enum Storability {
     /// Store the response.
     Store {
-        /// The use of a stored copy.
+        /// The property that makes a stored copy useful, such as its lifetime or its validator.
         reason: Reason,
         /// The fields on which the response varies; never `*`.
         rule: VaryRule,

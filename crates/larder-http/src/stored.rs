@@ -34,7 +34,7 @@ pub(crate) const FIELD_COUNT_MAX: usize = 512;
 /// Longest sum of the names and values of a stored head's fields, in bytes.
 pub(crate) const FIELDS_SIZE_MAX: usize = 64 << 10;
 
-/// The entry under a primary or variant key.
+/// The entry that is stored under a primary or variant key: a response, or the way to its variants.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -50,12 +50,12 @@ pub enum Head {
 /// The place of a stored response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPlace {
-    /// In the same entry.
+    /// The body is in the same entry as the head.
     Whole {
         /// The body's length in bytes.
         len: u64,
     },
-    /// In separate entries, one for each chunk.
+    /// The body is in entries of its own, one for each chunk.
     Chunks {
         /// Length of the whole body in bytes.
         len: u64,
@@ -185,8 +185,9 @@ impl StoredHead {
         Self { freshness, ..self }
     }
 
-    /// Returns this head as one that may not be used without validation, whatever its fields say: purges that are not
-    /// known yet may concern it.
+    /// Returns this head as one that may not be used without validation, whatever its fields say.
+    ///
+    /// Used while purges of other nodes that may concern the response are not known yet.
     pub fn unconfirmed(self) -> Self {
         let mut freshness = self.freshness;
         // A response that says no-cache itself has the same reason as ever.
@@ -217,8 +218,9 @@ impl StoredHead {
         Some(Self { freshness, purge_count: self.purge_count, ..head })
     }
 
-    /// Returns the number of purges at the time of the last fetch or validation. A count is used because a clock can be
-    /// set back.
+    /// Returns the number of purges that had been made when the response was last fetched or validated.
+    ///
+    /// Later purges concern the response, earlier ones do not. A count tells them apart even if the clock is set back.
     pub fn purge_count(&self) -> u64 {
         self.purge_count
     }

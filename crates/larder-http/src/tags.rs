@@ -15,6 +15,16 @@ pub static TAG_FIELDS: [HeaderName; 2] =
 pub const TAG_SIZE_MAX: usize = 1024;
 
 /// Returns the tags in these fields as written. A value that is not UTF-8 has none.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::tags::tags_of;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("surrogate-key", "product-7 front-page".parse()?);
+/// assert_eq!(tags_of(&fields).collect::<Vec<_>>(), ["product-7", "front-page"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn tags_of(fields: &impl Fields) -> impl Iterator<Item = &str> {
     let lines = TAG_FIELDS.iter().flat_map(|name| fields.values_of(name));
     lines.filter_map(|line| std::str::from_utf8(line).ok()).flat_map(split_tags)

@@ -29,7 +29,8 @@ pub struct TellingField {
     pub tells: &'static str,
 }
 
-/// The fields. Forwarded (RFC 7239) is handled separately, because only its host and scheme count.
+/// Request fields that origins are known to use without naming them in Vary. Forwarded (RFC 7239) is handled
+/// separately, because only its host and scheme count.
 pub const TELLING_FIELDS: &[TellingField] = &[
     family("x-forwarded-*", &["x-forwarded-for"], "host, scheme, port, prefix, path and user of the request"),
     family("x-original-*", &["x-original-for", "x-original-forwarded-for"], "host, path and method before a rewrite"),
@@ -63,7 +64,8 @@ pub const TELLING_FIELDS: &[TellingField] = &[
     field("front-end-https", "the scheme"),
 ];
 
-/// Fields in which a proxy in front of this one names the user, whom it has identified, or the user's properties.
+/// Request fields in which a proxy in front of this one names a user that it has identified, or the properties of
+/// that user.
 pub const IDENTITY_FIELDS: &[TellingField] = &[
     field("client-cert", "the certificate of the client (RFC 9440)"),
     field("client-cert-chain", "the certificate of the client (RFC 9440)"),
@@ -100,7 +102,20 @@ pub fn has_identity(fields: &HeaderMap) -> bool {
     fields.keys().any(is_identity)
 }
 
-/// The trust in the fields of a request.
+/// Which request fields of a client are believed.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::telling::{FieldTrust, drop_untrusted};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("client-cert", ":AAAA:".parse()?);
+/// fields.insert("x_forwarded_host", "evil.example".parse()?);
+/// let of_stranger = FieldTrust { is_by_trusted_proxy: false, keeps_underscores: false };
+/// drop_untrusted(&mut fields, of_stranger);
+/// assert!(fields.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldTrust {
     /// Whether a trusted proxy sent the request, so that its [`IDENTITY_FIELDS`] are kept.
@@ -109,11 +124,12 @@ pub struct FieldTrust {
     pub keeps_underscores: bool,
 }
 
-/// Removes the request fields that programs behind the origin may take for others, and the [`IDENTITY_FIELDS`] of a
-/// client that may not send them.
+/// Removes the request fields that a program behind the origin may misread, and [`IDENTITY_FIELDS`] unless a trusted
+/// proxy sent them.
 ///
-/// A field with an underscore in its name is taken for the field with a hyphen. `Transfer_Encoding` and
-/// `Content_Length` are always removed, because no program means them otherwise than to smuggle a request.
+/// Some programs read a name with an underscore like the same name with a hyphen. `Transfer_Encoding` and
+/// `Content_Length` are removed even if other names with underscores are kept, because their only use is to smuggle a
+/// request. [`FieldTrust`] has an example.
 pub fn drop_untrusted(fields: &mut HeaderMap, trust: FieldTrust) {
     let is_dropped = |name: &HeaderName| {
         let text = name.as_str();

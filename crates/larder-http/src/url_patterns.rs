@@ -40,7 +40,7 @@ pub struct UrlPatterns {
     set: GlobSet,
 }
 
-/// The error for an invalid URL pattern.
+/// The error for a text that is not a URL pattern. Its message contains the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadUrlPattern {
     why: &'static str,

@@ -27,6 +27,30 @@ use crate::{
 /// Last-Modified.
 ///
 /// Returns none if it has no validator.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// use larder_http::validate;
+///
+/// // `stored` has the entity tag "v1".
+/// let preconditions = validate::request_fields(&stored);
+/// assert_eq!(preconditions[0], (http::header::IF_NONE_MATCH, "\"v1\"".parse()?));
+///
+/// // A 304 with the same tag confirms it; one with another tag is about another response.
+/// let mut not_modified = HeaderMap::new();
+/// not_modified.insert("etag", "\"v1\"".parse()?);
+/// assert!(validate::selects(&not_modified, &stored));
+/// not_modified.insert("etag", "\"v2\"".parse()?);
+/// assert!(!validate::selects(&not_modified, &stored));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
     let mut fields = Vec::with_capacity(2);
     if let Some(tag) = stored.entity_tag_value() {
@@ -77,7 +101,7 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
 /// The effect of a response to HEAD on a stored response to GET (RFC 9111 4.3.5).
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadVerdict {
-    /// The stored response is still valid. The head has the fields and the lifetime of the new response.
+    /// The stored response is still valid. This is its head with the fields and the lifetime of the new response.
     Holds(Box<StoredHead>),
     /// The stored response has changed: remove it, or treat it as stale.
     Changed,
@@ -87,8 +111,8 @@ pub enum HeadVerdict {
 
 /// Judges a stored response by the response to a HEAD with the same key.
 ///
-/// Each validator and the length in the new response must equal those stored. If it names more fields in Vary than the
-/// stored response, the entity tag must be present.
+/// The stored response holds if the new response has no other validator and no other length. If the new response also
+/// names more fields in Vary, both must have an entity tag.
 pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> HeadVerdict {
     let fields = answer.response_fields;
     if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
@@ -110,9 +134,9 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
 /// Returns whether a response's status and fields describe a stored response with this head and, if known, this body
 /// length.
 ///
-/// Both must have the same 2xx status, the same validators and the same media type. A length in the fields must equal
-/// the body's length. If the URL contains the digest of its content (`names_digest`), only the length is
-/// compared, and it must be present.
+/// The stored response must have the same 2xx status, validators and media type, and a body as long as the fields say.
+/// If the URL contains the digest of its content (`names_digest`), only the length is compared, and the fields must
+/// state it.
 pub fn is_described(
     head: &StoredHead,
     body_len: Option<u64>,

@@ -52,11 +52,12 @@ pub const RULE_COUNT_MAX: usize = 4;
 pub enum VaryRule {
     /// The named request fields, sorted and without duplicates. If empty, every request matches.
     Fields(Box<[HeaderName]>),
-    /// A property outside the request: no request ever matches.
+    /// The response varies on something outside the request, so no request ever matches.
     Star,
 }
 
-/// The selecting fields of the request whose response was stored, sorted by name, in normal form.
+/// The selecting fields of the request whose response was stored: sorted by name, in normal form. [`VaryRule`] has an
+/// example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectingFields {
     fields: Vec<(HeaderName, Option<Bytes>)>,
@@ -64,6 +65,21 @@ pub struct SelectingFields {
 }
 
 /// The rules of one resource's stored variants, newest first.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::{VaryMarker, VaryRule};
+///
+/// let rule = |vary: &str| -> Result<VaryRule, Box<dyn std::error::Error>> {
+///     let mut fields = HeaderMap::new();
+///     fields.insert("vary", vary.parse()?);
+///     Ok(VaryRule::from_fields(&fields))
+/// };
+/// // The origin began to vary on the language.
+/// let marker = VaryMarker::new(rule("accept-encoding")?).with(rule("accept-language")?);
+/// assert_eq!(marker.rules(), [rule("accept-language")?, rule("accept-encoding")?]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VaryMarker(Vec<VaryRule>);
 
@@ -82,8 +98,7 @@ impl VaryRule {
         Self::from_names(names)
     }
 
-    /// Returns the rule of a response's Vary field like [`VaryRule::from_fields`], without a search if the facts about
-    /// the response say that it does not vary.
+    /// As [`VaryRule::from_fields`]. Skips the search for Vary if the facts about the response say that it has none.
     pub(crate) fn of(facts: &Facts<'_>, response_fields: &HeaderMap) -> Self {
         if facts.varies { Self::from_fields(response_fields) } else { Self::Fields(Box::default()) }
     }
@@ -114,8 +129,7 @@ impl VaryRule {
         matches!(self, Self::Fields(names) if names.is_empty())
     }
 
-    /// Returns whether the response varies on fields that name the user alone (see
-    /// [`crate::telling::IDENTITY_FIELDS`]).
+    /// Returns whether all fields on which the response varies name a user (see [`crate::telling::IDENTITY_FIELDS`]).
     pub fn is_of_users(&self) -> bool {
         matches!(self, Self::Fields(names) if !names.is_empty() && names.iter().all(is_identity))
     }
@@ -196,7 +210,9 @@ impl SelectingFields {
         self.fields.iter().filter_map(|(_, value)| value.as_deref())
     }
 
-    /// Returns these fields with values of the same octets elsewhere, which `take` returns in order, by their lengths.
+    /// Returns these fields with their values in other memory.
+    ///
+    /// `take` is called with the length of each value in order, and returns the same octets from the other memory.
     pub(crate) fn moved(&self, mut take: impl FnMut(usize) -> Bytes) -> Self {
         let fields =
             self.fields.iter().map(|(name, value)| (name.clone(), value.as_ref().map(|value| take(value.len()))));
@@ -257,7 +273,7 @@ fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
     }
 }
 
-/// Iterates over the names of the request's fields that [`crate::telling`] lists.
+/// Iterates over the names of the request's fields that are listed in [`crate::telling`].
 fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
     let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
     fields.keys().filter(|name| is_telling(name) || is_identity(name)).chain(target)
@@ -365,5 +381,5 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
 
 /// Separator of elements in normal form. Nearly all clients send this separator, so their values need no rewriting.
 const SEPARATOR: &[u8] = b", ";
-/// Name of the stored part that records a Cookie in the request.
+/// The name of the stored part that records that the request had a Cookie.
 static ANSWERED_COOKIE: HeaderName = HeaderName::from_static("!answered-cookie");

@@ -25,21 +25,34 @@ pub enum BodyLength {
 /// Why a message's framing is refused: 400 for a request, 502 for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingError {
-    /// Both Content-Length and Transfer-Encoding (RFC 9112 6.1).
+    /// The message has both Content-Length and Transfer-Encoding (RFC 9112 6.1).
     LengthAndEncoding,
-    /// A Content-Length that is not one plain number, or several that differ (RFC 9112 6.3).
+    /// Content-Length is not one plain number, or there are several that differ (RFC 9112 6.3).
     Length,
-    /// A Transfer-Encoding other than exactly `chunked` (RFC 9112 6.1).
+    /// Transfer-Encoding is not exactly `chunked` (RFC 9112 6.1).
     Encoding,
-    /// Transfer-Encoding in an HTTP/1.0 message, which must not have one (RFC 9112 6.1).
+    /// An HTTP/1.0 message has Transfer-Encoding, which it must not have (RFC 9112 6.1).
     EncodingInHttp10,
-    /// A body with a status that permits none.
+    /// The fields announce a body, but the status permits none.
     Content,
-    /// A 101 to a request that did not ask for another protocol.
+    /// The response is a 101, but the request did not ask for another protocol.
     Switch,
 }
 
 /// Checks a request's framing.
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::{BodyLength, FramingError, check_request};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("content-length", "5".parse()?);
+/// assert_eq!(check_request(&fields, Version::HTTP_11), Ok(BodyLength::Length(5)));
+/// // Two servers could see two different requests in this one.
+/// fields.insert("transfer-encoding", "chunked".parse()?);
+/// assert_eq!(check_request(&fields, Version::HTTP_11), Err(FramingError::LengthAndEncoding));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The framing is ambiguous: respond with 400 and close the connection.

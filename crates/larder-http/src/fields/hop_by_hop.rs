@@ -12,8 +12,23 @@ use crate::list;
 /// Removes the fields that Connection names, and those that are always hop-by-hop, in place.
 ///
 /// Host, Content-Length, Via and CDN-Loop stay even if Connection names them: framing, routing and loop detection
-/// depend on them. Cost: one pass over the names, and one more for each field
-/// that is removed. Allocates only if Connection names a field.
+/// depend on them.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::fields::strip_hop_by_hop;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("connection", "x-trace, close".parse()?);
+/// fields.insert("x-trace", "7".parse()?);
+/// fields.insert("accept", "*/*".parse()?);
+/// strip_hop_by_hop(&mut fields);
+/// assert_eq!(fields.keys().collect::<Vec<_>>(), ["accept"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Cost
+/// One pass over the names, and one more for each field that is removed. Allocates only if Connection names a field.
 pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
     strip_named(fields);
     while let Some(name) = fields.keys().find(|name| is_hop_by_hop(name)).cloned() {
@@ -23,7 +38,7 @@ pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
 
 /// Returns whether a field always belongs to one connection.
 ///
-/// Asking this of each name costs less than looking the nine fields up, each by a hash of its name.
+/// To ask this of each name costs less than to look up the nine hop-by-hop fields, because a lookup hashes the name.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(*name, CONNECTION | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION | TE | TRANSFER_ENCODING | UPGRADE)
         || matches!(name.as_str(), "keep-alive" | "proxy-authentication-info" | "proxy-connection")
@@ -31,7 +46,7 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
 
 /// Removes the fields that Connection names, except those that are always hop-by-hop.
 ///
-/// Later decisions about the request then see the same fields as the origin.
+/// Called when a request is received, so that all decisions about it see the same fields as the origin.
 pub fn strip_named(fields: &mut HeaderMap) {
     if !fields.contains_key(CONNECTION) {
         return;

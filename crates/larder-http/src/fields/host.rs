@@ -9,9 +9,9 @@ use crate::key::split_authority;
 /// Why a request does not name exactly one host: respond with 400 (RFC 9112 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// An HTTP/1.1 request without Host, or an HTTP/2 request with neither Host nor an authority.
+    /// An HTTP/1.1 request has no Host, or an HTTP/2 request has neither Host nor an authority.
     Missing,
-    /// More than one Host.
+    /// There is more than one Host.
     Repeated,
     /// Host, or the target's authority, is not a host with an optional port.
     Invalid,
@@ -21,6 +21,18 @@ pub enum HostError {
 ///
 /// A target in absolute form provides them, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise Host
 /// provides them. Returns `None` for an HTTP/1.0 request without either.
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::effective_authority;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("host", "a.example".parse()?);
+/// assert_eq!(effective_authority(&"/x".parse()?, &fields, Version::HTTP_11), Ok(Some("a.example")));
+/// // A target in absolute form takes precedence.
+/// assert_eq!(effective_authority(&"http://b.example/x".parse()?, &fields, Version::HTTP_11), Ok(Some("b.example")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// Host is missing, repeated or malformed, or the target's authority is malformed: respond with 400.

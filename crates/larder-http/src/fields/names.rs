@@ -1,16 +1,28 @@
-//! Tells that a head lacks a field, without a search for it.
+//! Finds out cheaply that a head lacks a field, so that most searches for absent fields can be skipped.
 
 use http::{HeaderMap, HeaderName};
 
-/// The lengths of the names in a head, a bit for each. All long names have the same bit.
+/// The lengths of the names in a head: one bit for each length, and one bit for all long names.
 ///
-/// Most fields that are asked about are absent, and nearly all of them have a length that no name in the head has. So
-/// one pass over the names saves most searches, each of which hashes a name.
+/// Rules look for many fields that most heads lack, and nearly always no name in the head has the same length. So one
+/// pass over the names saves most searches, each of which hashes a name.
+///
+/// ```
+/// use http::{HeaderMap, header};
+/// use larder_http::fields::NameLengths;
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert(header::ACCEPT, "*/*".parse()?);
+/// let names = NameLengths::of(&fields);
+/// assert!(names.may_have(&header::ACCEPT));
+/// assert!(!names.may_have(&header::IF_NONE_MATCH));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameLengths(u64);
 
 impl NameLengths {
-    /// The lengths of a head whose names are not known.
+    /// The value for a head whose names are not known: it may have every field.
     pub const ANY: Self = Self(u64::MAX);
 
     /// Returns the lengths of the names in a head.

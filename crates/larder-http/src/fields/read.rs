@@ -1,11 +1,11 @@
-//! Reads the fields of a message, whatever holds them.
+//! A common interface to the fields of received and stored messages.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The fields of a message.
 ///
-/// Rules that are asked about stored and received responses take this. Each has its fields in another form: received
-/// ones are in a map, stored ones are the octets that are sent.
+/// Rules that apply to stored and received responses take this trait, because the two keep their fields in different
+/// forms: a received response has a map, a stored one has the octets that HTTP/1.1 sends.
 pub trait Fields {
     /// Iterates over the names, in lower case, and the values.
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version, header::VIA};
 
 use crate::list::elements;
 
-/// Most intermediaries that a message may have passed. A message with more is taken to be in a loop.
+/// Most intermediaries that a message may have passed. A message that has passed more is treated as a loop.
 pub const HOP_COUNT_MAX: usize = 32;
 
 static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
@@ -14,7 +14,19 @@ const RECEIVED: [&str; 5] = ["0.9", "1.0", "1.1", "2", "3"];
 
 /// The name of this proxy in Via and CDN-Loop.
 ///
-/// Every request to an origin gets these values, so they are built once.
+/// Every request to an origin gets the values of these fields, so they are built once.
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::via::{Pseudonym, append_via, loops};
+///
+/// let own = Pseudonym::new("cache-1").expect("a token");
+/// let mut fields = HeaderMap::new();
+/// assert!(!loops(&fields, &own));
+/// append_via(&mut fields, Version::HTTP_11, &own);
+/// assert_eq!(fields["via"], "1.1 cache-1");
+/// assert!(loops(&fields, &own));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pseudonym {
     name: HeaderValue,

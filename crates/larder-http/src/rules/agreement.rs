@@ -1,7 +1,7 @@
 //! Decides whether the rule that was applied to a stored response applies to another request.
 //!
-//! A rule's conditions on the request are not part of the key. So a hit needs the same rule as the response was stored
-//! by. Invariant: a response never answers a request that another rule applies to. Cost: a few
+//! A rule's conditions on the request are not part of the key. So a stored response may be a hit only for requests to
+//! which the same rule applies. Invariant: a response never answers a request that another rule applies to. Cost: a few
 //! comparisons if no rule has conditions; otherwise the search for the request's rule.
 
 use http::header::COOKIE;
@@ -12,13 +12,14 @@ use crate::{Ruling, StoredHead};
 /// The relation of a request to the rule by which a response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAgreement {
-    /// The rule that was applied to the stored response applies to this request too.
+    /// The rule that was applied to the stored response applies to this request, too.
     Same,
-    /// The rule applies to this request except for its lifetime, because the request has a Cookie.
+    /// The rule that was applied to the stored response applies to this request except for its lifetime, because the
+    /// request has a Cookie.
     OwnLifetime,
     /// Another rule applies to this request, and it may replace the stored response.
     Replace,
-    /// Another rule applies to this request, and the stored response stays for others.
+    /// Another rule applies to this request, so the stored response does not answer it, but stays for other requests.
     Bypass,
 }
 

@@ -13,9 +13,9 @@ use super::{BadRule, MatchTexts, bad};
 /// Conditions on one kind of named values. Without conditions, every request meets them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamedConditions {
-    /// At least one value must match one of these, if there are any.
+    /// At least one value must match one of these patterns, unless the list is empty.
     wanted: Vec<NamedPattern>,
-    /// No value may match one of these.
+    /// No value may match one of these patterns.
     refused: Vec<NamedPattern>,
 }
 

@@ -200,9 +200,9 @@ fn decode_marker(reader: &mut CodecReader) -> Result<VaryMarker, DecodeError> {
 }
 
 const KIND_RESPONSE_1: u8 = 0x11;
-/// Like the first version, with the number of purges in front.
+/// Version 2 of a response: version 1 with the number of purges in front.
 const KIND_RESPONSE_2: u8 = 0x12;
-/// Like the second version, with the fields as lines, and the ruling behind them.
+/// Version 3 of a response: version 2 with the fields as lines, and the ruling after them.
 const KIND_RESPONSE_3: u8 = 0x13;
 const KIND_VARY_MARKER_1: u8 = 0x21;
 const BODY_WHOLE: u8 = 0;

@@ -1,7 +1,7 @@
 //! The fields of a stored head as the octets that HTTP/1.1 sends, followed by the operator's ruling.
 //!
 //! Invariant: every line is `name: value` with its end, the name a token in lower case and the value without controls.
-//! Content-Length is not among them, because the place of the body says it, and nor is the ruling, which is never
+//! Content-Length is not among the lines, because the place of the body implies it. Nor is the ruling, which is never
 //! sent. Cost: one buffer, made when the head is created. A hit copies it, and makes no map.
 
 use bytes::Bytes;
@@ -12,6 +12,24 @@ use super::FIELD_COUNT_MAX;
 use crate::{DecodeError, Ruling, fields::Fields, ruling};
 
 /// The end-to-end fields of a stored head.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList};
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("date", "Sun, 06 Nov 1994 08:49:37 GMT".parse()?);
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let now = larder_http::Timestamp::from_secs(784_111_777);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// use larder_http::fields::Fields;
+///
+/// // `stored` was received with Date and ETag.
+/// assert_eq!(stored.fields().octets(), b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\netag: \"v1\"\r\n");
+/// assert_eq!(stored.fields().first(&http::header::ETAG), Some(&b"\"v1\""[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredFields {
     /// The lines, then the text of the ruling, if there is one.
