@@ -14,6 +14,7 @@ pub(crate) mod forwarded;
 pub(crate) mod handed;
 pub(crate) mod hosts;
 pub(crate) mod http2;
+pub(crate) mod lag;
 pub(crate) mod linked_body;
 pub(crate) mod machine_memory;
 pub(crate) mod marks;

@@ -362,6 +362,12 @@ pub struct Limits {
     /// Hits from memory do not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when
     /// origins are slow. Default: as many as fit in a quarter of the machine's memory, at least 1024.
     pub waiting_count_max: usize,
+    /// Maximum time that a ready request may wait for the processor. If all wait longer for half a second, a share of
+    /// the requests gets 503.
+    ///
+    /// The share grows until the wait is shorter. Hits from memory are never refused. Zero refuses nothing. Default
+    /// 200 ms.
+    pub lag: Duration,
     /// Maximum time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
     /// Maximum time that a client may take to send the head of a request. Default 30 s.
@@ -386,6 +392,7 @@ impl Default for Limits {
             client_connection_count_max: None,
             client_request_count_max: None,
             waiting_count_max: memory::waiting_count_max(),
+            lag: Duration::from_millis(200),
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
             store: Duration::from_secs(3),

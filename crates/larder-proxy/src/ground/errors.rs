@@ -210,6 +210,7 @@ impl fmt::Display for Failure {
             Self::Overloaded(Shortage::ClientRequests) => {
                 f.write_str("too many requests of your address are being answered, retry in 1 s")
             }
+            Self::Overloaded(Shortage::Processor) => f.write_str("this proxy is overloaded, retry in 1 s"),
             Self::Overloaded(_) => f.write_str("too many requests are waiting, retry in 1 s"),
             Self::PurgesUnknown => f.write_str("purges that the asking node knows are not applied here yet"),
             Self::PeerDiffers { .. } => {

@@ -29,12 +29,21 @@ pub enum Shortage {
     Memory,
     /// Too many requests wait for a connection to the request's origin.
     Origin,
+    /// Ready requests wait too long for the processor.
+    Processor,
 }
 
 impl Shortage {
     /// All limits, in the order of their discriminants.
-    pub const ALL: [Self; 6] =
-        [Self::Connections, Self::ClientConnections, Self::Waiting, Self::ClientRequests, Self::Memory, Self::Origin];
+    pub const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::ClientConnections,
+        Self::Waiting,
+        Self::ClientRequests,
+        Self::Memory,
+        Self::Origin,
+        Self::Processor,
+    ];
 
     /// Returns the limit's value of the label in metrics.
     pub const fn token(self) -> &'static str {
@@ -45,6 +54,7 @@ impl Shortage {
             Self::ClientRequests => "client-requests",
             Self::Memory => "memory",
             Self::Origin => "origin-connections",
+            Self::Processor => "processor",
         }
     }
 }

@@ -28,8 +28,10 @@ use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, ResponseHead, WireFault,
 use tokio::io::ReadBuf;
 
 use crate::{
-    ground::arrivals::{self, ARRIVALS_BYTES},
-    ground::cache::body_budget::Reservation,
+    ground::{
+        arrivals::{self, ARRIVALS_BYTES},
+        cache::body_budget::Reservation,
+    },
     origins::{
         request_body::{BodyFault, RequestBody},
         stream::OriginStream,

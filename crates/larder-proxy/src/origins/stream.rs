@@ -17,9 +17,11 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::{
-    ground::cache::body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
-    ground::{arrivals::LONG_ARRIVALS_BYTES, http2::pipe::Http2Pipe, watch::WatchedConnection},
+use crate::ground::{
+    arrivals::LONG_ARRIVALS_BYTES,
+    cache::body_budget::{BodyBudget, Reservation, SHARE_BYTES_MIN},
+    http2::pipe::Http2Pipe,
+    watch::WatchedConnection,
 };
 
 /// The byte stream of a connection to an origin, plain or TLS.

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use crate::{
-    ground::cache::body_budget::BodyBudget,
-    ground::config::ProxyConfig,
+    ground::{cache::body_budget::BodyBudget, config::ProxyConfig},
     origins::{certificate_askers::CertificateAskers, complaints::ComplaintLog, uplink::Uplink},
 };
 

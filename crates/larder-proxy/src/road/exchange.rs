@@ -95,7 +95,7 @@ impl ClientExchange {
     /// Reserves the memory and the place that a waiting request needs.
     ///
     /// # Errors
-    /// Too many requests wait, or no memory is left.
+    /// Too many requests wait, no memory is left, or the processor cannot keep up.
     pub(super) fn make_room(&mut self, request: &Request<IncomingBody>) -> Result<(), Shortage> {
         if self.target.is_log() {
             // This request is for the log of purges. It is not limited, because it waits for purges and not for an
@@ -106,6 +106,9 @@ impl ClientExchange {
         let limits = &shared.config.limits;
         if shared.counts.waiting.load(Relaxed) >= limits.waiting_count_max {
             return Err(Shortage::Waiting);
+        }
+        if self.worker.lag().refuses(limits.lag) {
+            return Err(Shortage::Processor);
         }
         let client = self.client.address_of(&self.target);
         let of_client = limits.client_request_count_max.filter(|_| self.target.sibling().is_none());

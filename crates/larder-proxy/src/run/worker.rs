@@ -30,6 +30,7 @@ use crate::{
         cache::Cache,
         config::{Limits, SitePolicy},
         exchange_budget::{ExchangePlace, PlaceUse},
+        lag::ThreadLag,
         overload::{AddressCount, Shortage},
         target::path_of,
         unfinished::UnfinishedWork,
@@ -63,6 +64,7 @@ pub(crate) struct WorkerThread {
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) unfinished: Arc<UnfinishedWork>,
+    lag: Arc<ThreadLag>,
     /// Sends connections inside intercepted tunnels to the task that serves them.
     inside: UnboundedSender<TunneledConnection>,
     /// The workers of all configurations in use, the current one last.
@@ -151,6 +153,11 @@ impl Worker {
         self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
+    /// Returns the lag of the worker's thread.
+    pub(crate) fn lag(&self) -> &Arc<ThreadLag> {
+        &self.thread.lag
+    }
+
     /// Serves a connection inside an intercepted tunnel. It counts as a client connection.
     pub(crate) fn serve_inside(&self, inside: TunneledConnection) {
         // Sending fails only while the worker is stopping, when no new connection is served.
@@ -189,7 +196,8 @@ impl WorkerThread {
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunneledConnection>) -> Self {
         let watches = Arc::default();
         let unfinished = Arc::default();
-        Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
+        let lag = Arc::default();
+        Self { index, metrics, watches, unfinished, lag, inside, workers: Mutex::default() }
     }
 
     /// Returns the worker of the current configuration. `None` while the thread is stopping.

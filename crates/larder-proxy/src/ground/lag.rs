@@ -1,0 +1,179 @@
+//! Refuses a share of the requests while the processor cannot keep up.
+//!
+//! Owns: the lag of one worker's thread, which is the time that a ready task waits there until it runs, and the share
+//! of requests to refuse. `road::exchange` asks for each request that memory does not answer. Without refusals, each
+//! request of an overloaded proxy waits behind all others until its client gives up, so nearly all work is in vain.
+//!
+//! Invariant: nothing is refused unless the least lag of five windows in a row was above the limit. So neither a pause
+//! nor a burst that the proxy can work off refuses anything. Cost: one read of the clock per request, and one spawned
+//! task per 10 ms; none without requests.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use larder_device::IgnorePoison;
+
+/// The lag of one worker's thread, and the share of requests that it refuses.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadLag(Mutex<LagState>);
+
+#[derive(Debug, Default)]
+struct LagState {
+    /// When the current probe was sent, until it returns.
+    probe: Option<Instant>,
+    /// When the last probe returned.
+    seen: Option<Instant>,
+    window: Option<Window>,
+    /// Consecutive windows whose least lag was above the limit.
+    late_windows: u32,
+    /// The share of requests to refuse, in 256ths.
+    share: u32,
+    /// The sum of `share` over the requests since the last refusal, so that refusals are evenly spread.
+    due: u32,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Instant,
+    least: Duration,
+}
+
+impl ThreadLag {
+    /// Returns whether to refuse a request, because the thread's lag is longer than `limit`. Zero never refuses.
+    ///
+    /// Must be called on the thread that runs the requests.
+    pub(crate) fn refuses(self: &Arc<Self>, limit: Duration) -> bool {
+        if limit.is_zero() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut state = self.0.lock().ignore_poison();
+        if state.begins_probe(now) {
+            let lag = Arc::clone(self);
+            // The runtime polls it after all tasks that are ready now.
+            tokio::spawn(async move { lag.0.lock().ignore_poison().note(now, Instant::now(), limit) });
+        }
+        state.is_refused()
+    }
+}
+
+impl LagState {
+    /// Returns whether to send a probe now.
+    fn begins_probe(&mut self, now: Instant) -> bool {
+        if self.probe.is_some() || self.seen.is_some_and(|seen| now < seen + PROBE_INTERVAL) {
+            return false;
+        }
+        if self.seen.is_some_and(|seen| now > seen + MEMORY) {
+            // What was seen that long ago says nothing about now.
+            *self = Self::default();
+        }
+        self.probe = Some(now);
+        true
+    }
+
+    /// Takes in that a probe, which was sent at `sent`, returned at `now`.
+    fn note(&mut self, sent: Instant, now: Instant, limit: Duration) {
+        let lag = now.saturating_duration_since(sent);
+        self.probe = None;
+        self.seen = Some(now);
+        let window = self.window.get_or_insert(Window { began: sent, least: lag });
+        window.least = window.least.min(lag);
+        let least = window.least;
+        if now < window.began + WINDOW {
+            return;
+        }
+        self.window = None;
+        self.late_windows = if least > limit { self.late_windows + 1 } else { 0 };
+        if self.late_windows >= LATE_WINDOWS {
+            self.share = (self.share + SHARE_STEP).min(SHARE_MAX);
+        } else if least < limit / 2 {
+            self.share = self.share.saturating_sub(SHARE_STEP / 2);
+        }
+    }
+
+    fn is_refused(&mut self) -> bool {
+        self.due += self.share;
+        let is_refused = self.due >= WHOLE;
+        if is_refused {
+            self.due -= WHOLE;
+        }
+        is_refused
+    }
+}
+
+/// Shortest time between two probes.
+const PROBE_INTERVAL: Duration = Duration::from_millis(10);
+/// The least lag within this time counts: a ready task that ran at once shows that the thread keeps up.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Windows in a row that must be late before anything is refused.
+const LATE_WINDOWS: u32 = 5;
+/// Time without a probe after which the thread is no longer taken for late.
+const MEMORY: Duration = Duration::from_secs(1);
+/// All requests, in the unit of [`LagState::share`].
+const WHOLE: u32 = 256;
+/// Largest share of requests to refuse. The others show whether the proxy keeps up again.
+const SHARE_MAX: u32 = WHOLE - WHOLE / 16;
+/// Growth of the share per late window. It falls half as fast.
+const SHARE_STEP: u32 = WHOLE / 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(200);
+
+    /// Sends probes for `time`, each of which returns after `lag`. Returns the refused share of as many requests.
+    fn share_after(state: &mut LagState, now: &mut Instant, time: Duration, lag: Duration) -> f64 {
+        let end = *now + time;
+        while *now < end {
+            let sent = *now;
+            assert!(state.begins_probe(sent));
+            assert!(!state.begins_probe(sent), "one probe at a time");
+            *now += lag.max(PROBE_INTERVAL);
+            state.note(sent, sent + lag, LIMIT);
+        }
+        let refused = (0..1000).filter(|_| state.is_refused()).count();
+        refused as f64 / 1000.0
+    }
+
+    #[test]
+    fn share_grows_while_the_lag_stays_long_and_ends_after_it() {
+        let mut state = LagState::default();
+        let mut now = Instant::now();
+        let mut after =
+            |millis, lag| share_after(&mut state, &mut now, Duration::from_millis(millis), Duration::from_millis(lag));
+        assert_eq!(after(2000, 150), 0.0, "a lag below the limit refuses nothing");
+        assert_eq!(after(1000, 250), 0.0, "nor does one that was not long enough");
+        let early = after(750, 250);
+        assert!(early > 0.05, "{early}");
+        let late = after(10_000, 250);
+        assert!(late > 0.9 && late < 1.0, "{late}");
+        let held = after(2000, 150);
+        assert!((held - late).abs() < 0.01, "between half the limit and the limit the share stays: {held}");
+        assert_eq!(after(5000, 1), 0.0);
+    }
+
+    #[test]
+    fn lag_of_the_past_refuses_nothing_now() {
+        let mut state = LagState::default();
+        let mut now = Instant::now();
+        assert!(share_after(&mut state, &mut now, Duration::from_secs(5), LIMIT * 2) > 0.0);
+        now += MEMORY * 2;
+        assert!(state.begins_probe(now));
+        assert!((0..1000).all(|_| !state.is_refused()));
+    }
+
+    #[test]
+    fn one_quick_probe_in_each_window_shows_that_the_thread_keeps_up() {
+        let mut state = LagState::default();
+        let mut now = Instant::now();
+        for _ in 0..50 {
+            let slow = share_after(&mut state, &mut now, Duration::from_millis(60), Duration::from_millis(60));
+            assert_eq!(slow, 0.0);
+            let quick = share_after(&mut state, &mut now, Duration::from_millis(60), Duration::from_millis(1));
+            assert_eq!(quick, 0.0);
+        }
+    }
+}
