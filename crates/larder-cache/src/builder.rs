@@ -20,6 +20,21 @@ use std::{
 };
 
 /// Builds a [`Cache`]. Only the size on disk has no default.
+///
+/// ```
+/// use larder_cache::Cache;
+/// use std::time::Duration;
+/// # let directory = tempfile::tempdir().unwrap();
+///
+/// let cache = Cache::builder(directory.path())
+///     .disk("64MB")
+///     .memory("8MB")
+///     .fresh_for(Duration::from_secs(600))
+///     .open()?;
+/// assert_eq!(cache.value_bytes_max(), 32_000_000);
+/// assert!(Cache::builder(directory.path()).disk("64 parsecs").open().is_err());
+/// # larder_cache::Result::Ok(())
+/// ```
 #[must_use = "a builder does nothing until `open` is called"]
 pub struct CacheBuilder {
     directory: PathBuf,

@@ -37,6 +37,22 @@ pub(crate) use writing::{NewValue, ValueOptions, WriteLocks, WriteStart};
 /// The futures of its methods are `Send` if the caller's are. Dropping one of them is safe: a write or removal whose
 /// future is dropped takes effect as a whole or not at all. Dropping the last clone without [`Cache::close`] is like a
 /// kill of the process: the values of the last second may be missing at the next start.
+///
+/// ```
+/// use larder_cache::Cache;
+/// # let directory = tempfile::tempdir().unwrap();
+/// # futures_executor::block_on(async {
+///
+/// let cache = Cache::builder(directory.path()).disk("32MB").open()?;
+/// cache.insert("user/7", "Ada").await?;
+/// cache.close().await?;
+///
+/// // The value survives the restart.
+/// let cache = Cache::builder(directory.path()).disk("32MB").open()?;
+/// assert_eq!(cache.get("user/7").await?.expect("stored"), "Ada");
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Cache {
     parts: Arc<CacheParts>,
@@ -88,15 +104,16 @@ impl Cache {
     /// Returns the value of `key`, or calls `fetch`, stores the result and returns it.
     ///
     /// Callers that request the same key at the same time share one fetch and its result or error. The fetch goes on if
-    /// they are dropped, for example by a time-out: later callers get its value, unless the key was written or removed
-    /// meanwhile. It runs on the tokio runtime of the
-    /// caller that begins it. Outside of tokio, all fetches run on one thread of the cache, so they must not block it.
-    /// `fetch` must not request the same key from the cache, because it would wait for itself. A panic in `fetch`
-    /// reaches the caller that it belongs to.
+    /// its callers are dropped, for example by a time-out: later callers get its value, unless the key was written or
+    /// removed meanwhile. `fetch` must not request the same key from the cache, because it would wait for itself. If
+    /// `fetch` panics, the caller that began it panics.
     ///
-    /// Callers get the value when it is complete, and it is stored meanwhile, unless many bytes wait to be stored.
-    /// [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait for that. A failure of the store is not an error here:
-    /// the value is fetched.
+    /// A fetch runs on the tokio runtime of the caller that begins it. Outside of tokio, all fetches run on one thread
+    /// of the cache, so they must not block it.
+    ///
+    /// Callers get the value as soon as it is complete, and it is stored meanwhile. Only if many bytes wait to be
+    /// stored, callers wait, too. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is stored.
+    /// A failure of the store is not an error here: the value is fetched.
     ///
     /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
     /// gets the stale value if it fails. Other callers get the stale value at once.

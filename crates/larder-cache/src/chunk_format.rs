@@ -16,11 +16,23 @@ pub const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
 pub const KIND_CHUNK: u8 = b'C';
 /// First byte of the key of a chunk's fragment.
 pub const KIND_FRAGMENT: u8 = b'F';
-/// Lookups of an entry whose bytes are overwritten while they are read: the store may have moved an entry that is
-/// pinned, protected or often used.
+/// Attempts to read an entry that is overwritten while it is being read.
+///
+/// The store may have moved the entry, because it is pinned, protected or often used. Then the next lookup finds its
+/// new place.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// Returns the key of a chunk of the bytes `representation`, whose head is in the entry with this key.
+///
+/// ```
+/// use larder_cache::chunk_format::{chunk_key, chunk_span, chunks_of, split_chunk_key};
+///
+/// // The bytes from 1.5 to 2.5 MiB are in two chunks.
+/// assert_eq!(chunks_of(&(1_572_864..2_621_440)), 1..3);
+/// assert_eq!(chunk_span(2, Some(2_621_440)), 2_097_152..2_621_440);
+/// let key = chunk_key(b"entry", 77, 2);
+/// assert_eq!(split_chunk_key(&key), (&b"entry"[..], Some(77)));
+/// ```
 pub fn chunk_key(entry: &[u8], representation: u64, number: u64) -> Vec<u8> {
     [&[KIND_CHUNK], entry, &representation.to_le_bytes()[..], &number.to_le_bytes()].concat()
 }
@@ -54,7 +66,7 @@ pub fn chunk_span(number: u64, len: Option<u64>) -> Range<u64> {
     start..len.map_or(end, |len| end.min(len).max(start))
 }
 
-/// Reads a range of a chunk that has this place. Returns `None` if the store does not have it.
+/// Reads `range` of the chunk that is at `span` of its body. Returns `None` if the store does not have the chunk.
 ///
 /// # Errors
 /// The store failed.

@@ -7,7 +7,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Something that happened to a key.
+/// Something that happened to a key, as [`CacheBuilder::on_event`](crate::CacheBuilder::on_event) reports it.
+/// [`CacheStats`] has an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent<'a> {
@@ -70,6 +71,27 @@ pub enum CacheEvent<'a> {
 /// The hit ratio is `(memory_hits + disk_hits) / (memory_hits + disk_hits + misses)`. A caller that waits for another
 /// caller's fetch counts as a miss. [`CacheStats::store`] counts entries of the store below: a value longer than 1 MiB
 /// is one entry for each MiB and one more, and values that were removed by tag stay until their place is needed.
+///
+/// ```
+/// use larder_cache::{Cache, CacheEvent};
+/// use std::sync::{Arc, Mutex};
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+///
+/// let missed = Arc::new(Mutex::new(Vec::new()));
+/// let log = Arc::clone(&missed);
+/// let cache = Cache::builder(directory.path()).disk("32MB").on_event(move |event| {
+///     if let CacheEvent::Miss { key } = event {
+///         log.lock().unwrap().push(key.to_vec());
+///     }
+/// });
+/// let cache = cache.open()?;
+/// cache.get("unknown").await?;
+/// assert_eq!(cache.stats().misses, 1);
+/// assert_eq!(*missed.lock().unwrap(), [b"unknown"]);
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {

@@ -13,6 +13,22 @@ use std::{error, fmt, time::Duration};
 /// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
 /// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
 /// its own, whatever a later request sets.
+///
+/// ```
+/// # use larder_cache::Cache;
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// use std::time::Duration;
+///
+/// let minute = Duration::from_secs(60);
+/// let weather = || cache.entry("weather/Oslo").fresh_for(minute).tag("weather");
+/// weather().insert("rain").await?;
+/// let found = weather().get_or_fetch(|| async { Err::<&str, _>("not needed") }).await?;
+/// assert_eq!(found, "rain");
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 #[must_use = "a request does nothing until one of its methods is awaited"]
 pub struct EntryRequest {
     cache: Cache,

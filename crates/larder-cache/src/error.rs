@@ -6,6 +6,20 @@ use std::{error, fmt, sync::Arc};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a call failed. A missing, expired or damaged value is not an error: the lookup finds nothing.
+///
+/// ```
+/// # use larder_cache::{Cache, Error};
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// let failed = cache.get_or_fetch("key", || async { Err::<&str, _>("the server is down") }).await;
+/// match failed {
+///     Err(Error::Fetch(cause)) => assert_eq!(cause.to_string(), "the server is down"),
+///     other => panic!("{other:?}"),
+/// }
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {

@@ -31,10 +31,10 @@ pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
 /// The result of a fetch, for each caller.
 pub(crate) type FetchOutcome = Result<Value, FetchError>;
 
-/// A wait for the outcome of a fetch. It is canceled if the fetch's task is dropped.
+/// A wait for the outcome of a fetch. It ends with an error if the fetch's task is dropped.
 pub(crate) type FetchWait = Shared<oneshot::Receiver<FetchOutcome>>;
 
-/// The storing of a fetched value. Every task that polls it drives it.
+/// The storing of a fetched value. Every task that awaits it also drives it, so it needs no task of its own.
 pub(crate) type Storing = Shared<BoxFuture<'static, ()>>;
 
 /// The fetches in progress.
@@ -42,12 +42,14 @@ pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
     /// Number of values that are being stored, so that lookups need no lock while there is none.
     storing_count: AtomicUsize,
-    /// Number of values whose storing has ended, by the hash of their key. If a key's has changed since a lookup, the
-    /// value may be stored now. With one number for all keys, a busy cache would repeat the lookups of idle keys.
+    /// Numbers of values that have been stored, by the hash of their key. If the number of a key has changed since a
+    /// lookup found nothing, the value may be stored now.
+    ///
+    /// A single number for all keys would make a busy cache repeat the lookups of idle keys.
     stored_counts: [AtomicU64; STORED_COUNTS],
     hasher: RandomState,
-    /// Bytes that may be stored while their callers have them already. A value that comes when there are as many is
-    /// stored first.
+    /// Limit for the bytes that are being stored while their callers have them already. Beyond it, a value is stored
+    /// before its callers get it.
     storing_bytes_max: u64,
 }
 
@@ -77,13 +79,13 @@ pub(crate) struct StoringValue {
 
 /// A caller's part in a fetch.
 pub(crate) enum FetchRole {
-    /// The caller begins the fetch, and waits for it, too.
+    /// The caller begins the fetch, and waits for its outcome like the others.
     Leader(FetchLead, FetchWait),
-    /// Another caller has begun the fetch, and this one waits for it.
+    /// Another caller has begun the fetch, and this caller waits for its outcome.
     Follower(FetchWait),
 }
 
-/// The right to fetch a key. While it exists, other callers wait for its outcome, or get it.
+/// The right to fetch a key. While it exists, further callers join its fetch instead of beginning another.
 pub(crate) struct FetchLead {
     fetches: Arc<Fetches>,
     key: Box<[u8]>,
@@ -123,17 +125,17 @@ impl Fetches {
         self.lock().by_key.contains_key(key)
     }
 
-    /// Prevents callers from joining the present fetch of `key`, because its outcome will be outdated.
+    /// Prevents further callers from joining the present fetch of `key`, because its outcome will be outdated.
     pub(crate) fn detach(&self, key: &[u8]) {
         self.lock().by_key.remove(key);
     }
 
-    /// Prevents callers from joining any of the present fetches.
+    /// Prevents further callers from joining any of the present fetches.
     pub(crate) fn detach_all(&self) {
         self.lock().by_key.clear();
     }
 
-    /// Returns the number of values of `key`, and of few others, whose storing has ended.
+    /// Returns how many values of `key`, and of a few other keys with the same hash, have been stored.
     pub(crate) fn stored_count(&self, key: &[u8]) -> u64 {
         self.stored_counter(key).load(Ordering::Acquire)
     }
@@ -165,8 +167,9 @@ impl Fetches {
         drop(stored);
     }
 
-    /// Waits until the values are stored whose callers have them already. Drives the storing, because the runtimes of
-    /// the fetches may stand still.
+    /// Waits until all values are stored that callers have already.
+    ///
+    /// It also drives the storing, because the runtimes of the fetches may stand still.
     pub(crate) async fn stored(&self) {
         let storing: Vec<Storing> = self.lock().storing.values().map(|value| value.storing.clone()).collect();
         join_all(storing).await;

@@ -14,7 +14,8 @@ pub(crate) struct Ground {
     own: Mutex<Option<OwnThread>>,
 }
 
-/// The cache's own thread. Ends when this is dropped, which no task outlives, because each has a clone of the cache.
+/// The cache's own thread. It ends when the last clone of the cache is dropped. Each task has a clone, so no task
+/// outlives it.
 struct OwnThread {
     handle: Handle,
     _end: oneshot::Sender<()>,

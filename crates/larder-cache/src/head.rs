@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueHead {
     pub(crate) len_bytes: u64,
-    /// The representation in the keys of a long value's chunks; `None` for a short one, which is the body of its entry.
+    /// The number in the keys of a long value's chunks. `None` for a short value, which is the body of its entry.
     pub(crate) chunks: Option<u64>,
     /// Number of purges that were recorded when the value's fetch or write began.
     pub(crate) purge_count: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Lifetime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Fresh,
-    /// Only while a new value is fetched, or when that fails.
+    /// The value may be used only while a new one is fetched, or if that fails.
     Stale,
     Expired,
 }

@@ -12,7 +12,50 @@
 //! | keep responses from being evicted | [`pins`] |
 //! | keep entries that the store has evicted | [`tier`] |
 //!
-//! Requests and origins are the caller's ([`fetcher`]). What may be stored and used decides [`larder_http`]. Invariant:
+//! A program that sends its own requests finds and stores responses like this. Programs that also want shared fetches
+//! and validation implement [`fetcher::Fetcher`] and call [`answer::CacheQuery::answer`], as `larder-tower` does.
+//!
+//! ```
+//! use http::{HeaderMap, StatusCode};
+//! use larder_cache::Cache;
+//! use larder_cache::http::{committed_body::CommittedBody, lookup::{self, LookupResult}, storing::{self, StorePlace}};
+//! use larder_http::framing::{BodyMeter, EndMark};
+//! use larder_http::{BodyPlace, ReceivedHead, Settings, StoredHead, Timestamp, VaryRule};
+//! use std::sync::Arc;
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+//! # runtime.block_on(async {
+//! # let directory = tempfile::tempdir().unwrap();
+//!
+//! let cache = Cache::builder(directory.path()).disk("32MB").open()?;
+//! let responses = cache.responses(Settings::default());
+//! let primary: Arc<[u8]> = responses.http.key_rules.key("https", "a.example", "/").expect("a URL").into();
+//! let no_fields = HeaderMap::new();
+//! assert!(matches!(lookup::find(&responses, &primary, &no_fields).await, LookupResult::Nothing));
+//!
+//! // The work begins before the request is sent, so that a purge in the meantime concerns the response.
+//! let work = responses.shared.begin(&primary);
+//! let now = Timestamp::from_secs(1_800_000_000);
+//! let mut fields = HeaderMap::new();
+//! fields.insert("cache-control", "max-age=60".parse().unwrap());
+//! let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+//! let place = BodyPlace::Whole { len: 5 };
+//! let head = StoredHead::new(received, place, Default::default(), &responses.http.targets);
+//!
+//! // The meter proves that the whole body has arrived.
+//! let mut meter = BodyMeter::of_len(5);
+//! meter.take(5);
+//! let body = CommittedBody::Whole(meter.end(EndMark::Length).expect("all 5 bytes"), vec!["hello".into()]);
+//! let place = StorePlace::new(&primary, &VaryRule::from_fields(&no_fields), &no_fields, None, &responses.http);
+//! assert!(storing::commit(&responses, &place.expect("it does not vary"), &head, body, &work).await);
+//!
+//! let found = lookup::find(&responses, &primary, &no_fields).await;
+//! let LookupResult::Found(found) = found else { panic!("it was stored above") };
+//! assert_eq!(found.entry.body_len(), 5);
+//! # larder_cache::Result::Ok(())
+//! # }).unwrap();
+//! ```
+//!
+//! Requests and origins are the caller's ([`fetcher`]). [`larder_http`] decides what may be stored and used. Invariant:
 //! the cache's callers never see a fault of the store.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
@@ -55,7 +98,7 @@ pub mod tier;
 mod tiered;
 pub mod work;
 
-/// The cache as one worker uses it for the requests of one site.
+/// The cache of responses, as one worker uses it for the requests of one site. The [module](self) has an example.
 pub struct ResponseCache {
     /// The parts that all of its users share.
     pub shared: Arc<CacheShared>,

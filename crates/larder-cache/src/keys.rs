@@ -1,7 +1,7 @@
 //! The keys under which the store has values.
 //!
-//! Invariant: their first byte distinguishes them from those of chunks (`chunk_format`), so no caller's key can name
-//! one.
+//! Invariant: the first byte of a value's key differs from that of a chunk's key (`chunk_format`), so no caller's key
+//! can name a chunk.
 
 use std::{
     hash::{BuildHasher as _, RandomState},

@@ -25,9 +25,9 @@ use std::{
     },
 };
 
-/// Returns the memory that a value takes.
+/// A value that knows how much memory it takes. [`MemoryCache`] has an example.
 pub trait Weigh {
-    /// Returns the bytes of memory, without those of the key and of the cache's tables.
+    /// Returns the memory of the value in bytes, without that of its key and of the cache's tables.
     fn weight_bytes(&self) -> u64;
 }
 
@@ -73,7 +73,7 @@ pub struct MemoryCache<V> {
 /// The number of the last change of a group of keys.
 type LastChange = u64;
 
-/// The number of changes in a [`MemoryCache`] at the time when a read began, see [`MemoryCache::moment`].
+/// The number of changes in a [`MemoryCache`] when a read of the store began, see [`MemoryCache::moment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 
@@ -119,7 +119,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.cache.as_ref()?.get(key)
     }
 
-    /// Returns whether `key` has a value. This is no request of it.
+    /// Returns whether `key` has a value. Unlike [`MemoryCache::get`], this does not count as a request for it.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.contains_key(key))
     }
@@ -147,14 +147,16 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         ChangeMoment(self.change_count.load(Acquire))
     }
 
-    /// Returns whether `key` has not changed since `since`. Rarely denies it because another key of its group has
-    /// changed.
+    /// Returns whether `key` has not changed since `since`.
+    ///
+    /// Rarely returns false although the key has not changed, because another key with the same hash has.
     pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
         *self.lock(key) <= since.0
     }
 
     /// Keeps a value that was read from the store since `since`, if it is small enough and its key has not changed.
-    /// Rarely drops a value because another key of its group has changed.
+    ///
+    /// Rarely drops a value although its key has not changed, because another key with the same hash has.
     pub fn insert(&self, key: &[u8], value: V, since: ChangeMoment) {
         let last_change = self.lock(key);
         if *last_change <= since.0 {
@@ -162,10 +164,10 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Keeps a value that was read since `since`, but not requested.
+    /// Keeps a value that was read from the store since `since` although nobody has requested it.
     ///
-    /// It is inserted at the cold end, so in a full cache it displaces the oldest value without a second request.
-    /// Values requested more than once stay. The new value joins them with its second request, like any other.
+    /// In a full cache, it displaces the oldest value without a second request. Values that were requested more than
+    /// once stay. The new value joins them with its second request, like any other.
     pub fn insert_unrequested(&self, key: &[u8], value: V, since: ChangeMoment) {
         let last_change = self.lock(key);
         if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key))
@@ -198,7 +200,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Removes the values that are not wanted. Values that were read before are not kept after it.
+    /// Removes the values that are not wanted. A value that was read from the store before this call is not inserted
+    /// after it.
     pub(crate) fn retain(&self, is_wanted: impl Fn(&V) -> bool) {
         let _alone = self.change_all();
         if let Some(cache) = &self.cache {
@@ -289,8 +292,8 @@ fn weight_bytes(key: &[u8], value: &impl Weigh) -> u64 {
 /// Share of the capacity for values requested more than once. Room for new values costs hits (Zipf 0.9, a memory cache
 /// of a twentieth of the objects: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
 const HOT_SHARE: f64 = 0.97;
-/// The same where many values are kept that nobody has requested yet. They need room until they are, which is one page
-/// view later.
+/// Share of the capacity for values requested more than once, in a cache that keeps many values before anybody requests
+/// them. Those need room until their first request, which comes one page view later.
 const HOT_SHARE_BESIDE_UNREQUESTED: f64 = 0.8;
 /// The largest value is the capacity divided by this.
 const VALUE_SHARE: u64 = 32;
@@ -301,8 +304,8 @@ const USUAL_VALUE_BYTES: u64 = 16 << 10;
 const VALUE_COUNT_MIN: usize = 64;
 /// Memory for each value in the library's tables.
 const SLOT_BYTES: u64 = 96;
-/// Larger than the number of changes during a usual read, so that few of them are in the group of the key that is read.
-/// 64 KiB of memory.
+/// Number of groups of keys: larger than the number of changes during a usual read, so that few of them concern the
+/// group of the key that is read. Takes 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;
 
 #[cfg(test)]

@@ -37,25 +37,26 @@ use std::ops::Range;
 pub struct Sizes {
     /// Length of a chunk, the unit that is stored and read. The last chunk of a body is shorter. Typically 1 MiB.
     pub chunk: u64,
-    /// The smallest read, in which a chunk is read piece by piece while memory does not allow the whole. Divides
-    /// `chunk`. Typically 8 KiB.
+    /// The smallest read. A chunk is read in blocks while memory does not allow the whole. Divides `chunk`. Typically 8
+    /// KiB.
     pub block: u64,
-    /// No request crosses a multiple of it, because a fleet's nodes divide the body there. A multiple of `chunk`, or
+    /// A fleet's nodes divide bodies at multiples of this length, so no request crosses one. A multiple of `chunk`, or
     /// `u64::MAX` if nothing is divided.
     pub cut: u64,
-    /// Greatest distance from a run's next byte to a byte that a client awaits from this run. A byte further ahead gets
-    /// a request of its own. Typically 8 MiB.
+    /// Greatest distance from a run's next byte to a byte for which a client waits for this run. A byte further ahead
+    /// gets a request of its own. Typically 8 MiB.
     pub ahead: u64,
-    /// Greatest distance from the fastest cursor to the next byte of a run, and how far the store is read ahead of a
-    /// cursor. Typically 4 MiB.
+    /// Greatest lead of a run over its fastest cursor, and of the reads of the store over a cursor. Typically 4 MiB.
     pub lead: u64,
-    /// Present bytes worth a request of their own: gaps with fewer bytes between them become one request, and a run
-    /// passes through fewer present bytes. Typically 256 KiB.
+    /// The number of present bytes that are worth a request of their own. Typically 256 KiB.
+    ///
+    /// Gaps with fewer present bytes between them become one request, and a run receives fewer present bytes again
+    /// rather than being stopped.
     pub gap: u64,
-    /// Greatest number of bytes in memory at which taken bytes stay there, from the first one on, for later clients.
-    /// They do so only if nothing is stored. Typically 16 MiB.
+    /// Most bytes in memory of a body that is not stored, up to which its start stays there for later clients.
+    /// Typically 16 MiB.
     pub kept: u64,
-    /// Memory that an object with a cursor may always use. Typically 64 KiB.
+    /// The memory that an object with a cursor may use even if memory is short. Typically 64 KiB.
     pub least: u64,
 }
 
@@ -70,36 +71,37 @@ impl Tick {
     }
 }
 
-/// A client of one object. The driver chooses the number; it is unique in the object.
+/// The number of a client of one object. The driver chooses it; it is unique in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CursorId(pub u32);
 
-/// A response of the origin, requested by this object. [`Core`] chooses the number and uses it once.
+/// The number of a run, which is one response of the origin that this object requested. [`Core`] chooses the number and
+/// uses it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u32);
 
 /// Parts of a body: ascending, disjoint, none empty. A body of unknown length is `0..u64::MAX`.
 pub type Spans = SmallVec<[Range<u64>; 1]>;
 
-/// The terms on which a client reads.
+/// The terms on which a client reads. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CursorTerms {
-    /// Whether the client may cause requests to the origin. Otherwise it gets the bytes that are present or come for
-    /// others, and ends at the first gap.
+    /// Whether the client may cause requests to the origin. A client that may not gets only bytes that are present or
+    /// come for other clients, and ends at the first gap.
     pub may_ask: bool,
-    /// The bytes that its promise needs.
+    /// The bytes that must be certain before the head of the client's response is sent.
     pub promise: PromiseRule,
 }
 
-/// The rule for the time of a promise.
+/// When a client is promised its bytes ([`Action::Promise`]), so that the head of its response may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRule {
-    /// Every byte is present, or in a run whose head has come.
+    /// Once every byte is present, or in a run whose head has come.
     All,
-    /// Nothing: the head of its response is final already, and was promised to it.
+    /// At once, because the head of its response is final already.
     Given,
-    /// The first byte is. The others may be requested later, if the client may ask and the body can be continued.
-    /// Otherwise the rule is `All`.
+    /// Once the first byte is present, or in a run whose head has come. The others may be requested later. If the
+    /// client may not ask, or the body cannot be continued, the rule is [`PromiseRule::All`].
     First,
 }
 
@@ -130,8 +132,8 @@ pub trait Head: Clone {
 pub enum Event<H> {
     /// A client begins to read these spans. None of them lies outside a known length.
     Attach(CursorId, Spans, CursorTerms),
-    /// The client has taken all its bytes before this position of the body. A position that has not changed means that
-    /// the client is ready and found no bytes.
+    /// The client has taken all its bytes before this position of the body. If the position has not changed, the client
+    /// is ready and found no bytes.
     Moved(CursorId, u64),
     /// The client has gone.
     Left(CursorId),
@@ -140,13 +142,13 @@ pub enum Event<H> {
     /// The result of probing the store for this chunk.
     Probed(u64, ProbeEnd),
     /// This chunk may have left the store. It is probed before the next promise that needs it, unless it is in memory
-    /// or being read. Clients with a promise go on.
+    /// or being read. Clients that have a promise continue.
     Unsure(u64),
     /// The result of reading this range, which [`Action::Read`] named.
     Read(Range<u64>, ReadEnd),
     /// The result of [`Action::Store`].
     Stored(u64, StoreEnd),
-    /// The result of [`Action::StorePart`]. A refusal gives nothing up.
+    /// The result of [`Action::StorePart`]. If the store refuses a part, whole chunks are still stored.
     StoredPart(u64, StoreEnd),
     /// A 304 changed the head. Its validator and length are the same.
     Updated(H),
@@ -156,7 +158,7 @@ pub enum Event<H> {
     Budget(u64),
     /// The cache itself wants these bytes in the store, for example to finish a download that its client left.
     Keep(Range<u64>),
-    /// The cache itself wants nothing any more.
+    /// The cache itself no longer wants the bytes of [`Event::Keep`].
     Unkeep,
     /// Time has passed: a timer that [`Action::Timer`] requested.
     Tick,
@@ -227,7 +229,7 @@ pub enum Action {
     Pause(RunId),
     /// Receive bytes of the run again.
     Resume(RunId),
-    /// Abort the run. Nothing of it is wanted any more.
+    /// Abort the run. None of its bytes are wanted any more.
     Stop(RunId),
     /// Find out whether the store has this chunk; report [`Event::Probed`].
     Probe(u64),
@@ -256,12 +258,13 @@ pub enum Action {
     Wake(CursorId),
     /// The cursor ends and is gone.
     End(CursorId, CursorEnd),
-    /// The run brings another representation. It has left this object, and the driver makes a new object of it.
+    /// The run brings another representation. It no longer belongs to this object, and the driver makes a new object of
+    /// it.
     Other(RunId),
     /// Report [`Event::Tick`] at this time. An earlier request for a later time need not be withdrawn.
     Timer(Tick),
-    /// The object stores no chunk more and does not become whole in the store. A later [`Event::Updated`] still commits
-    /// the head of what is there.
+    /// The object stores no further chunks, so its body does not become whole in the store. A later [`Event::Updated`]
+    /// still commits the head of the stored part.
     GivenUp,
 }
 
@@ -288,7 +291,7 @@ pub enum CursorEnd {
     Broken,
     /// The client held up other clients for too long.
     TooSlow,
-    /// Nothing was sent, and there is a newer object: attach to that.
+    /// Nothing was sent to the client, and there is a newer object: attach the client to that object.
     MoveOver,
     /// Nothing was sent, and this object cannot serve the spans: pass the client's own request to the origin.
     AskAlone,

@@ -53,7 +53,21 @@ pub use self::{
 };
 use crate::keys::random;
 
-/// The purges so far.
+/// The purges so far. Without a file and a store, they are in memory only.
+///
+/// ```
+/// use larder_cache::purges::{PurgeLimits, PurgeMode, PurgeScope, PurgeVerdict, Purges};
+///
+/// let purges = Purges::open(None, None, &[], PurgeLimits::RESPONSES);
+/// let (before, _) = purges.counts();
+/// purges.begin(vec![PurgeScope::Site("a.example".into())], PurgeMode::Hard, 1_800_000_000_000);
+///
+/// // A response that was requested before the purge is gone. Other sites, and later responses, are not concerned.
+/// let judge = |count, url| purges.judge_entry(count, url, || Box::new(std::iter::empty()));
+/// assert_eq!(judge(before, "https://a.example/x"), PurgeVerdict::Gone);
+/// assert_eq!(judge(before, "https://b.example/x"), PurgeVerdict::Stands);
+/// assert_eq!(judge(purges.latest(), "https://a.example/x"), PurgeVerdict::Stands);
+/// ```
 pub struct Purges {
     /// Number of the last purge.
     latest: AtomicU64,
@@ -61,11 +75,11 @@ pub struct Purges {
     recorded: AtomicU64,
     known: RwLock<PurgeCheck>,
     record: Mutex<PurgeRecordPlace>,
-    /// The identity of the log of purges made here.
+    /// The identity of the log of purges made on this node.
     log_id: u64,
-    /// The end of that log, as far as it is recorded.
+    /// The number up to which the log of purges made on this node is recorded.
     log_end: watch::Sender<u64>,
-    /// The number of the last purge made here that is in the shared log of the fleet.
+    /// The number of the last purge made on this node that the fleet's shared log has.
     log_sent: watch::Sender<u64>,
 }
 
@@ -73,8 +87,8 @@ pub struct Purges {
 struct PurgeCheck {
     index: PurgeIndex,
     log: PurgeLog,
-    /// Responses with a smaller count must be validated before use, because purges may be unknown here. 0 if there is
-    /// no doubt.
+    /// Responses with a smaller count must be validated before use, because purges of other nodes may be unknown here.
+    /// 0 if all are known.
     doubt: u64,
     /// The lines that are not recorded yet.
     unrecorded: Vec<RecordLine>,
@@ -93,12 +107,13 @@ enum PurgeRecordPlace {
     HandedOver,
 }
 
-/// The outcome of a purge.
+/// The outcome of a purge, see [`Purges::begin`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeResult {
-    /// The number of the record. 0 if there is none, because the responses were removed.
+    /// The number of the purge. 0 if it has none, because the responses were removed instead.
     pub number: u64,
-    /// Whether older purges were widened because there were too many, so that more must be validated before use.
+    /// Whether there were too many purges, so that older ones now concern more responses than before. Those are
+    /// validated before their next use.
     pub is_widened: bool,
 }
 
@@ -153,7 +168,9 @@ impl Purges {
         (self.recorded.load(Acquire), self.latest.load(Acquire))
     }
 
-    /// Applies all purges so far to what was requested after `purge_count` of them. An empty URL is that of a value.
+    /// Applies all purges so far to a response or value that was requested after `purge_count` of them.
+    ///
+    /// A value has the empty URL. `tags` is called only if there are purges by tag.
     pub fn judge_entry<'a>(
         &self,
         purge_count: u64,
@@ -229,8 +246,8 @@ impl Purges {
     /// Applies a part of the log of another node, or of a shared log, and notes the position after it. Blocks until
     /// both are recorded.
     ///
-    /// If the purges since a position cannot be known, demands the validation of everything that is stored. If the log
-    /// was never read before, and there never was a purge in it, nothing is missing.
+    /// If purges may have been missed, because the log no longer has the position, everything that is stored must be
+    /// validated. That is not so if this node never read the log before, and there never was a purge in it.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].
@@ -283,32 +300,34 @@ impl Purges {
         known.log.slice(self.log_id, position, recorded)
     }
 
-    /// Returns the identity of the log of purges made here.
+    /// Returns the identity of the log of purges made on this node.
     pub fn log_id(&self) -> u64 {
         self.log_id
     }
 
-    /// Returns a receiver of the end of that log, as far as it is recorded.
+    /// Returns a receiver of the number up to which the log of purges made on this node is recorded.
     pub fn log_end(&self) -> watch::Receiver<u64> {
         self.log_end.subscribe()
     }
 
-    /// Returns the number after which the log of purges made here begins.
+    /// Returns the number after which the log of purges made on this node begins.
     pub fn log_start(&self) -> u64 {
         self.known().log.start()
     }
 
-    /// Returns a receiver of the number of the last purge made here that is in the shared log of the fleet.
+    /// Returns a receiver of the number of the last purge made on this node that the fleet's shared log has.
     pub fn log_sent(&self) -> watch::Receiver<u64> {
         self.log_sent.subscribe()
     }
 
-    /// Requires the validation of everything stored so far, until [`Self::trust`] is called, because purges made on
-    /// other nodes may be unknown here. Blocks until the moment is recorded.
+    /// Requires the validation of everything stored so far, until [`Self::trust`] is called. Blocks until this is
+    /// recorded.
+    ///
+    /// Called while purges of other nodes may be unknown here.
     ///
     /// # Errors
-    /// The moment could not be recorded. The text gives the operator the reason. The requirement applies nevertheless,
-    /// and also to everything that is stored until the moment is recorded.
+    /// The requirement could not be recorded. The text gives the operator the reason. The requirement applies
+    /// nevertheless, also to everything that is stored until it is recorded.
     pub fn doubt(&self) -> Result<(), String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -320,12 +339,12 @@ impl Purges {
         self.save()
     }
 
-    /// Ends the doubt: all purges of other nodes are known.
+    /// Ends the requirement of [`Self::doubt`], because all purges of other nodes are known.
     pub fn trust(&self) {
         self.known_mut().doubt = 0;
     }
 
-    /// Returns whether there is doubt.
+    /// Returns whether everything stored before [`Self::doubt`] must be validated.
     pub fn is_in_doubt(&self) -> bool {
         self.known().doubt > 0
     }
@@ -385,9 +404,10 @@ impl Purges {
         saved
     }
 
-    /// Writes the record although there may be no purge yet, so that the first one needs no write to the store. Blocks.
+    /// Writes the record although there may be no purge yet, so that the first purge needs no write to the store.
+    /// Blocks.
     ///
-    /// The store cannot be used without its record any more.
+    /// From then on, the store cannot be used without its record.
     pub(crate) fn begin_record(&self) {
         // [`Purges::open`] has begun a record with purges.
         if matches!(&*self.record.lock().ignore_poison(), PurgeRecordPlace::Beside(beside) if beside.takes_more()) {
@@ -399,7 +419,8 @@ impl Purges {
         }
     }
 
-    /// Leaves the record to another process. Waits for a write in progress. What is purged later cannot be recorded.
+    /// Leaves the record to another process. Waits for a write in progress. Later purges in this process cannot be
+    /// recorded.
     pub fn hand_over(&self) {
         *self.record.lock().ignore_poison() = PurgeRecordPlace::HandedOver;
     }

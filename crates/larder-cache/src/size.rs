@@ -1,16 +1,24 @@
 //! Parses sizes as people write them: `10GB`, `1.5 GiB`, `512M`.
 //!
 //! Invariant: a size is never a float. A fraction must give a whole number of bytes. `K`, `M`, `G` and `T` are short
-//! for
-//! `KB`, `MB`, `GB` and `TB`, which are powers of ten, as disks are sold.
+//! for `KB`, `MB`, `GB` and `TB`, which are powers of ten, as disks are sold.
 
 use std::{error, fmt, str::FromStr};
 
 /// A number of bytes, from a number or from text such as `"10GB"` or `"512 MiB"`.
+///
+/// ```
+/// use larder_cache::{ByteSize, SizeError};
+///
+/// assert_eq!("1.5 GiB".parse(), Ok(ByteSize(1_610_612_736)));
+/// assert_eq!("10GB".parse(), Ok(ByteSize(10_000_000_000)));
+/// let error: SizeError = "10 XB".parse::<ByteSize>().unwrap_err();
+/// assert_eq!(error.to_string(), "unknown unit in size: `10 XB`");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A text that is not a size.
+/// The error for a text that is not a size. [`ByteSize`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeError {
     problem: &'static str,

@@ -74,8 +74,10 @@ pub(crate) struct BegunWrite {
 }
 
 impl BegunWrites {
-    /// Returns the number of the purge up to which tags can be forgotten once their values are removed, if there are
-    /// many and nobody is about that. [`BegunWrites::end_forgetting`] must follow.
+    /// Returns the number of the last purge whose tags can be forgotten once their values are removed.
+    ///
+    /// Returns `None` if there are few tags, or if another thread is removing the values.
+    /// [`BegunWrites::end_forgetting`] must follow.
     pub(crate) fn begin_forgetting(&self, purges: &Purges) -> Option<u64> {
         let mut begun = self.0.lock().ignore_poison();
         if begun.is_forgetting || purges.tag_count() <= TAG_COUNT_USUAL.max(2 * begun.left_count) {

@@ -23,6 +23,20 @@ use std::{
 /// A found value. Cheap to clone.
 ///
 /// A value on disk may be evicted before it is read. Reading it fails with [`Error::Gone`] then.
+///
+/// ```
+/// # use larder_cache::Cache;
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// cache.insert("key", "a long value").await?;
+/// let value = cache.get_value("key").await?.expect("stored above");
+/// assert_eq!((value.len(), value.is_fresh()), (12, true));
+/// assert_eq!(value.bytes().await?, "a long value");
+/// assert_eq!(value.read(2..6).await?, "long");
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Value {
     body: ValueBody,
@@ -214,6 +228,23 @@ type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 ///
 /// [`ValueReader::next`] returns pieces without copying them. `futures_io::AsyncRead` copies; for tokio, wrap the
 /// reader with `tokio_util::compat::FuturesAsyncReadCompatExt`.
+///
+/// ```
+/// # use larder_cache::Cache;
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// cache.insert("key", vec![7; 3_000_000]).await?;
+/// let mut reader = cache.get_value("key").await?.expect("stored above").reader();
+/// let mut len_bytes = 0;
+/// while let Some(piece) = reader.next().await? {
+///     assert!(piece.len() <= 1 << 20);
+///     len_bytes += piece.len();
+/// }
+/// assert_eq!(len_bytes, 3_000_000);
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 pub struct ValueReader {
     value: Value,
     /// The next byte to read.

@@ -43,10 +43,11 @@ pub struct ActiveKeys {
     shards: Box<[Shard]>,
 }
 
-/// The keys of one shard, in no order. There are so many shards that nearly all have one key or none.
+/// The keys of one shard, in no order. There are many more shards than keys with work, so nearly all have one key or
+/// none.
 type Shard = Mutex<Vec<Arc<ActiveKey>>>;
 
-/// Work on a key that may store a value, from the moment when the value is requested.
+/// Work on a key that may store a value, from the moment when the value is requested. [`ActiveKeys`] has an example.
 pub struct KeyWork {
     keys: Arc<ActiveKeys>,
     of: Arc<ActiveKey>,
@@ -54,13 +55,15 @@ pub struct KeyWork {
     began: u64,
 }
 
-/// A write of a value that work brought. If it is [outdated](Self::is_outdated) after the write, the value must be
-/// removed before the commit is dropped.
+/// A write of a value that work has brought. [`KeyWork::begin_commit`] creates it.
+///
+/// If it is [outdated](Self::is_outdated) after the write, remove the value before you drop the commit.
 pub struct KeyCommit {
     work: KeyWork,
 }
 
-/// The commits that were running when their work was marked.
+/// The commits that were running when their work was marked. Once they have [ended](Self::ended), nothing that they
+/// wrote is found.
 #[must_use = "the result of older work may still appear while these commits run"]
 #[derive(Default)]
 pub struct MarkedCommits {
@@ -81,10 +84,10 @@ struct ActiveKey {
 /// The running commits of a key.
 #[derive(Default)]
 struct RunningCommits {
-    /// Commits whose work is not marked.
+    /// Number of running commits whose work is not marked.
     current_count: usize,
     marked_count: usize,
-    /// The tasks that wait for the marked ones.
+    /// The tasks that wait for the marked commits.
     wakers: Vec<Waker>,
 }
 
@@ -173,7 +176,8 @@ impl KeyWork {
         is_current.then(|| KeyCommit { work: self.clone() })
     }
 
-    /// Marks all other work on the key, unless the key has changed since this work began. Returns whether it did.
+    /// Marks all other work on the key, and returns true. If the key has changed since this work began, marks nothing
+    /// and returns false.
     pub fn outdate_others(&mut self) -> bool {
         let mut commits = self.of.commits.lock().ignore_poison();
         let is_current = self.is_current();
@@ -214,7 +218,8 @@ impl KeyCommit {
 }
 
 impl Clone for KeyCommit {
-    /// Returns a second part of the commit, for a write that may last longer. The commit ends with its last part.
+    /// Returns a second part of the commit, for a write that may last longer. The commit ends when its last part is
+    /// dropped.
     fn clone(&self) -> Self {
         let mut commits = self.work.of.commits.lock().ignore_poison();
         *commits.count_of(&self.work) += 1;

@@ -10,11 +10,26 @@ use crate::{
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
-/// A value being written. [`ValueWriter::finish`] makes the whole value visible. If it is dropped before, the key keeps
-/// its old value. Of several writers of one key, the one that finishes last replaces the others.
+/// A value being written. [`ValueWriter::finish`] makes the whole value visible.
 ///
-/// Needs memory for one chunk (1 MiB), whatever the length. It does not implement `AsyncWrite`: read pieces from your
-/// source, and pass each to [`ValueWriter::write`].
+/// If it is dropped before, the key keeps its old value. Of several writers of one key, the one that finishes last
+/// replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not implement
+/// `AsyncWrite`: read pieces from your source, and pass each to [`ValueWriter::write`].
+///
+/// ```
+/// # use larder_cache::Cache;
+/// # futures_executor::block_on(async {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// let mut writer = cache.entry("film").writer()?;
+/// writer.write("first, ").await?;
+/// writer.write("second").await?;
+/// assert_eq!(cache.get("film").await?, None);
+/// writer.finish().await?;
+/// assert_eq!(cache.get("film").await?.expect("finished"), "first, second");
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 pub struct ValueWriter {
     cache: Cache,
     options: ValueOptions,
@@ -140,9 +155,9 @@ impl ValueWriter {
         self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await
     }
 
-    /// Returns the complete value, which becomes visible when the rest of it is stored.
+    /// Returns the complete value, and what is still to be stored of it. The value becomes visible when that is stored.
     ///
-    /// A value that does not become visible can be read all the same.
+    /// Callers can read the value even if it never becomes visible.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if this is the writer of another key; [`crate::Error::Store`] if the last chunk of a

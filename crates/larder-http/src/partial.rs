@@ -70,7 +70,7 @@ pub struct Part {
     pub total_len: u64,
 }
 
-/// What the response to a request for a missing part ([`request_fields`]) says about the stored representation.
+/// The relation of a response to the stored representation, of which [`request_fields`] requested a missing part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
     /// The response contains these bytes of the stored representation.

@@ -36,7 +36,7 @@ impl UplinkState {
     }
 }
 
-/// What a request and its client's session demand of a stored response. [`decide`] has an example.
+/// The demands of a request and its client's session on a stored response. [`decide`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTerms<'a> {
     /// The request's method.
@@ -119,11 +119,11 @@ pub struct RouteFacts<'a> {
     pub do_tags_differ: bool,
     /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
     pub is_never_stored: bool,
-    /// How far into a body a requested part may begin, in bytes, for the whole body to be fetched.
+    /// Greatest position of a requested part in a body, in bytes, for which the whole body is fetched.
     pub near_bytes: u64,
 }
 
-/// How much of the requested part of a stored body is available.
+/// The share of the requested part of a stored body that is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AvailableExtent {
     /// All of the requested part is available.
@@ -134,7 +134,7 @@ pub enum AvailableExtent {
     Gone,
 }
 
-/// What is stored for a resource. `S` is the caller's type of a stored response.
+/// The content of the store for a resource. `S` is the caller's type of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState<S> {
     /// A response is stored for the request's selecting fields.
@@ -152,7 +152,7 @@ pub struct JudgedResponse<S> {
     pub response: S,
     /// The decision of the caching rules, which takes into account whether the origin can be contacted.
     pub decision: Reuse,
-    /// How much of the requested part is available.
+    /// The share of the requested part that is available.
     pub extent: AvailableExtent,
     /// Whether the stored response's selecting fields include this request's fields of [`crate::telling`].
     pub covers_what_is_told: bool,

@@ -102,7 +102,7 @@ pub fn has_identity(fields: &HeaderMap) -> bool {
     fields.keys().any(is_identity)
 }
 
-/// Which request fields of a client are believed.
+/// The request fields of a client that are believed.
 ///
 /// ```
 /// use http::HeaderMap;

@@ -42,7 +42,7 @@ pub(crate) struct WriteStart {
 /// Locks that let one writer at a time change a key.
 pub(crate) struct WriteLocks {
     hasher: RandomState,
-    /// Keys of one group wait for one another.
+    /// The locks. Keys of one group share a lock.
     groups: Box<[AsyncMutex<()>]>,
 }
 
@@ -93,8 +93,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Keeps later callers from the fetch of a key that has changed, before the change is acknowledged. Otherwise they
-    /// would get the older value if the new one is evicted. The cost is a second fetch in that case.
+    /// Keeps later callers from joining the fetch of a key that has changed. Called before the change is acknowledged.
+    ///
+    /// Otherwise, callers would get the older value if the new one is evicted. The cost is a second fetch in that case.
     pub(crate) fn detach_fetch(&self, key: &[u8]) {
         self.parts.fetches.detach(key);
     }
@@ -128,8 +129,10 @@ impl Cache {
     }
 }
 
-/// Marks the work on a key before the store changes, and again after it has changed or the caller has stopped waiting.
-/// A lookup that reads the store in between does not keep the value in memory.
+/// Marks the work on a key before the store changes, and again when the guard is dropped: the store has changed then,
+/// or the caller has stopped waiting.
+///
+/// So a lookup that reads the store in between does not keep the value in memory.
 pub(super) struct ChangeGuard<'a> {
     cache: &'a Cache,
     key: &'a [u8],

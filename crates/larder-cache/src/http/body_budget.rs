@@ -20,6 +20,17 @@ use tokio::{
 };
 
 /// The memory for the bodies in transfer, of all workers together.
+///
+/// ```
+/// use larder_cache::http::body_budget::BodyBudget;
+/// use std::sync::Arc;
+///
+/// let budget = Arc::new(BodyBudget::new(1 << 20));
+/// let piece = budget.count("a piece of a body".into());
+/// assert_eq!(budget.held_bytes(), 17);
+/// drop(piece);
+/// assert_eq!(budget.held_bytes(), 0);
+/// ```
 #[derive(Debug)]
 pub struct BodyBudget {
     held_bytes: AtomicU64,
@@ -28,11 +39,12 @@ pub struct BodyBudget {
     reads: Semaphore,
 }
 
-/// Permission for one fetch to exceed its share while the budget is used up, so that it can reach a point where it can
-/// free memory.
+/// Permission for one fetch to exceed its share while the budget is used up.
+///
+/// Without it, a fetch that waits for memory could never complete a chunk, and so never free memory by storing one.
 #[derive(Debug)]
 pub struct FillTurn {
-    /// The end of the turn.
+    /// The time at which the permission ends.
     pub end: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -71,7 +83,7 @@ impl BodyBudget {
         (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Returns whether a new body's share is less than a block of the store.
+    /// Returns whether memory is so short that a new body reads no more before its client has received what was read.
     pub fn is_scarce(&self) -> bool {
         self.share_bytes(0) < SCARCE_BYTES
     }
@@ -141,7 +153,8 @@ const FREE_SHARE: u64 = 4;
 pub const SHARE_BYTES_MAX: u64 = 16 << 20;
 /// Smallest share of a body, which it always has.
 pub const SHARE_BYTES_MIN: u64 = 8 << 10;
-/// If a body's share is below this, it reads no more before the client has received the bytes read so far.
+/// A body whose share is smaller than this reads no more from the store before its client has received the bytes read
+/// so far.
 const SCARCE_BYTES: u64 = 64 << 10;
 /// Most fetches that may exceed their share at once. With more, memory would fill up; with only one, a slow origin
 /// would delay all others.

@@ -57,7 +57,9 @@ impl SiblingCopies {
         is_popular
     }
 
-    /// Returns whether a resource was recently fetched from its owner more than once. If so, that is a use of it.
+    /// Returns whether a resource was recently fetched from its owner more than once. Such a resource is worth a copy.
+    ///
+    /// If so, this counts as a use of it.
     pub fn is_popular(&self, key: &[u8], now: Timestamp) -> bool {
         let (slot, new) = self.mark(key, now);
         let before = FetchMark::read(slot, new.hash);

@@ -38,13 +38,13 @@ use crate::object::CursorTerms;
 
 /// A client's request.
 pub trait ClientRequest: Send + Sync + 'static {
-    /// Returns the terms on which it takes a stored response.
+    /// Returns what the request and its client's session demand of a stored response.
     fn terms(&self) -> RequestTerms<'_>;
 
-    /// Returns its method.
+    /// Returns the method of the request.
     fn method(&self) -> &Method;
 
-    /// Returns its fields.
+    /// Returns the fields of the request.
     fn fields(&self) -> &HeaderMap;
 
     /// Returns the key of the requested resource, if it can have one.
@@ -70,8 +70,8 @@ pub trait ClientRequest: Send + Sync + 'static {
     /// Returns whether a rule keeps the response out of the cache.
     fn is_never_stored(&self) -> bool;
 
-    /// Returns whether the origin must permit each client to receive responses that were fetched with the credentials
-    /// of others.
+    /// Returns whether the origin must permit each client to receive responses that were fetched with another client's
+    /// credentials.
     fn checks_access(&self) -> bool;
 
     /// Returns whether parts of the response can be requested. They cannot if the request is not a plain GET or HEAD
@@ -85,11 +85,11 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     type Asked: ClientRequest;
     /// The body of an origin's response.
     type Body: IncomingBody;
-    /// The reason for which there is no response. Each request that waits for it gets a copy.
+    /// Why there is no response. Each request that waits for the response gets a copy.
     type Failure: Clone + Send + Sync + 'static;
-    /// The origin's permission for a client to receive responses that were fetched with the credentials of others.
+    /// The origin's permission for a client to receive responses that were fetched with another client's credentials.
     type Permission: Send + Sync + 'static;
-    /// Memory for a body that arrives.
+    /// Memory that is reserved for a body while it arrives.
     type Place: Send;
 
     /// Returns the cache.
@@ -122,7 +122,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         start: u64,
     ) -> impl Future<Output = ContinuationAnswer<Self::Body>> + Send;
 
-    /// Asks the origin about a client, and compares its response with the stored one.
+    /// Asks the origin whether a client may receive the stored response, and compares its response with the stored one.
     ///
     /// # Errors
     /// The origin is unreachable.
@@ -141,13 +141,13 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
     fn is_origin_failure(failure: &Self::Failure) -> bool;
 
-    /// Returns whether a digest of the requested body is known. The request is for a part of it.
+    /// Returns whether a digest of the requested body is known. Called only for a request for a part of it.
     fn knows_digest(&self, asked: &Self::Asked, key: &[u8]) -> impl Future<Output = bool> + Send;
 
-    /// Waits briefly for the memory that a body takes while it arrives.
+    /// Reserves memory for a body that is about to arrive. Waits briefly if there is too little.
     ///
     /// # Errors
-    /// There is too little.
+    /// There is still too little memory.
     fn take_place(&self) -> impl Future<Output = Result<Self::Place, Self::Failure>> + Send;
 
     /// Puts the operator's ruling on a stored response with this status into the fields of the 304 that confirmed it.
@@ -167,18 +167,19 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     /// Returns whether several nodes divide a body of `len` bytes whose response answers this request.
     fn divides(&self, asked: &Self::Asked, len: u64) -> bool;
 
-    /// Returns whether a fetch can begin for a request that has its answer already. If not, a stale response is served
-    /// only while another request's fetch validates it.
+    /// Returns whether a stale response can be validated in the background. If not, it is served only while the fetch
+    /// of another request validates it.
     fn can_refresh(&self) -> bool;
 
-    /// Returns whether another node may answer, which sends pieces of bodies.
+    /// Returns whether the request may go to another node of the fleet, which sends bodies in pieces.
     fn asks_nodes(&self, asked: &Self::Asked) -> bool;
 
-    /// Returns the length of the pieces of a body that several nodes divide.
+    /// Returns the length of the pieces into which several nodes divide the body. `None` if they do not divide it.
     fn piece_len(&self, asked: &Self::Asked, chunks: &ChunkedBody) -> Option<u64>;
 
-    /// Decides whether a response of another node, of which `len` bytes arrive, is stored here too. `None` if no other
-    /// node has sent it.
+    /// Decides whether this node also stores a response that another node has sent, of which `len` bytes arrive.
+    ///
+    /// Returns `None` if no other node has sent it.
     fn admit_copy(
         &self,
         body: &Self::Body,
@@ -187,7 +188,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         len: Option<u64>,
     ) -> Option<StoreAdmission>;
 
-    /// Returns whether a part of `len` bytes that this response brings is stored here. Another node may store it.
+    /// Returns whether this node stores a part of `len` bytes that the response brings. If not, another node does.
     fn keeps(&self, body: &Self::Body, primary: &[u8], len: u64) -> bool;
 
     /// Keeps the process from ending before a commit for which no client waits.
@@ -197,17 +198,17 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     fn note(&self, event: FetchEvent<'_, Self::Asked>);
 }
 
-/// An origin's decision about a client.
+/// An origin's decision about a client, see [`Fetcher::ask_permission`].
 pub enum AccessAnswer<P> {
     /// The client may read what the permission covers.
     Granted(P),
     /// The origin has another response for this client than the stored one.
     Differs,
-    /// The client may read neither.
+    /// The client may read neither the stored response nor another one.
     Refused,
 }
 
-/// The reasons for which the cache has no answer.
+/// Why the cache has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The request demands a stored response, and none answers it.
@@ -218,21 +219,23 @@ pub enum Refusal {
     Aborted,
 }
 
-/// The changes to a request on its way to the origin.
+/// The changes to a client's request on its way to the origin.
 #[derive(Clone, Default)]
 pub struct RequestEdits {
     /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
     pub whole: bool,
     /// Preconditions or a range that the cache itself adds.
     pub added: Vec<(HeaderName, HeaderValue)>,
-    /// The mark of the only URL to which the edits apply, if redirects led there (see
-    /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
+    /// The mark of the only URL whose request is edited, if redirects led there (see
+    /// [`larder_http::redirects::mark_of`]).
     pub only_at: Option<u64>,
 }
 
 impl RequestEdits {
-    /// Returns whether a field of the client is removed. A request for a whole response is neither for a part of it nor
-    /// conditional. It has no body, which has no meaning with GET and HEAD (RFC 9110 9.3.1).
+    /// Returns whether a field of the client's request is removed.
+    ///
+    /// A request for a whole response is neither for a part of it nor conditional. It has no body, because a body has
+    /// no meaning with GET and HEAD (RFC 9110 9.3.1).
     pub fn remove(&self, name: &HeaderName) -> bool {
         self.whole
             && matches!(
@@ -256,13 +259,13 @@ pub enum FetchEvent<'a, A> {
         /// The head.
         head: &'a StoredHead,
     },
-    /// The response is not stored, because store or origin are too slow.
+    /// The response is not stored, because the store or the origin is too slow.
     GivenUp,
     /// The body does not have the digest that is named for it.
     Mismatched {
         /// The request of the client that came last.
         asked: &'a A,
-        /// The place that names the digest.
+        /// The source of the digest, such as the URL or a listing.
         named_by: &'a str,
     },
 }
@@ -278,7 +281,8 @@ pub trait IncomingBody: Send + 'static {
     /// The body is not complete.
     fn end(&self) -> Result<CompletedBody, IncompleteBody>;
 
-    /// Returns whether a body that ends without this proof is passed on as a whole one. It is not stored then.
+    /// Returns whether a body that ends without [`IncomingBody::end`]'s proof is passed on as a whole one. It is never
+    /// stored.
     fn may_end_quietly(&self) -> bool;
 
     /// Returns the number of bytes still to come, if it is known.

@@ -28,6 +28,23 @@ use larder_http::{
 };
 
 /// The recent page views of all clients and workers.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_cache::http::groups::{PageAsker, PageGroups};
+/// use larder_http::{Timestamp, key::primary_key};
+/// use std::{net::IpAddr, time::Duration};
+///
+/// let groups = PageGroups::new(Duration::from_secs(4));
+/// let client: IpAddr = "192.0.2.1".parse()?;
+/// let asker = || PageAsker { client, now: Timestamp::from_secs(1_800_000_000) };
+/// let page = groups.of_document(asker(), &primary_key("https", "a.example", "/page")?, 0);
+/// // A picture of the page belongs to the page's group.
+/// let mut fields = HeaderMap::new();
+/// fields.insert("referer", "https://a.example/page".parse()?);
+/// assert_eq!(groups.of_referred(asker(), &fields), page);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PageGroups {
     hasher: RandomState,
     window_millis: u64,

@@ -4,8 +4,8 @@
 //! a response that is being fetched meanwhile is not stored. A response that was being stored at that moment is gone
 //! when the invalidation returns.
 //!
-//! The caller chooses between the two, [`remove`] removes a single entry, and
-//! [`crate::purges`] keeps the list of purges.
+//! The caller chooses between a removal and a purge. [`remove`] removes a single entry, and [`crate::purges`] keeps the
+//! list of purges.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub enum NotInvalid {
 /// 4.4).
 ///
 /// # Errors
-/// Some may reappear after a crash, with the reason.
+/// Some of the responses may reappear after a crash. The error has the reason.
 pub async fn remove_resources(cache: &Arc<ResponseCache>, keys: &[Vec<u8>]) -> Result<(), NotInvalid> {
     let mut outcome = Ok(());
     for key in keys {

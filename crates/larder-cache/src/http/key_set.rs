@@ -9,6 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::key_slots::{EMPTY, KeySlots};
 
 /// A set of keys that may forget some.
+///
+/// ```
+/// use larder_cache::http::key_set::KeySet;
+///
+/// let uncollapsible = KeySet::default();
+/// uncollapsible.insert(b"a key");
+/// assert!(uncollapsible.contains(b"a key") && !uncollapsible.contains(b"another"));
+/// ```
 pub struct KeySet {
     slots: KeySlots,
     used_count: AtomicUsize,

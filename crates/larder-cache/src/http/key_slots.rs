@@ -8,7 +8,17 @@ use std::{hash::BuildHasher as _, sync::atomic::AtomicU64};
 
 use foldhash::fast::RandomState;
 
-/// The table.
+/// A fixed table of atomic slots, one for each key. Keys may share a slot.
+///
+/// ```
+/// use larder_cache::http::key_slots::KeySlots;
+/// use std::sync::atomic::Ordering::Relaxed;
+///
+/// let table = KeySlots::new(1024);
+/// let found = table.slot(b"a key");
+/// found.slot.store(found.hash, Relaxed);
+/// assert_eq!(table.slot(b"a key").slot.load(Relaxed), found.hash);
+/// ```
 pub struct KeySlots {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,

@@ -10,7 +10,18 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The late commits in progress.
+/// The commits in progress for which no client waits.
+///
+/// ```
+/// use larder_cache::http::late_commits::LateCommits;
+/// use std::sync::Arc;
+///
+/// let commits = Arc::new(LateCommits::default());
+/// let commit = commits.begin();
+/// assert!(commits.are_any());
+/// drop(commit);
+/// assert!(!commits.are_any());
+/// ```
 #[derive(Default)]
 pub struct LateCommits {
     count: AtomicUsize,

@@ -33,7 +33,7 @@ pub enum LookupResult {
     Nothing,
 }
 
-/// A stored response and where it was.
+/// A stored response, and where it was found.
 #[derive(Clone)]
 pub struct FoundResponse {
     /// The response.
@@ -97,8 +97,8 @@ fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
 
 /// Returns whether a response of the resource `primary` was neither removed, replaced nor purged since it was found.
 ///
-/// Ask this after work has begun that may confirm the response: a removal before it marks no work. Rarely denies it
-/// because another resource has changed.
+/// Call it after the work that may confirm the response has begun, because an earlier removal does not mark the work.
+/// Rarely returns false only because another resource has changed.
 pub fn is_unchanged(cache: &ResponseCache, primary: &[u8], found: &FoundResponse) -> bool {
     let hot = &cache.shared.hot;
     hot.is_unchanged(&found.key, found.since)
@@ -264,7 +264,7 @@ pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
     }
 }
 
-/// The error if the store failed or does not respond, so that its content is unknown.
+/// The error if the store failed or did not respond, so that it is unknown whether it has the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTrouble;
 
@@ -303,8 +303,9 @@ pub async fn ask<T>(
     })
 }
 
-/// Decodes a stored entry for use in memory, and copies it out of the buffers it was read into if `is_copied`. Returns
-/// `None` for a chunk, and if head and body do not belong together.
+/// Decodes a stored entry for use in memory. If `is_copied`, copies it out of the buffers that it was read into.
+///
+/// Returns `None` for a chunk, and if head and body do not belong together.
 pub fn decode(head: Bytes, body: Bytes, targets: &TargetList, is_copied: bool) -> Option<HotItem> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {

@@ -4,7 +4,16 @@
 //! responds, the key is the URL alone. A configured origin responds to any Host, so the keys of its responses also
 //! contain the origin's name.
 
-/// The name in a key of an origin that is not the URL's own server.
+/// The name of the origin in a key, for responses that come from another origin than the URL's own server.
+///
+/// ```
+/// use larder_cache::http::mark::OriginMark;
+///
+/// let key = OriginMark::of_origin("http://10.0.0.5").on(b"Phttps://a.example/".to_vec());
+/// assert_eq!(key, b"Phttps://a.example/ @http://10.0.0.5");
+/// assert_eq!(OriginMark::of_key(&key).name(), Some("http://10.0.0.5"));
+/// assert_eq!(OriginMark::of_key(b"Phttps://a.example/"), OriginMark::NONE);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginMark<'a>(Option<&'a str>);
 

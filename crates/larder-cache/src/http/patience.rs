@@ -162,9 +162,9 @@ pub(super) const NO_ANSWER: &str = "the store does not respond";
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPatience {
-    /// The store's own time limit. A paused store is not used. For reads whose data the origin has too.
+    /// The store's own time limit, and not at all while the store is paused. For data that the origin has, too.
     Short,
-    /// The time that a client may wait without progress. For reads whose data exists nowhere else.
+    /// As long as a client may wait without progress. For data that exists nowhere else.
     Long,
 }
 

@@ -48,12 +48,12 @@ pub struct Pins {
     is_unrecorded: AtomicBool,
 }
 
-/// The outcome of a change of the pins.
+/// The outcome of a change of the pins, and whether it outlives the process.
 #[derive(Debug)]
 pub struct PinChange<T> {
     /// The result.
     pub result: T,
-    /// Why the change does not outlive the process, if that is so.
+    /// Why the change will be lost when the process ends. `None` if it is recorded.
     pub unrecorded: Option<String>,
 }
 

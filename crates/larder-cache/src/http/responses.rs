@@ -18,7 +18,7 @@ use crate::http::{
 };
 use crate::purges::PurgeVerdict;
 
-/// One step of the scan.
+/// One step of a scan of the stored responses.
 pub enum WalkStep<'a> {
     /// Progress: the number of bytes scanned, and the size of the store.
     Passed {
@@ -31,7 +31,7 @@ pub enum WalkStep<'a> {
     Response(&'a Response<'a>),
 }
 
-/// A stored response.
+/// A stored response that a scan has found.
 pub struct Response<'a> {
     /// The URL of the response.
     pub url: &'a str,

@@ -29,7 +29,7 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// The keys under which a response is stored.
+/// The keys under which a response is stored. The [`http`](crate::http) module has an example.
 pub struct StorePlace {
     /// The resource's key.
     pub primary: Arc<[u8]>,
@@ -148,7 +148,9 @@ impl StorePlace {
     }
 }
 
-/// Stores a response: in the store or, without a store, in memory.
+/// Stores a response: in the store or, without a store, in memory. Returns whether it was stored.
+///
+/// It is not stored if the resource was changed since `work` began. The [`http`](crate::http) module has an example.
 pub async fn commit(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
@@ -159,8 +161,8 @@ pub async fn commit(
     commit_somewhere(cache, place, head, body, work).await != CommitOutcome::Nowhere
 }
 
-/// Stores a response like [`commit`], and waits until it is on the device, where a kill of the process cannot lose it.
-/// Without a store, memory is enough.
+/// Stores a response as [`commit`] does, and waits until it is on the device, so that a kill of the process cannot lose
+/// it. Without a store, memory is enough.
 ///
 /// Returns `false` if that cannot be promised. The response may be stored nevertheless.
 pub async fn commit_for_good(

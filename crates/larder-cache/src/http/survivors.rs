@@ -22,7 +22,7 @@ pub struct CacheSurvivors {
     pub tier: Option<Arc<Tier>>,
     /// The memory for bodies in transfer.
     pub bodies: Arc<BodyBudget>,
-    /// Returns whether so many responses wait for their clients that none should keep a buffer longer than its body.
+    /// Returns true if so many responses wait for their clients that each should free its spare buffers.
     are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
     /// The known locations of the chunks of long bodies.
     pub(super) sightings: ChunkSightings,
@@ -36,13 +36,13 @@ pub struct CacheSurvivors {
     pub tag_changes: TagChanges,
     /// The room for copies of other nodes' responses, and the popular ones among them.
     pub copies: SiblingCopies,
-    /// The pins of that store.
+    /// The pinned responses of the store.
     pub pins: Pins,
-    /// The purges of that store.
+    /// The purges of the store's responses.
     pub purges: Arc<Purges>,
 }
 
-/// The parts of that state that depend on settings.
+/// The parts of [`CacheSurvivors`] that depend on settings.
 pub struct SurvivorParts {
     /// The memory cache.
     pub hot: Arc<MemoryCache<HotItem>>,
@@ -50,13 +50,13 @@ pub struct SurvivorParts {
     pub store: Option<Store>,
     /// The second tier behind the store.
     pub tier: Option<Arc<Tier>>,
-    /// The pins of that store.
+    /// The pinned responses of the store.
     pub pins: Pins,
-    /// The purges of that store.
+    /// The purges of the store's responses.
     pub purges: Arc<Purges>,
     /// The memory for bodies in transfer, in bytes.
     pub body_bytes: u64,
-    /// Returns whether so many responses wait for their clients that none should keep a buffer longer than its body.
+    /// Returns true if so many responses wait for their clients that each should free its spare buffers.
     pub are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Remembers resources whose entity tag changes to and fro, as where an origin's servers disagree in it.
+//! Remembers resources whose entity tag alternates, for example because an origin's servers generate different tags.
 //!
 //! Parts of such a resource rarely fit together: requesting a missing one costs a request that brings nothing. So its
 //! ranges are forwarded until all of it is stored. Nothing but cost depends on this table, and it may forget a
@@ -65,9 +65,10 @@ impl TagChange {
 
 /// Most resources that are remembered.
 const RESOURCE_COUNT_MAX: usize = 4096;
-/// Longest time between two changes that are not new versions. Few resources change twice within it.
+/// Two changes within this time count as an alternation, not as new versions. Few resources really change twice in it.
 const REPEAT_MAX: Duration = Duration::from_secs(60);
-/// Time for which ranges are forwarded after the last change. Later, one request finds out whether it still changes.
+/// Time after the last change for which ranges are forwarded. Later, one request finds out whether the tag still
+/// alternates.
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

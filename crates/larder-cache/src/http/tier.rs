@@ -63,7 +63,7 @@ pub use self::{
 };
 use crate::http::entry::random;
 
-/// The second tier.
+/// The second tier. [`TierConfig`] has its settings.
 pub struct Tier {
     config: TierConfig,
     store: Store,
@@ -88,7 +88,8 @@ pub struct Tier {
 struct TierState {
     index: TierIndex,
     open: Option<OpenPack>,
-    /// The heads of long bodies whose chunks go out, with their sites. They follow, so that the chunks can be found.
+    /// The heads of long bodies whose chunks go to the tier, with their sites. The heads follow their chunks, because
+    /// only the head leads to them.
     heads: HashMap<Box<[u8]>, u64>,
     /// Bytes of the packs that wait to be stored.
     waiting_bytes: usize,
@@ -100,7 +101,7 @@ struct TierState {
 struct FormerTier {
     index: TierIndex,
     title: JournalTitle,
-    /// The name of a tier that was given up, because the store is another one now.
+    /// The name of a tier that was given up, because it belonged to an earlier store.
     outdated: Option<u64>,
 }
 
@@ -115,13 +116,13 @@ pub struct TierFigures {
     pub bypassed: AtomicU64,
     /// Entries that were damaged or not the requested ones.
     pub corrupt: AtomicU64,
-    /// Entries that went out.
+    /// Entries that were stored in the tier.
     pub stored: AtomicU64,
-    /// Entries that did not go out: over the budget, or the tier was down or too slow.
+    /// Entries that were not stored, because the budget was used up, or the tier was down or too slow.
     pub dropped: AtomicU64,
     /// Packs stored.
     pub packs: AtomicU64,
-    /// Bytes of the packs stored.
+    /// Bytes of the packs that were stored.
     pub bytes: AtomicU64,
 }
 
@@ -132,11 +133,11 @@ pub struct TierGauges {
     pub entries: u64,
     /// Packs in the storage.
     pub packs: u64,
-    /// Bytes of these packs.
+    /// Bytes of the packs in the storage.
     pub bytes: u64,
-    /// Entries that wait until their pack is stored.
+    /// Entries in packs that are not stored yet. They cannot be found.
     pub waiting: u64,
-    /// Whether entries are looked up.
+    /// Whether the tier is in use, so that entries are looked up in it.
     pub is_up: bool,
 }
 
@@ -189,7 +190,7 @@ impl Tier {
         Ok(tier)
     }
 
-    /// Returns whether an entry with this number of hits and this length goes out.
+    /// Returns whether an evicted entry with this number of hits and this length goes to the tier.
     pub fn wants(&self, hits: u8, len_bytes: u64) -> bool {
         let is_worth_it = self.config.admits_all || hits > 0 || len_bytes >= self.config.large_bytes;
         is_worth_it && !self.lock_rest().holds(Instant::now())
@@ -266,8 +267,10 @@ impl Tier {
 }
 
 impl FormerTier {
-    /// Reads the journal. One of another generation of the store, or a damaged one, is not used. If the packs were
-    /// written under another key, or without one, their entries are misses. The packs stay until the tier is full.
+    /// Reads the journal. A journal that is damaged, or belongs to an earlier state of the store, is not used.
+    ///
+    /// If the packs were written under another key, or without one, their entries are misses. The packs stay until the
+    /// tier is full.
     fn read(path: &Path, generation: u64, key_mark: u64) -> Self {
         let mut index = TierIndex::new();
         let read = TierJournal::read(path);

@@ -1,7 +1,8 @@
 //! Looks in the second tier for entries that the store does not have, passes entries on that the store does not admit,
 //! and reports changes of keys.
 //!
-//! Owns: when an entry that was found there goes back into the store. The tier itself is in [`crate::http::tier`].
+//! Owns: when an entry that was found in the second tier goes back into the store. The tier itself is in
+//! [`crate::http::tier`].
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use super::{
     tier::{TierChange, TierClearing, TierEntry},
 };
 
-/// Finds an entry that the store does not have: its head and its body. It goes back into the store meanwhile.
+/// Finds an entry that the store does not have in the second tier. Returns its head and its body, and puts it back into
+/// the store in the background.
 pub(super) async fn find(cache: &ResponseCache, key: &[u8]) -> Option<(Bytes, Bytes)> {
     let tier = cache.shared.tier.as_ref().filter(|tier| tier.has(key))?;
     // Boxed, because it takes kilobytes in every lookup otherwise.
@@ -35,16 +37,17 @@ pub(super) fn wants(cache: &ResponseCache, len_bytes: u64) -> bool {
     cache.shared.tier.as_ref().is_some_and(|tier| tier.wants(0, len_bytes))
 }
 
-/// Notes that the head or the short last chunk of a long body was stored. The second tier takes chunks for their
-/// length, and short entries only if they were requested again. Without one of these two, it would have all other
-/// chunks of the body in vain, so they count as requested again.
+/// Marks the head or the short last chunk of a long body as requested again, so that it goes to the second tier.
+///
+/// The tier takes chunks because of their length, but short entries only if they were requested again. Without the head
+/// or the last chunk, the other chunks of the body would be useless there.
 pub(super) fn note_long(cache: &ResponseCache, key: &[u8]) {
     if let Some(store) = cache.shared.store.as_ref().filter(|_| wants(cache, CHUNK_BYTES)) {
         store.touch(key);
     }
 }
 
-/// Passes an entry that the store did not admit on to the second tier, past the store.
+/// Offers an entry that the store did not admit to the second tier.
 pub(super) async fn offer(cache: &ResponseCache, key: &[u8], (head, body): (Bytes, Vec<Bytes>), hints: Hints) {
     let Some((tier, store)) = cache.shared.tier.as_ref().zip(cache.shared.store.as_ref()) else { return };
     let len_bytes = head.len() + body.iter().map(Bytes::len).sum::<usize>();

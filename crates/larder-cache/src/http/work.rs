@@ -33,7 +33,8 @@ impl ResourceWork {
         self.key.is_current()
     }
 
-    /// Begins to store the response that the work brought, once outdated commits of the resource have undone theirs.
+    /// Begins to store the response that the work brought. Waits until older commits of the resource have ended.
+    ///
     /// Returns `None` if the resource was changed since the work began.
     pub(super) async fn begin_commit(&self, cache: &ResponseCache) -> Option<KeyCommit> {
         let older = self.key.older_commits();
@@ -44,12 +45,12 @@ impl ResourceWork {
         self.key.begin_commit()
     }
 
-    /// Makes older work on the resource outdated, unless this work is. Returns whether it is not.
+    /// Makes older work on the resource outdated, unless this work is outdated itself. Returns whether it did.
     pub fn outdate_others(&mut self) -> bool {
         self.key.outdate_others()
     }
 
-    /// Returns this work after a change of the resource that does not count against it. Purges still do.
+    /// Returns this work after its own change of the resource, which does not make it outdated. Purges still do.
     pub fn after_own_change(self) -> Self {
         Self { key: self.key.renewed(), ..self }
     }
@@ -77,7 +78,7 @@ impl CacheShared {
     }
 }
 
-/// Waits until marked commits have ended. If the store takes too long, they undo themselves later.
+/// Waits until these commits have ended. A commit that outlasts this wait undoes itself later.
 ///
 /// # Errors
 /// The store does not respond.

@@ -7,8 +7,8 @@
 //! first requests of all other keys are admitted too.
 //!
 //! Memory: two bytes for each [`BYTES_PER_MARK`] of the capacity. Cost: two atomic operations for each value that is
-//! read; a look at the whole memory for one request in [`LOOK_EACH`], and a lock for one key in [`SAMPLE_SHARE`]. Idea:
-//! the door of TinyLFU (Einziger et al., ACM Transactions on Storage 2017), and set dueling (Qureshi et al., ISCA
+//! read; a check of the whole memory for one request in [`LOOK_EACH`], and a lock for one key in [`SAMPLE_SHARE`].
+//! Idea: the door of TinyLFU (Einziger et al., ACM Transactions on Storage 2017), and set dueling (Qureshi et al., ISCA
 //! 2007).
 
 use larder_device::IgnorePoison;
@@ -99,7 +99,8 @@ impl ReturnSample {
         }
     }
 
-    /// Returns whether so many refused keys return that a copy of each value pays: a hit from disk costs many copies.
+    /// Returns whether enough refused keys return for a copy of each value to pay off: one hit from disk costs as much
+    /// as many copies.
     fn shows_returns(self) -> bool {
         self.returned * RETURN_SHARE >= self.refused
     }
@@ -107,7 +108,7 @@ impl ReturnSample {
 
 /// Capacity in bytes for which one key is remembered.
 const BYTES_PER_MARK: u64 = 4 << 10;
-/// Requests between two looks at how full the memory is.
+/// Number of requests between two checks of how full the memory is.
 const LOOK_EACH: u64 = 64;
 const MARKS_MIN: usize = 64;
 const MARKS_MAX: usize = 1 << 26;

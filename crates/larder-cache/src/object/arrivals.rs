@@ -26,7 +26,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Lets a response join the object if it is of the same representation. Returns whether it is what was asked.
+    /// Adds a response to the object if it has the same representation. Returns whether it is the one that was
+    /// requested.
     fn arrive_head(&mut self, index: usize, head: &H, announced: (Range<u64>, bool), actions: &mut Actions) -> bool {
         let (span, is_whole) = announced;
         if self.runs[index].is_open {
@@ -45,8 +46,10 @@ impl<H: Head> Core<H> {
         if is_whole { self.open_whole(index, actions) } else { self.open_range(index, span) }
     }
 
-    /// Opens a run that brings the whole body. If a range was requested, the origin serves none: other requests for
-    /// ranges stop, because this run brings their bytes too.
+    /// Opens a run that brings the whole body.
+    ///
+    /// If a range was requested, the origin does not support ranges. Other requests for ranges stop, because this run
+    /// brings their bytes, too.
     fn open_whole(&mut self, index: usize, actions: &mut Actions) -> bool {
         let len = self.map.end();
         let run = &mut self.runs[index];
@@ -152,7 +155,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Ends what only the origin could serve.
+    /// Ends the cursors that need bytes which only the origin could serve, because it is not asked again.
     fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
         self.retries.forget_failures();
         self.map.avoid_nothing();

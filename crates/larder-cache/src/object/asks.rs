@@ -50,8 +50,10 @@ fn before_cut(sizes: Sizes, gap: Range<u64>) -> Range<u64> {
     gap.start..gap.end.min((gap.start / sizes.cut + 1).saturating_mul(sizes.cut))
 }
 
-/// Returns the gaps that a cursor needs now. Before its promise: all, so that the promise covers them, or the first if
-/// the promise needs no more. Later: the next one, when the cursor comes near.
+/// Returns the gaps that a cursor needs to be requested now.
+///
+/// Before its promise, these are all of its gaps, or only the first one if the promise needs no more. Later it is the
+/// next gap, once the cursor comes near.
 fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Range<u64>; 2]> {
     if !cursor.terms.may_ask {
         return SmallVec::new();
@@ -87,8 +89,10 @@ fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]
     }
 }
 
-/// Joins gaps, sorted by their start, that overlap or have few bytes between them. A gap that begins far inside of
-/// another one gets a request of its own, so that its client need not wait for what is before.
+/// Joins gaps, sorted by their start, that overlap or have few bytes between them.
+///
+/// A gap that begins far inside of another one gets a request of its own, so that its client need not wait for the
+/// bytes before it.
 fn join(sizes: Sizes, gaps: impl IntoIterator<Item = Range<u64>>) -> SmallVec<[Range<u64>; 2]> {
     let mut joined: SmallVec<[Range<u64>; 2]> = SmallVec::new();
     for mut gap in gaps {

@@ -25,7 +25,7 @@ pub(super) enum Place {
     Absent,
 }
 
-/// Chunks that the store works on.
+/// Chunks for which an operation of the store is running.
 type ChunkList = SmallVec<[u64; 4]>;
 
 /// The places of all bytes of one body.
@@ -37,11 +37,11 @@ pub(super) struct ChunkMap {
     pieces: Pieces,
     stored: SpanSet,
     unknown: SpanSet,
-    /// A part that the store could not read: the origin serves it, although it may be in the store.
+    /// A part that the store could not read. The origin serves it, although it may still be in the store.
     avoided: Range<u64>,
     probing: ChunkList,
     reading: SmallVec<[Range<u64>; 4]>,
-    /// Chunks that are being stored, and when the store is too slow.
+    /// Chunks that are being stored, each with the time from which the store counts as too slow.
     storing: SmallVec<[(u64, Tick); 4]>,
     /// Parts of chunks that are being stored.
     parts: SmallVec<[Range<u64>; 2]>,
@@ -137,7 +137,8 @@ impl ChunkMap {
         true
     }
 
-    /// Returns [`Place::Reading`] for a byte that is being read, otherwise [`Place::Store`] until the next one that is.
+    /// Returns [`Place::Reading`] for a byte that is being read. Otherwise returns [`Place::Store`], up to the next
+    /// byte that is being read.
     fn place_in_store(&self, at: u64, until: u64) -> (Place, u64) {
         if let Some(range) = self.reading.iter().find(|range| range.contains(&at)) {
             return (Place::Reading, until.min(range.end));

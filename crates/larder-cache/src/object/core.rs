@@ -13,9 +13,40 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// One body: its head, its bytes as far as they are known, the clients that read it and the responses that fill it.
+/// One body: its head, its known bytes, the clients that read it and the responses that fill it.
 ///
-/// Events for a cursor or a run that is gone are ignored, because they may be on their way when it goes.
+/// Events for a cursor or a run that is gone are ignored, because they may have been on their way when it went.
+///
+/// ```
+/// use larder_cache::object::{Actions, Arrival, Core, CursorId, CursorTerms, Event, Head, PromiseRule, Sizes, Tick};
+///
+/// #[derive(Clone)]
+/// struct Announced(u64);
+///
+/// impl Head for Announced {
+///     fn validator(&self) -> Option<&[u8]> {
+///         None
+///     }
+///     fn len(&self) -> Option<u64> {
+///         Some(self.0)
+///     }
+///     fn is_divisible(&self) -> bool {
+///         false
+///     }
+/// }
+///
+/// let (chunk, block, cut) = (1 << 20, 8 << 10, u64::MAX);
+/// let (ahead, lead, gap) = (8 << 20, 4 << 20, 256 << 10);
+/// let sizes = Sizes { chunk, block, cut, ahead, lead, gap, kept: 16 << 20, least: 64 << 10 };
+/// // A response of 5 bytes has begun to arrive. It is not stored.
+/// let (mut core, run) = Core::arriving(sizes, Announced(5), 0..5, true, false);
+/// let mut actions = Actions::new();
+/// let client = CursorId(1);
+/// let terms = CursorTerms { may_ask: true, promise: PromiseRule::All };
+/// core.on(Tick(0), Event::Attach(client, [0..5].into_iter().collect(), terms), &mut actions);
+/// core.on(Tick(1), Event::Came(run, Arrival::Bytes("hello".into())), &mut actions);
+/// assert_eq!(core.bytes_at(client).expect("promised"), "hello");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Core<H> {
     pub(super) sizes: Sizes,
@@ -26,7 +57,8 @@ pub struct Core<H> {
     pub(super) cursors: Vec<Cursor>,
     pub(super) keep: Option<Range<u64>>,
     pub(super) is_storing: bool,
-    /// Whether the response that began the object brings only a part, which is stored although nothing continues it.
+    /// Whether the response that began the object brings only a part of the body. The part is stored even if nothing
+    /// continues it.
     is_part: bool,
     pub(super) committed: CommittedExtent,
     /// Whether the last byte came in a response that ended as announced, or was found in the store.
@@ -38,7 +70,7 @@ pub struct Core<H> {
     next_run: u32,
     pub(super) retries: Retries,
     pub(super) trouble: Trouble,
-    /// While a client waits because memory is full of bytes that the store has not taken.
+    /// Set while a client waits because memory is full of bytes that the store has not taken.
     pub(super) patience: Option<Patience>,
     timer: Option<Tick>,
 }
@@ -136,7 +168,7 @@ impl<H: Head> Core<H> {
         self.set_timer(now, actions);
     }
 
-    /// Returns whether the event leads to this state and these actions the long way.
+    /// Returns whether the event leads to this state and these actions without the short way (`steady`).
     fn reaches(mut self, now: Tick, event: Event<H>, expected: (&Self, &[Action])) -> bool {
         let (other, expected_actions) = expected;
         let mut actions = Actions::new();
@@ -149,8 +181,9 @@ impl<H: Head> Core<H> {
         are_equal && are_times_equal && is_rest_equal && actions.as_slice() == expected_actions
     }
 
-    /// Returns bytes for the cursor: those at its position that arrived as one piece, within its span. `None` if there
-    /// are none in memory, before its promise, and for a cursor that is gone.
+    /// Returns bytes for the cursor: those at its position that arrived as one piece, within its span.
+    ///
+    /// `None` if no byte is in memory at its position, if it has no promise yet, or if it is gone.
     pub fn bytes_at(&self, cursor: CursorId) -> Option<Bytes> {
         let cursor = self.cursor(cursor).filter(|cursor| cursor.is_promised && !cursor.is_at_end())?;
         let bytes = self.map.get(cursor.position())?;
@@ -203,7 +236,7 @@ impl<H: Head> Core<H> {
         self.map.is_writing()
     }
 
-    /// Returns whether nothing is wanted and nothing under way, so that the driver may drop the object.
+    /// Returns whether nothing is wanted or in progress, so that the driver may drop the object.
     pub fn is_idle(&self) -> bool {
         self.cursors.is_empty() && self.is_at_rest() && !self.map.is_reading_or_probing()
     }
@@ -287,7 +320,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Takes no more cursors. Those to which nothing was sent go to the newer object.
+    /// Accepts no more cursors. Cursors to which nothing was sent move to the newer object.
     pub(super) fn outdate(&mut self, actions: &mut Actions) {
         self.is_outdated = true;
         self.keep = None;
@@ -357,7 +390,8 @@ impl<H: Head> Core<H> {
         !stopped.is_empty()
     }
 
-    /// Returns whether another request can bring what `run` has not brought, and all clients that wait for it may ask.
+    /// Returns whether a run can be stopped without harm: another request can bring the bytes that it has not brought,
+    /// and all clients that wait for it may ask.
     fn can_continue_later(&self, run: &OriginRun) -> bool {
         let needs = |part: Range<u64>| part.start < run.end && run.next < part.end;
         let mut others = self.cursors.iter().filter(|cursor| cursor.is_promised && !cursor.terms.may_ask);

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Time without a move after which a cursor that has bytes counts as standing.
 pub(super) const STANDING_AFTER_MILLIS: u64 = 1_000;
 
-/// Time in all for which a cursor may hold up others before it ends.
+/// Total time for which a cursor may hold up other cursors before it ends.
 const HOLD_UP_MILLIS_MAX: u64 = 10_000;
 
 /// A client.
@@ -16,20 +16,21 @@ pub(super) struct Cursor {
     pub(super) terms: CursorTerms,
     spans: Spans,
     position: u64,
-    /// Whether the head of its response may be out.
+    /// Whether the client has its promise, so that the head of its response may have been sent.
     pub(super) is_promised: bool,
     /// Whether the client has found no bytes and has not been woken since.
     pub(super) is_waiting: bool,
     /// Whether the bytes at its position were dropped while it stood still. It wants nothing until it moves.
     pub(super) is_left_behind: bool,
-    /// Whether the client was left behind and came back. From then on it is left behind only when it stands still,
-    /// because each time costs a request.
+    /// Whether the client was left behind and moved again. From then on it is left behind only when it stands still.
+    ///
+    /// Each time that it is left behind costs a request.
     pub(super) is_back: bool,
     /// When the client counts as standing, unless it moves.
     pub(super) stands_from: Tick,
     /// Time for which the client may still hold up others.
     patience_millis: u64,
-    /// While the client holds up others: when it ends.
+    /// The time at which the client ends for holding up others. `None` while it holds up nobody.
     pub(super) holds_until: Option<Tick>,
 }
 
@@ -113,7 +114,7 @@ impl Cursor {
         self.stands_from <= now
     }
 
-    /// Notes whether it holds up others, and counts the time.
+    /// Notes whether the client holds up others, and counts the time for which it does.
     pub(super) fn set_holding(&mut self, is_holding: bool, now: Tick) {
         match (is_holding, self.holds_until) {
             (true, None) => self.holds_until = Some(now.after(self.patience_millis)),

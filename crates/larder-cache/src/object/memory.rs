@@ -1,7 +1,7 @@
 //! Drops bytes from memory that nobody wants, and makes room when memory is used up.
 //!
 //! Bytes that can be read from the store leave at any time, those of standing cursors first. Bytes that are only in
-//! memory are owed to the cursors before them, and to the store until it has them.
+//! memory stay for the cursors that have not reached them, and until the store has them.
 
 use super::{
     Action, Actions, Head,
@@ -15,18 +15,20 @@ use super::{
 use crate::object::{CursorId, Tick};
 use std::ops::Range;
 
-/// Time for which a client waits while memory is full of bytes for the store and nothing comes, before storing is given
-/// up. That is for good, and later clients would have to wait for the origin.
+/// Time for which a client waits while memory is full of bytes for the store and no bytes come. Then storing is given
+/// up.
+///
+/// It is given up for good, so later clients have to wait for the origin.
 const PATIENCE_MILLIS: u64 = 500;
-/// Time for which a client waits while memory is full of bytes for the store, and bytes come but no chunk becomes
+/// Time for which a client waits while memory is full of bytes for the store and bytes come, but no chunk becomes
 /// complete.
 const CHUNK_PATIENCE_MILLIS: u64 = 10_000;
-/// The time for which storing goes on although a client waits, because memory is full of bytes for the store.
+/// The time for which storing continues although a client waits, because memory is full of bytes for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
-    /// The end unless bytes come.
+    /// The time at which storing is given up unless bytes come.
     without_bytes: Tick,
-    /// The end unless the store takes a chunk.
+    /// The time at which storing is given up unless the store takes a chunk.
     without_chunk: Tick,
 }
 
@@ -74,15 +76,18 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether all bytes that have come stay in memory, because a client that comes now could not get the first
-    /// ones from the store.
+    /// Returns whether all bytes that have come stay in memory.
+    ///
+    /// They do while a client that comes now could not get the first ones from the store.
     pub(super) fn keeps_start(&self) -> bool {
         let has_room = || self.map.held_bytes_after_reads() < self.room().min(self.sizes.kept);
         !self.is_storing && !self.cursors.is_empty() && self.map.is_in_memory(0) && has_room()
     }
 
-    /// Returns the bytes of a chunk, or of a part of one, that cursors want. What can be read from the store is wanted
-    /// when a cursor comes near, then as a whole, so that it is read once.
+    /// Returns the bytes of a chunk, or of a part of one, that cursors want.
+    ///
+    /// A chunk that can be read from the store is wanted as a whole once a cursor comes near, so that it is read only
+    /// once.
     fn wanted_of(&self, unit: Range<u64>, is_readable: bool) -> SpanSet {
         let comes_again = |cursor: &Cursor| is_readable || self.can_continue() && cursor.terms.may_ask;
         let is_owed = |cursor: &&Cursor| !(cursor.is_left_behind && comes_again(cursor));
@@ -99,8 +104,10 @@ impl<H: Head> Core<H> {
         wanted
     }
 
-    /// Returns whether `chunk` stays in memory until the store has it: it is being stored, or what is missing of it is
-    /// coming, from a run or from the store. If nothing more is coming, a part of it may be worth storing.
+    /// Returns whether `chunk` stays in memory until the store has it.
+    ///
+    /// It stays while it is being stored, or while its missing bytes are coming from a run or from the store. If
+    /// nothing more is coming, a part of it may be worth storing.
     pub(super) fn is_owed_to_store(&self, now: Tick, chunk: u64) -> bool {
         if !self.is_storing || !self.map.is_storable(chunk) {
             return false;
@@ -111,8 +118,8 @@ impl<H: Head> Core<H> {
             || self.part_to_store(chunk).is_some()
     }
 
-    /// Returns whether a run brings more of a part of `chunk`, which is stored then. While memory is short, clients
-    /// do not wait for that.
+    /// Returns whether a run brings more of a part of `chunk` that will be stored. While memory is short, clients do
+    /// not wait for that.
     fn is_part_coming(&self, chunk: u64) -> bool {
         let span = self.map.span_of(chunk);
         let brings_part = |run: &OriginRun| {
@@ -153,7 +160,7 @@ impl<H: Head> Core<H> {
         self.runs.iter().any(|run| run.brings(part.start) && run.end >= part.end)
     }
 
-    /// Makes room for the clients that wait while memory is used up, in the order of the harm that it does.
+    /// Makes room for the clients that wait while memory is used up. Tries the least harmful way first.
     pub(super) fn make_room(&mut self, now: Tick, actions: &mut Actions) {
         self.release(now);
         self.drop_excess(now);
@@ -173,8 +180,9 @@ impl<H: Head> Core<H> {
         self.count_hold_ups(now);
     }
 
-    /// Drops bytes that can be read again while more are in memory than may be, because memory has become scarce.
-    /// Before that, stored bytes stay for their clients: a store can lose what it has accepted.
+    /// Drops bytes that can be read again, once memory has become scarce and the object has more than its share.
+    ///
+    /// Until then, stored bytes stay for their clients, because a store can lose what it has accepted.
     fn drop_excess(&mut self, now: Tick) {
         let room = self.view(now).room;
         if room >= self.sizes.chunk {
@@ -185,7 +193,7 @@ impl<H: Head> Core<H> {
         while self.map.held_bytes() > enough && (self.drop_read_ahead() || self.drop_standing(now)) {}
     }
 
-    /// Returns what keeps a waiting client from its bytes, if something does that another client or the store causes.
+    /// Returns what keeps a waiting client from its bytes, if another client or the store is the cause.
     pub(super) fn block(&self, now: Tick) -> Option<Block> {
         let view = self.view(now);
         let waiting = self.cursors.iter().filter(|cursor| view.is_hungry(cursor));
@@ -212,7 +220,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns the byte up to which the slowest cursor allows a run of an indivisible body that is not stored.
+    /// Returns how far a run may go ahead of the slowest cursor, in a body that is neither divisible nor stored.
     fn pace_of(&self, view: &View<'_>, next: u64) -> u64 {
         let is_behind = |cursor: &&Cursor| !cursor.is_at_end() && view.sets_pace(cursor) && cursor.position() <= next;
         let behind = self.cursors.iter().filter(is_behind);
@@ -220,7 +228,7 @@ impl<H: Head> Core<H> {
         slowest.map_or(u64::MAX, |position| position.saturating_add(self.sizes.lead))
     }
 
-    /// Drops a block that was read ahead of the cursors. Returns whether there was one.
+    /// Drops a block that was read before any cursor needed it. Returns whether there was one.
     fn drop_read_ahead(&mut self) -> bool {
         self.drop_block(false, |_| false)
     }
@@ -230,11 +238,10 @@ impl<H: Head> Core<H> {
         self.drop_block(false, |cursor| cursor.is_standing(now))
     }
 
-    /// Drops bytes that no cursor takes next and that the origin can send again, if possible as many as are worth a
-    /// request. Returns whether there were some.
+    /// Drops bytes that no cursor takes next and that the origin can send again. Returns whether there were some.
     ///
-    /// The bytes of a cursor without a promise stay, because its promise waits for all of them. So do those of a cursor
-    /// that may cause no request.
+    /// If possible, it drops as many as are worth a request. The bytes of a cursor without a promise stay, because its
+    /// promise waits for all of them, and so do those of a cursor that may not cause a request.
     fn drop_later(&mut self) -> bool {
         let before = self.map.held_bytes();
         let has_room = |core: &Self| before - core.map.held_bytes() >= core.sizes.gap;
@@ -242,8 +249,10 @@ impl<H: Head> Core<H> {
         self.map.held_bytes() < before
     }
 
-    /// Drops the last block that can be read again, or any with `is_any`, and has bytes for those cursors only that may
-    /// wait. They are left behind. So every other cursor keeps what is in memory of the block that it takes next.
+    /// Drops the last block that is wanted only by cursors for which `may_wait` is true, and that can be read again.
+    /// With `is_any`, also a block that cannot.
+    ///
+    /// These cursors are left behind. Every other cursor keeps the part of the block in memory that it takes next.
     fn drop_block(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
         let map = &self.map;
         let feeds = |block: &Range<u64>, cursor: &Cursor| {
@@ -270,12 +279,13 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns whether bytes are in memory that the store has not taken.
+    /// Returns whether memory has bytes that the store has not taken yet.
     fn owes_to_store(&self, now: Tick) -> bool {
         self.is_storing && self.map.chunks_in_memory().iter().any(|&chunk| self.is_owed_to_store(now, chunk))
     }
 
-    /// Returns whether the store has had its time while a client waits because memory is full of what it has not taken.
+    /// Returns whether the store has had enough time while a client waits, because memory is full of bytes that it has
+    /// not taken.
     fn is_patience_over(&self, now: Tick) -> bool {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
         has_come(self.patience.map(Patience::end)) || has_come(self.map.overdue_at())
@@ -299,8 +309,10 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Leaves that cursor of a divisible body behind which has not moved for the longest time: it gets a run of its own
-    /// when it moves. Returns whether there was one.
+    /// Leaves the cursor behind that has not moved for the longest time, if the body is divisible. Returns whether
+    /// there was one.
+    ///
+    /// The cursor gets a run of its own when it moves.
     fn leave_behind(&mut self, now: Tick) -> bool {
         let view = self.view(now);
         let may_go = |cursor: &&Cursor| {
@@ -322,8 +334,9 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns the slowest cursor that can take bytes, or could before it was left behind. One whose bytes can be read
-    /// from the store does not count when memory is short.
+    /// Returns the slowest cursor that can take bytes, or could before it was left behind.
+    ///
+    /// While memory is short, a cursor whose bytes can be read from the store does not count.
     fn holder(&self, now: Tick, block: Block) -> Option<CursorId> {
         let view = self.view(now);
         let holds = |cursor: &&Cursor| {

@@ -1,7 +1,7 @@
 //! Decides about probes, reads, requests and runs: a function of the bytes that are present, coming and wanted.
 //!
-//! [`plan`] is pure, and the core calls it after every event. It never repeats what is under way, because that is part
-//! of its argument.
+//! [`plan`] is pure, and the core calls it after every event. It never repeats a step that is in progress, because
+//! those are part of its argument.
 
 use super::{
     OriginAsk, Sizes, Tick,
@@ -30,7 +30,7 @@ pub(super) struct View<'a> {
     /// The bytes that the cache itself wants to be stored.
     pub(super) keep: Option<Range<u64>>,
     pub(super) now: Tick,
-    /// Whether what comes is stored.
+    /// Whether arriving bytes are stored.
     pub(super) is_storing: bool,
     /// Whether another request can continue a run.
     pub(super) is_divisible: bool,
@@ -38,7 +38,7 @@ pub(super) struct View<'a> {
     pub(super) may_ask: bool,
     /// Whether the store may be read now.
     pub(super) may_read: bool,
-    /// Greatest distance from a run to a byte that is awaited from it.
+    /// Greatest distance from a run's next byte to a byte for which a client waits for the run, see [`Sizes::ahead`].
     pub(super) reach: u64,
     /// Bytes that may be in memory.
     pub(super) room: u64,
@@ -67,7 +67,7 @@ pub(super) enum Verdict {
     Go,
     /// The run waits.
     Hold,
-    /// Nobody wants it. It goes on to the end of a chunk, then it waits; after a while it is stopped.
+    /// No client wants the run. It continues to the end of a chunk and then waits; after a while it is stopped.
     Unwanted { goes_on: bool },
     /// The run is stopped, because what it would bring is present or coming.
     Stop,
@@ -114,15 +114,19 @@ impl View<'_> {
         self.may_read && self.map.reads() + others.len() < READS_MAX
     }
 
-    /// Returns whether `bytes` may come that complete a chunk for the store. They may exceed the room by a chunk if the
-    /// share is a chunk: giving up storing costs more.
+    /// Returns whether these further bytes may come, which complete a chunk for the store.
+    ///
+    /// They may exceed the room by a chunk if the object's share is at least a chunk, because giving up storing would
+    /// cost more.
     pub(super) fn may_complete(&self, bytes: u64) -> bool {
         let excess = if self.room >= self.sizes.chunk { self.sizes.chunk } else { 0 };
         self.map.held_bytes_after_reads() + bytes <= self.room.saturating_add(excess)
     }
 
-    /// Returns whether the run at `index` goes on to the end of its chunk although memory is used up, because the chunk
-    /// is stored then. Those runs go first that need the least for it: so one always does, whatever the others hold.
+    /// Returns whether the run at `index` continues to the end of its chunk although memory is used up.
+    ///
+    /// At the end of the chunk it can be stored, which frees memory. The runs that need the least memory for that come
+    /// first, so at least one can always continue.
     fn completes(&self, index: usize) -> bool {
         let to_come = |run: &OriginRun| {
             let chunk = self.map.chunk_of(run.next);
@@ -140,16 +144,19 @@ impl View<'_> {
         before == 0 && self.room >= self.sizes.chunk || self.may_complete(before + own)
     }
 
-    /// Returns the bytes that can be read after `others` that will be read too. `None` if nothing can. If nothing is
-    /// read and nothing in memory can be read again, one block can, whatever else is in memory.
+    /// Returns how many bytes can be read in addition to `others`, which will be read too. `None` if there is no room.
+    ///
+    /// If nothing is being read and nothing in memory can be read again, there is always room for one block.
     pub(super) fn room_after(&self, others: &Reads) -> Option<u64> {
         let is_only = self.map.reads() + others.len() == 0 && !self.map.holds_readable();
         let left = self.left_after(others);
         (self.may_read_after(others) && (is_only || left >= self.sizes.block)).then_some(left)
     }
 
-    /// Returns whether `bytes` can be read or requested ahead after `others`. Memory for another chunk stays free: what
-    /// came ahead would have to go again at once if a client waited for it.
+    /// Returns whether `bytes` can be read or requested ahead, in addition to `others`.
+    ///
+    /// Memory for another chunk must stay free. Otherwise the bytes would have to be dropped again as soon as a client
+    /// waited for that chunk.
     pub(super) fn may_get_ahead_after(&self, others: &Reads, bytes: u64) -> bool {
         let fits = self.left_after(others) >= bytes.saturating_add(self.sizes.chunk);
         fits && self.may_read_after(others)
@@ -160,18 +167,20 @@ impl View<'_> {
         self.room.saturating_sub(self.map.held_bytes_after_reads() + taken)
     }
 
-    /// Returns whether runs wait for the slowest cursor, because the bytes that it misses do not come again.
+    /// Returns whether runs wait for the slowest cursor, because bytes that it misses could not be had again.
     pub(super) fn is_slowest_in_charge(&self) -> bool {
         !(self.is_storing || self.is_divisible)
     }
 
-    /// Returns whether runs regard the cursor.
+    /// Returns whether runs take this cursor's position into account.
     pub(super) fn sets_pace(&self, cursor: &Cursor) -> bool {
         !cursor.is_left_behind || self.is_slowest_in_charge()
     }
 
-    /// Returns the byte at which `run` waits for its cursors. The bytes of a stored run can be read again, and a cursor
-    /// of a divisible body can be continued: there the fastest cursor sets the pace, otherwise the slowest.
+    /// Returns the byte at which `run` waits for its cursors.
+    ///
+    /// The fastest cursor sets the pace if the others can get the bytes again: from the store, or by another request in
+    /// a divisible body. Otherwise the slowest does.
     pub(super) fn limit(&self, run: &OriginRun, followers: impl Iterator<Item = u64>) -> u64 {
         let pace = if self.is_slowest_in_charge() { followers.min() } else { followers.max() };
         // Each run has its part of the room, so that none takes the memory from the others.
@@ -301,7 +310,8 @@ fn followers<'a>(view: &View<'a>, index: usize, surveys: &Surveys) -> impl Itera
     needed.map(|(cursor, _)| cursor)
 }
 
-/// Returns whether what the run brings next is present or comes in another run, and worth another request behind it.
+/// Returns whether the bytes that the run would bring next are present, or come in another run, and are so many that a
+/// new request after them is worthwhile.
 fn is_overtaken(view: &View<'_>, index: usize) -> bool {
     let run = &view.runs[index];
     let mut at = run.next;

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Time for which a run may be paused before it is stopped, if another request can continue it.
 const PAUSED_MILLIS_MAX: u64 = 30_000;
 
-/// Time for which a run goes on that nobody wants, because a client may come back.
+/// Time for which a run continues that no client wants, because a client may come back.
 const UNWANTED_MILLIS_MAX: u64 = 1_000;
 
 /// A response of the origin, or the request for one.
@@ -139,14 +139,16 @@ impl Retries {
     }
 }
 
-/// Waits before the requests that continue a run that broke off. A connection that was cut can be reopened at once.
-/// Beyond two seconds, the client should rather learn that its response broke off.
+/// Waits before the requests that continue a run that broke off.
+///
+/// The first is short, because a connection that was cut can be reopened at once. After about two seconds, it is better
+/// for the client to learn that its response broke off.
 const RETRY_WAITS_MILLIS: [u64; 2] = [100, 1_500];
 
-/// Requests that together may bring less than a chunk.
+/// Most requests in a row that together bring less than a chunk.
 const ATTEMPTS_MAX: u8 = 6;
 
-/// The store's failures to read, to go around them for a while.
+/// Failures of the store to read. For a while the origin serves the bytes instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Trouble {
     /// Failures since the last read that succeeded.
@@ -156,14 +158,15 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// Notes a failure, of which the origin serves the next bytes. Returns how many: twice as many after each failure.
+    /// Notes a failure to read after which the origin serves the next bytes. Returns how many bytes: twice as many
+    /// after each failure.
     pub(super) fn avoid(&mut self, lead: u64) -> u64 {
         let doublings = u32::from(self.failures).min(32);
         self.failures = self.failures.saturating_add(1);
         lead.saturating_mul(2).saturating_mul(1 << doublings)
     }
 
-    /// Notes a failure that only another read can mend. Returns whether there is another one.
+    /// Notes a failure to read bytes that the origin cannot serve. Returns whether the store is to be read once more.
     pub(super) fn wait(&mut self, now: Tick) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.read_at = Some(now.after(READ_WAIT_MILLIS));
@@ -179,7 +182,7 @@ impl Trouble {
 /// Wait before a read is repeated.
 const READ_WAIT_MILLIS: u64 = 1_000;
 
-/// Reads of a chunk that the origin cannot serve, before its cursors end.
+/// Reads of a chunk that the origin cannot serve, before the cursors that need it end.
 const READS_MAX: u8 = 4;
 
 #[cfg(test)]

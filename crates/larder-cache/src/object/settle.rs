@@ -48,7 +48,7 @@ impl<H: Head> Core<H> {
         survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
     }
 
-    /// Returns whether the cursor's last byte is the body's, and no response ended there as announced or still may.
+    /// Returns whether the cursor ends with the body, but no response has proved that end, or still may.
     fn lacks_proof(&self, cursor: &Cursor) -> bool {
         self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
     }
@@ -64,8 +64,9 @@ impl<H: Head> Core<H> {
         if may_wait { None } else { self.end_at_gap(now, cursor) }
     }
 
-    /// Ends the clients with a promise that may cause no request, at gaps that nobody else has filled soon. Returns
-    /// whether there were some.
+    /// Ends clients at gaps that no other client has caused to be filled in time. Returns whether there were some.
+    ///
+    /// This concerns clients that have a promise but may not cause requests.
     pub(super) fn end_stranded(&mut self, now: Tick, actions: &mut Actions) -> bool {
         let before = self.cursors.len();
         if self.cursors.iter().any(|cursor| !cursor.terms.may_ask) {
@@ -78,7 +79,7 @@ impl<H: Head> Core<H> {
         self.cursors.len() < before
     }
 
-    /// Returns why a cursor ends that needs bytes which nothing brings. One that has bytes to take goes on.
+    /// Returns why a cursor ends at a gap that nothing fills. A cursor that still has bytes to take does not end.
     pub(super) fn end_at_gap(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
         let survey = self.view(now).survey(cursor.remaining());
         let gap = survey.gaps.first();

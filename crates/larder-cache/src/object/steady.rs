@@ -20,9 +20,9 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 enum StepKind {
-    /// The client was at this position.
+    /// The client's position before it moved.
     Moved(CursorId, u64),
-    /// The run's next byte was this one.
+    /// The run's next byte before the bytes came.
     Came(RunId, u64),
 }
 
@@ -151,7 +151,7 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns what leaves memory when the client has taken `taken`. `None` if that depends on other clients.
+    /// Returns the bytes that leave memory once the client has taken `taken`. `None` if that depends on other clients.
     fn dropped_by(&self, index: usize, taken: Range<u64>) -> Option<Reads> {
         let mut dropped = Reads::new();
         let mut at = taken.start;
@@ -180,7 +180,8 @@ impl<H: Head> Core<H> {
         Some(dropped)
     }
 
-    /// Returns whether `chunk` is being stored, or the run that brings it has brought all of it up to now.
+    /// Returns whether `chunk` certainly stays in memory for the store: it is being stored, or the run that brings it
+    /// has brought all of it so far.
     fn is_surely_owed(&self, chunk: u64) -> bool {
         let span = self.map.span_of(chunk);
         let brings = |run: &OriginRun| {

@@ -28,8 +28,9 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Goes around a chunk of which the store says nothing. If the origin cannot serve it, no promise that needs it can
-    /// be made.
+    /// Lets the origin serve a chunk for which the probe of the store failed.
+    ///
+    /// If the origin cannot serve it, no promise that needs the chunk can be made.
     fn avoid_unprobed(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
         let needs = |part: Range<u64>| part.start < span.end && span.start < part.end;
         self.end_cursors(actions, |core, cursor| {
@@ -54,7 +55,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Goes around a part of the store that cannot be read: the origin serves it. What it cannot serve is read again
+    /// Lets the origin serve a part that the store cannot read. Bytes that the origin cannot serve are read again
     /// later.
     fn avoid(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
         if self.map.is_avoided(&span) {
@@ -108,7 +109,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Reads what is missing of chunks that are in memory but for a part in the store, so that they are stored whole.
+    /// Reads the stored parts of chunks whose other bytes are in memory, so that these chunks are stored as a whole.
     pub(super) fn complete_chunks(&mut self, now: Tick, actions: &mut Actions) {
         for chunk in self.map.chunks_in_memory() {
             let missing = self.map.missing_of(chunk);
@@ -164,7 +165,8 @@ impl<H: Head> Core<H> {
         self.map.len() == Some(self.map.span_of(chunk).end)
     }
 
-    /// Commits the head when all is stored, or when the first chunk of a body is that another request can continue.
+    /// Commits the head once everything is stored. If another request can continue the body, commits it already once
+    /// the first chunk is stored.
     pub(super) fn commit(&mut self, actions: &mut Actions) {
         if self.keep.as_ref().is_some_and(|keep| self.map.unstored_of(keep.clone()).is_empty()) {
             self.keep = None;

@@ -45,7 +45,7 @@ pub(super) fn survey(
     found
 }
 
-/// The run that brings the bytes before, and the end of these bytes.
+/// The run that brings the bytes before a position, and the end of the bytes that it brings.
 type Followed = Option<(usize, u64)>;
 
 /// Adds the start of `missing` to the runs or to the gaps. Returns the end of the part that was added.

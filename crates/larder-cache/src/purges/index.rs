@@ -17,7 +17,7 @@ use std::{
     ops::{Bound, Range},
 };
 
-/// The responses that a purge concerns.
+/// The responses or values that a purge concerns. [`Purges`](super::Purges) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PurgeScope {
     /// Everything.
@@ -45,30 +45,31 @@ impl PurgeScope {
 /// The effect of a purge on the responses it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeMode {
-    /// Stops serving them.
+    /// The responses are no longer served.
     Hard,
-    /// Marks them stale.
+    /// The responses become stale.
     Soft,
-    /// Demands their validation before they are used again.
+    /// The responses must be validated before they are used again.
     Validate,
 }
 
-/// A purge.
+/// A purge, as other nodes of the fleet receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
     /// The purge's number. It concerns responses whose request began when fewer purges than this had been made.
     pub number: u64,
-    /// The effect on the responses.
+    /// The effect of the purge on these responses.
     pub mode: PurgeMode,
     /// The time of the purge, in milliseconds since the Unix epoch.
     pub at_ms: i64,
-    /// The responses that it concerns.
+    /// The responses that the purge concerns.
     pub scope: PurgeScope,
 }
 
 impl Purge {
-    /// Returns a purge of a wider scope that has at least the effect of this one, except that a response which the
-    /// origin confirms stays.
+    /// Returns a purge of a wider scope that has at least the effect of this one.
+    ///
+    /// The responses that only the wider scope concerns are kept if their origin confirms them.
     fn widened_to(&self, scope: PurgeScope) -> Self {
         let mode = match self.mode {
             PurgeMode::Hard if scope != self.scope => PurgeMode::Validate,
@@ -91,19 +92,20 @@ pub enum PurgeVerdict {
     Gone,
 }
 
-/// The most purges that are kept separately.
+/// Limits for the purges that are kept separately. Beyond them, older purges are merged into wider ones.
 #[derive(Clone, Copy, Debug)]
 pub struct PurgeLimits {
-    /// The number of purges.
+    /// Most purges.
     pub count: usize,
-    /// The memory for them in bytes.
+    /// Most memory for the purges, in bytes.
     pub bytes: usize,
 }
 
 impl PurgeLimits {
     /// The limits for responses, which can be validated if older purges are widened.
     pub const RESPONSES: Self = Self { count: 16_384, bytes: 8 << 20 };
-    /// The limits for values, which are lost then. Long before, their tags are forgotten.
+    /// The limits for values, which are lost if their purges are merged. Long before that, removed tags are forgotten
+    /// (`cache::forgetting`).
     pub(crate) const VALUES: Self = Self { count: 1 << 18, bytes: 80 << 20 };
 }
 

@@ -43,11 +43,12 @@ pub(super) enum JournalState {
 /// A line of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RecordLine {
-    /// A purge that was made here: it is judged, and other nodes get it.
+    /// A purge that was made on this node: responses are judged by it, and other nodes get it.
     Made(Purge),
-    /// A purge that is only judged: from another node, or no longer in the log.
+    /// A purge by which responses are judged, but that other nodes do not get: it came from one of them, or it is no
+    /// longer in the log.
     Judged(Purge),
-    /// A purge that is only in the log, because others cover it here.
+    /// A purge that only other nodes need, because a wider purge covers it here.
     Logged(Purge),
     /// The log contains the purges made here after this number.
     LogStart(u64),

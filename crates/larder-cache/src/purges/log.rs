@@ -13,13 +13,13 @@ use std::collections::VecDeque;
 
 use super::index::Purge;
 
-/// A position in the log of another node, or in a shared log: everything up to it has been applied here.
+/// A position in the log of another node, or in a shared log. Everything up to it has been applied on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     /// The other node's name, or the address of the shared log.
     pub peer: Box<str>,
-    /// The identity of its log. A node that lost its store begins a log with another identity. For a shared log, the
-    /// digest of the entry at the position.
+    /// The identity of the log. A node that lost its store begins a log with another identity. For a shared log, this
+    /// is the digest of the entry at the position.
     pub log: u64,
     /// The number of the last purge that is known.
     pub number: u64,
@@ -27,7 +27,7 @@ pub struct LogPosition {
     pub sent: u64,
 }
 
-/// A part of a log, as one node sends it to another.
+/// A part of a log of purges, as one node sends it to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSlice {
     /// The identity of the log.
@@ -44,10 +44,10 @@ pub struct LogSlice {
     pub sent: u64,
 }
 
-/// The log of this node.
+/// The log of the purges made on this node.
 #[derive(Default)]
 pub(super) struct PurgeLog {
-    /// Whether other nodes read it. Otherwise it stays empty.
+    /// Whether other nodes read the log. Otherwise it stays empty.
     is_kept: bool,
     start: u64,
     entries: VecDeque<Purge>,
@@ -158,7 +158,7 @@ impl PurgeLog {
         }
     }
 
-    /// Returns whether a remaining purge has the number of a dropped one.
+    /// Returns whether a purge with the same number as the first remaining one was dropped.
     fn is_cut(&self) -> bool {
         self.entries.front().is_some_and(|purge| purge.number <= self.start)
     }

@@ -60,7 +60,8 @@ impl PurgeRecordFile {
         self.journal.append(lines).map_err(|error| error.to_string())
     }
 
-    /// Returns whether purges can be appended. Every volume must name this file as its record.
+    /// Returns whether purges can be appended. That requires that every volume of the store names this file as its
+    /// record.
     pub(super) fn takes_more(&self) -> bool {
         !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
     }

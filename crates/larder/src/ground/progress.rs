@@ -2,8 +2,9 @@
 //! then every half minute.
 
 use crate::ground::output::tell;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use std::{
+    fmt,
     io::{self, IsTerminal},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -52,8 +53,9 @@ pub(crate) struct ProgressLine {
 
 impl ProgressLine {
     pub(crate) fn new(what: &str) -> Self {
-        let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}, {eta} left");
-        let bar = ProgressBar::new(0).with_style(style.expect("the template is right")).with_message(what.to_owned());
+        let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}{left}");
+        let style = style.expect("the template is right").with_key("left", write_time_left);
+        let bar = ProgressBar::new(0).with_style(style).with_message(what.to_owned());
         bar.enable_steady_tick(REDRAWN_EVERY);
         let (working, ended) = channel();
         if !io::stderr().is_terminal() {
@@ -79,6 +81,14 @@ impl ProgressLine {
 
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Writes the time that is left, once the first step has shown how long one takes.
+fn write_time_left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    if state.pos() > 0 {
+        // The bar is only a display, so a failure to write it does not matter.
+        let _ = write!(text, ", {:#} left", HumanDuration(state.eta()));
     }
 }
 

@@ -42,19 +42,19 @@ pub struct LookResult<F: Fetcher> {
 /// The verdict of the cache about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookVerdict {
-    /// The stored response answers it.
+    /// The stored response answers the request.
     Hit,
-    /// The stored response answers it although it is stale, and is validated meanwhile.
+    /// The stored response answers the request although it is stale, and is validated meanwhile.
     Stale,
     /// The stored response must be validated first.
     Validate,
-    /// No stored response answers it.
+    /// No stored response answers the request.
     Miss,
-    /// Only the origin can answer it.
+    /// Only the origin can answer the request.
     Bypass,
-    /// Only a stored response may answer it, and there is none.
+    /// Only a stored response may answer the request, and there is none.
     OnlyIfCached,
-    /// No stored response answers it, and the origin cannot be contacted.
+    /// No stored response answers the request, and the origin cannot be contacted.
     Offline,
 }
 
@@ -62,9 +62,9 @@ pub enum LookVerdict {
 pub enum CacheAnswer<F: Fetcher> {
     /// The answer, or the reason why there is none.
     Answered(Result<Answer<F>, F::Failure>),
-    /// None: a flight answers ([`CacheQuery::fetch`]).
+    /// There is no answer yet: a shared fetch brings it ([`CacheQuery::fetch`]).
     Fetch(Box<FetchPlan<F>>),
-    /// None: the request is passed on ([`CacheQuery::pass_planned`]).
+    /// There is no answer yet: the request is passed on to the origin ([`CacheQuery::pass_planned`]).
     Pass(Box<FetchPlan<F>>),
 }
 
@@ -216,7 +216,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
 
 /// Returns whether the origin must grant access before this route is executed.
 ///
-/// It need not if the response was fetched without credentials, or if the origin itself answers this request.
+/// That is not needed if the response was fetched without credentials, or if the origin itself answers this request.
 fn is_asked_about(route: &Route<&FoundResponse>) -> bool {
     match route {
         Route::Stored { response, .. } | Route::Meanwhile { response, .. } => is_protected(response),
@@ -352,7 +352,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     /// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
     ///
     /// # Errors
-    /// It may not.
+    /// The origin may not be contacted.
     pub fn check_may_ask(self) -> Result<(), F::Failure> {
         let terms = self.asked.terms();
         if terms.line.is_down() {

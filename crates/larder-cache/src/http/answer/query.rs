@@ -25,11 +25,11 @@ pub struct CacheQuery<'a, F: Fetcher> {
 pub struct Answer<F: Fetcher> {
     /// The response.
     pub response: AnswerResponse<F>,
-    /// The way in which it was obtained.
+    /// The way in which the response was obtained.
     pub kind: AnswerKind,
     /// The content of its field Cache-Status.
     pub status: CacheStatus,
-    /// Whether an origin was contacted for it.
+    /// Whether an origin was contacted for the response.
     pub is_from_origin: bool,
 }
 

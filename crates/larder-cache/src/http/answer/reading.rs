@@ -40,10 +40,10 @@ pub(super) type FlightAnswer<F> = Result<Result<Answer<F>, <F as Fetcher>::Failu
 pub(super) enum UnusedReason {
     /// The response is another variant. The marker leads to this reader's variant.
     OtherVariant(Arc<ResourceMarker>),
-    /// This reader may not use the response.
+    /// This request may not use the response.
     NotForUs,
-    /// The response is older than this reader accepts. That never applies to a response that was requested after this
-    /// request arrived.
+    /// The response is older than this request accepts. A response that was requested after this request arrived is
+    /// never too old.
     TooOld,
     /// The response answered another request's condition, which does not show whether a response can be shared.
     Again,

@@ -25,8 +25,8 @@ use crate::{
 };
 
 impl<F: Fetcher> LongBody<F> {
-    /// Lets a client begin to read `spans`, which lie within the body. `asked` is its request, and `means` is by what
-    /// missing bytes are requested for it.
+    /// Lets a client read `spans`, which lie within the body. `asked` is its request. Missing bytes are requested for
+    /// it by `means`.
     pub fn attach(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
         self.attach_by(self.means.terms(asked, &self.chunks), means, asked, spans)
     }
@@ -157,8 +157,8 @@ impl<F: Fetcher> LongBody<F> {
         Poll::Pending
     }
 
-    /// Returns the part of `bytes` that a client is given. If memory is short, it gets a copy of a few, so that it
-    /// holds little if it stands still.
+    /// Returns the part of `bytes` that a client is given. If memory is short, it gets a copy of a few bytes, so that a
+    /// client that stands still holds little memory.
     fn portion(&self, bytes: Bytes) -> Bytes {
         let budget = self.budget();
         if !budget.is_scarce() {
@@ -193,7 +193,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Returns the guard that keeps a chunk in the store. `None` if it is not there or need not be kept.
+    /// Returns a guard that keeps a chunk in the store. `None` if the chunk is not there or need not be kept.
     pub(super) fn protect(&self, number: u64) -> Option<ReclaimGuard> {
         let store = self.means.cache().shared.store.as_ref()?;
         self.chunks.body_len().filter(|len| *len > CHUNK_BYTES)?;

@@ -13,7 +13,18 @@ use larder_http::{Timestamp, partial};
 
 use crate::http::fetcher::IncomingBody;
 
-/// The missing range of a body.
+/// The range of a body that is missing, to be requested from the origin.
+///
+/// ```
+/// use http::{HeaderValue, header};
+/// use larder_cache::http::body::continuation::MissingRange;
+///
+/// let validator = HeaderValue::from_static("\"v1\"");
+/// let missing = MissingRange { validator: &validator, len: 1000, end: 600, is_divisible: true };
+/// let fields = missing.fields(400);
+/// assert_eq!(fields[0], (header::RANGE, HeaderValue::from_static("bytes=400-599")));
+/// assert_eq!(fields[1], (header::IF_RANGE, validator.clone()));
+/// ```
 pub struct MissingRange<'a> {
     /// The validator that distinguishes the body's representation from others.
     pub validator: &'a HeaderValue,
@@ -47,9 +58,9 @@ pub enum ContinuationAnswer<B> {
     },
     /// The response has another representation.
     Changed,
-    /// The response does not tell, and has this status.
+    /// The response, with this status, does not show which representation it has.
     Unclear(StatusCode),
-    /// There is no response, for this reason.
+    /// The request failed for this reason.
     Failed(String),
 }
 
@@ -61,7 +72,7 @@ impl MissingRange<'_> {
         vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())]
     }
 
-    /// Classifies the response to that request, which has arrived `now`.
+    /// Classifies the response to a request with [`MissingRange::fields`], which has arrived `now`.
     pub fn judge<B: IncomingBody>(
         &self,
         start: u64,

@@ -1,8 +1,8 @@
 //! A client of a body: a place in it, and nothing else.
 //!
 //! Invariant: bytes come in order and without gaps, or the stream ends with an error. The unsent part of a stored body
-//! is protected, so that the store does not reclaim it while it is being read. Memory: the bytes that the connection
-//! was given last. In addition at most `HELD_COUNT_MAX` reclaim guards, whatever the body's length.
+//! is protected, so that the store does not reclaim it while it is being read. Memory: the last bytes that the
+//! connection got, and at most `HELD_COUNT_MAX` reclaim guards, whatever the body's length.
 
 use std::{
     collections::VecDeque,
@@ -52,10 +52,11 @@ impl<F: Fetcher> BodyCursor<F> {
         Self { body, id, terms, position, end, is_over, first: None, awaits_trailers: false, held, held_end }
     }
 
-    /// Waits until the body promises all bytes. Returns how a response of the origin brings those that were missing.
+    /// Waits until the body promises all bytes. Returns how the origin's response continues the stored bytes, if some
+    /// were missing.
     ///
     /// # Errors
-    /// The body cannot promise them.
+    /// The body cannot promise the bytes.
     pub async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
         poll_fn(|context| self.body.poll_promise(self.id, context)).await
     }
@@ -74,7 +75,7 @@ impl<F: Fetcher> BodyCursor<F> {
         Ok(continued)
     }
 
-    /// Returns the number of bytes of one span that are still to come, if it is known.
+    /// Returns how many bytes are still to come if the client reads a single span, or `None` if that is unknown.
     pub fn remaining(&self) -> Option<u64> {
         if self.is_over { Some(0) } else { (self.end < u64::MAX).then(|| self.end - self.position) }
     }

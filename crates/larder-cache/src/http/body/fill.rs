@@ -110,8 +110,9 @@ impl Fill {
         len.is_some_and(|len| len <= CHUNK_BYTES)
     }
 
-    /// Returns whether the end of the body is so far that its head is stored for the part that has arrived, so that a
-    /// crash does not lose it.
+    /// Returns whether so much of the body is still missing that its head is stored before it is complete.
+    ///
+    /// Then a crash does not lose the part that has arrived.
     pub(super) fn is_long_before_its_end(&self) -> bool {
         self.plan.len.is_some_and(|len| len.saturating_sub(self.received) >= CHUNK_BYTES)
     }
@@ -145,12 +146,13 @@ pub trait BodyCheck: Send {
 /// The checks of a body while it passes.
 #[derive(Default)]
 pub struct BodyChecks {
-    /// The digest that its URL or a listing names. No client may receive a complete body that does not match it.
+    /// The check against the digest that the body's URL or a listing names. No client may receive a complete body that
+    /// fails it.
     pub named: Option<Box<dyn BodyCheck>>,
-    /// The digest that the origin names (RFC 9530 3). A body that does not match it is passed on to its clients, who
-    /// can check it themselves, but not stored.
+    /// The check against the digest that the origin names (RFC 9530 3). Clients still receive a body that fails it,
+    /// because they can check it themselves, but it is not stored.
     pub repr: Option<Box<dyn BodyCheck>>,
-    /// The completeness of what the body contains. An incomplete response is passed on to its client, but not stored.
+    /// The check whether the content is complete. Its client still receives a body that fails it, but it is not stored.
     pub content: Option<Box<dyn BodyCheck>>,
 }
 
@@ -177,8 +179,9 @@ impl BodyChecks {
         self.named.is_some() || self.repr.is_some() || self.content.is_some()
     }
 
-    /// Returns how many of the bytes before `at` clients must not have yet. `end` is the end of the body, if it is
-    /// known. So no client takes a wrong body for a complete one.
+    /// Returns how many of the bytes before `at` are held back from clients until the check has passed.
+    ///
+    /// `end` is the end of the body, if it is known. Without this, a client could take a wrong body for a complete one.
     pub(super) fn held_back(&self, at: u64, end: u64) -> u64 {
         match &self.named {
             None => 0,

@@ -48,7 +48,7 @@ impl HoldUp {
         stored
     }
 
-    /// Returns whether the store took longer than it may.
+    /// Returns whether the store has delayed the readers for longer than it may.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().ignore_poison().is_over
     }

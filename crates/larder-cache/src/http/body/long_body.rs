@@ -41,7 +41,7 @@ pub struct LongBody<F: Fetcher> {
     state: Mutex<BodyState<F>>,
     /// The time for which the store has delayed the clients.
     pub(super) hold_up: HoldUp,
-    /// Notified when nothing more will arrive or be stored.
+    /// Notified when nothing more will arrive or be stored, see [`LongBody::settled`].
     rest: Notify,
     created: Instant,
 }
@@ -54,9 +54,9 @@ pub struct ArrivingPart {
     pub span: Range<u64>,
     /// Whether the response is a 200.
     pub is_whole: bool,
-    /// Whether the body is stored, if the store admits it.
+    /// Whether the body is to be stored, which the store may still refuse.
     pub is_stored: bool,
-    /// Whether this part is. Another node of the fleet stores it otherwise.
+    /// Whether this node stores the part. Otherwise another node of the fleet does.
     pub is_kept: bool,
     /// Whether missing bytes may be requested.
     pub may_continue: bool,
@@ -66,9 +66,9 @@ pub struct ArrivingPart {
 pub struct BegunBody<F: Fetcher> {
     /// The body.
     pub body: Arc<LongBody<F>>,
-    /// The response.
+    /// The number of the response in the core.
     pub run: RunId,
-    /// The orders for the task that receives it.
+    /// The orders for the task that receives the response.
     pub control: Arc<RunControl>,
     /// The bytes of the body that it brings.
     pub span: Range<u64>,
@@ -177,7 +177,7 @@ impl<F: Fetcher> LongBody<F> {
         self.execute(orders);
     }
 
-    /// Applies an event under the share that the body has now.
+    /// Applies an event with the share of memory that the body has now.
     fn step(&self, event: Event<BodyHead>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         self.update_share(&mut state, orders);
@@ -212,12 +212,12 @@ impl<F: Fetcher> LongBody<F> {
         self.note_rest();
     }
 
-    /// Lets those look who wait for rest.
+    /// Wakes the tasks that wait in [`LongBody::settled`], so that they check again.
     pub(super) fn note_rest(&self) {
         self.rest.notify_waiters();
     }
 
-    /// Begins to execute an order. Returns the result if it is there at once.
+    /// Begins to execute an order. Returns the result if it is available at once.
     fn begin_order(self: &Arc<Self>, order: Order<F>) -> Option<Event<BodyHead>> {
         match order {
             Order::Ask { run, ask, control, asker } => {
@@ -236,8 +236,9 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Reports that a chunk is absent, and that those behind it may be. They are often gone together, and one request
-    /// can bring them all.
+    /// Reports that a chunk is absent, and that the following chunks may be.
+    ///
+    /// Chunks of a body are often evicted together, and one request can bring them all.
     fn report_absent(&self, range: Range<u64>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         let chunk = range.start / CHUNK_BYTES;
@@ -249,8 +250,9 @@ impl<F: Fetcher> LongBody<F> {
         state.step(self.now(), Event::Read(range, ReadEnd::Absent), orders);
     }
 
-    /// Polls `work` once, and lets a task continue it if it has to wait. Returns its result if it is there at once.
-    /// `lost` is reported if the task is dropped.
+    /// Polls `work` once. If it is not complete, a task continues it. Returns its result if it is available at once.
+    ///
+    /// If the task is dropped, `lost` is reported instead.
     pub(super) fn start(
         self: &Arc<Self>,
         work: impl Future<Output = Event<BodyHead>> + Send + 'static,
@@ -274,7 +276,7 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Lets a task run. Returns `lost` if there is no runtime any more.
+    /// Starts a task. Returns `lost` if there is no runtime any more.
     fn spawn(
         self: &Arc<Self>,
         work: impl Future<Output = ()> + Send + 'static,
@@ -287,7 +289,7 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Reports a tick at `tick`, in place of a later one.
+    /// Starts a timer that reports a tick at `tick`. It replaces an earlier timer, which was for a later time.
     fn begin_timer(self: &Arc<Self>, tick: Tick) -> Option<Event<BodyHead>> {
         let runtime = Handle::try_current().ok()?;
         let body = Arc::downgrade(self);
@@ -304,8 +306,9 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Waits for a turn, in which this body may have a whole chunk in memory although memory is short. Without turns,
-    /// all bodies could hold a part of a chunk each, with no memory left to complete any of them.
+    /// Waits for a turn, in which this body may have a whole chunk in memory although memory is short.
+    ///
+    /// Without turns, each body could hold a part of a chunk, and no memory would be left to complete any of them.
     fn begin_turn(self: &Arc<Self>) -> Option<Event<BodyHead>> {
         let runtime = Handle::try_current().ok()?;
         let budget = Arc::clone(self.budget());
@@ -406,10 +409,10 @@ fn sizes<F: Fetcher>(means: &F, asked: &F::Asked, chunks: &ChunkedBody) -> Sizes
 const FILLING_BYTES: u64 = CHUNK_BYTES + (128 << 10);
 /// Most chunks that are probed again when one before them is absent.
 const DOUBTED_MAX: usize = 64;
-/// Greatest distance from a response's next byte to one that a client awaits from it. A client further ahead gets a
-/// request of its own.
+/// Greatest distance from a response's next byte to a byte for which a client waits for this response. A client further
+/// ahead gets a request of its own.
 const AHEAD_BYTES: u64 = 8 << 20;
-/// Greatest distance from the fastest client to the next byte of its response, or to what is read from the store.
+/// Greatest lead of a response over its fastest client, and of the reads of the store over a client.
 const LEAD_BYTES: u64 = 4 << 20;
-/// Number of present bytes that are worth a request of their own behind them.
+/// Number of present bytes that are worth a new request after them.
 const GAP_BYTES: u64 = 256 << 10;

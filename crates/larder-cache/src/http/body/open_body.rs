@@ -1,4 +1,4 @@
-//! The body of a response that is shared: a value if all of it is there, otherwise an object.
+//! The body of a response that is shared: its bytes if it arrived with its head, otherwise an object.
 
 use std::sync::Arc;
 

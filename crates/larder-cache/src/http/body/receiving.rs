@@ -31,7 +31,7 @@ use crate::http::fetcher::{Fetcher, IncomingBody as _};
 enum ReceivedPiece {
     Data(Bytes),
     End(CompletedBody),
-    /// The end, without a proof that the body is complete.
+    /// The body has ended, without a proof that it is complete.
     QuietEnd,
     Broken(BodyError),
     /// The run was stopped.
@@ -188,7 +188,7 @@ impl<F: Fetcher> LongBody<F> {
         });
     }
 
-    /// Notes why a response broke off. Its guard reports that it did.
+    /// Notes why a response broke off. The guard of the run reports that it did.
     fn lose(&self, error: BodyError) {
         self.lock().error = Some(error);
     }
@@ -219,7 +219,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Bytes that clients do not see yet.
+/// Bytes that clients do not get yet, because the body has not passed its checks.
 #[derive(Default)]
 struct HeldBack {
     pieces: VecDeque<Bytes>,

@@ -13,9 +13,9 @@ pub(super) enum RunOrder {
     /// Receive bytes.
     #[default]
     Go,
-    /// Wait.
+    /// Receive no bytes for now.
     Pause,
-    /// End: nothing of it is wanted any more.
+    /// End the response. None of its bytes are wanted any more.
     Stop,
 }
 

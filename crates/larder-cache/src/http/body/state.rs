@@ -1,7 +1,7 @@
 //! The state of one body: its core, its clients, and the responses that fill it.
 //!
-//! Owns: the translation of the core's actions. What concerns clients and runs is done at once, under the body's lock,
-//! so that two actions never change places. The rest becomes orders, which are executed after it.
+//! Owns: the translation of the core's actions. Actions on clients and runs are executed at once, under the body's
+//! lock, so that their order never changes. All others become orders, which are executed after the lock is released.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
@@ -26,7 +26,7 @@ pub(super) struct BodyState<F: Fetcher> {
     cursors: BTreeMap<CursorId, CursorSlot>,
     last_cursor: u32,
     runs: Vec<RunSlot>,
-    /// By what missing bytes are requested.
+    /// The request and the context with which missing bytes are requested.
     pub(super) asker: Asker<F>,
     /// The bytes that the core may have in memory, as it was last told.
     pub(super) share_bytes: u64,
@@ -42,7 +42,7 @@ pub(super) struct BodyState<F: Fetcher> {
     pub(super) commits: usize,
     /// The entry that the arriving body becomes. `None` for an entry that is stored.
     pub(super) fill: Option<Fill>,
-    /// Whether what arrives is stored.
+    /// Whether arriving bytes are stored.
     pub(super) is_storing: bool,
     /// The turn in which this body completes a chunk, while it lasts.
     pub(super) turn: Option<FillTurn>,
@@ -52,7 +52,7 @@ pub(super) struct BodyState<F: Fetcher> {
     pub(super) timer: Option<AbortHandle>,
 }
 
-/// The request by which missing bytes are requested, that of the client that came last, and the context to send it.
+/// The request of the client that came last, and the context for requesting missing bytes with it.
 pub(super) struct Asker<F: Fetcher> {
     pub(super) asked: Arc<F::Asked>,
     pub(super) means: Arc<F>,
@@ -71,7 +71,7 @@ pub(super) struct CursorSlot {
     pub(super) is_promised: bool,
     /// Whether the core knows that the client waits.
     pub(super) is_waiting: bool,
-    /// The response that brings what was missing when the promise was made.
+    /// The response that brings the bytes that were missing when the client got its promise.
     pub(super) continued: Option<ContinuedBody>,
     pub(super) end: Option<CursorEnd>,
 }
@@ -165,7 +165,7 @@ impl<F: Fetcher> BodyState<F> {
         self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
     }
 
-    /// Ends the turn that ends at `end`, unless the store is taking what came in it: then the turn ends with that.
+    /// Ends the turn that ends at `end`. If the store is taking bytes that came in it, the turn ends with that write.
     pub(super) fn end_turn(&mut self, end: Instant) {
         let is_writing = self.core.is_writing();
         self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);

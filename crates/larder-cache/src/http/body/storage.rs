@@ -194,8 +194,9 @@ impl<F: Fetcher> LongBody<F> {
         self.start(forgetting, Event::Tick)
     }
 
-    /// Notes that the body does not become a stored response. This happens once, however many of its chunks the store
-    /// did not take.
+    /// Notes that the body does not become a stored response.
+    ///
+    /// This is reported once, however many of its chunks the store did not take.
     pub(super) fn note_given_up(&self) -> Option<Event<BodyHead>> {
         let why = if self.hold_up.is_over() {
             "the store cannot keep up"
@@ -216,7 +217,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// The fate of a body that has arrived or broken off.
+/// Whether a body that has arrived or broken off is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LandedBody {
     /// The body is stored, or did not arrive.
@@ -227,9 +228,10 @@ pub enum LandedBody {
 
 /// The end of a fill, when a response has arrived or broken off.
 impl<F: Fetcher> LongBody<F> {
-    /// Waits until all of an arriving body that will be stored is stored, and ends its fill. If the body is not
-    /// complete, its parts stay, if the remainder can be requested; otherwise they are forgotten. `is_current` says
-    /// that no later fetch has begun.
+    /// Waits until everything of an arriving body that will be stored is stored, and ends its fill.
+    ///
+    /// The parts of an incomplete body stay if the remainder can be requested; otherwise they are forgotten.
+    /// `is_current` returns whether no later fetch has begun.
     pub async fn land(self: &Arc<Self>, is_current: impl Fn() -> bool) -> LandedBody {
         self.settled().await;
         let announced = {
@@ -256,7 +258,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Ends a commit, however its task ends.
+/// Ends a commit even if its task is dropped.
 struct CommitGuard<F: Fetcher>(Arc<LongBody<F>>);
 
 impl<F: Fetcher> Drop for CommitGuard<F> {
@@ -271,7 +273,7 @@ fn is_unkept(unkept: &[Range<u64>], span: &Range<u64>) -> bool {
 }
 
 impl Fill {
-    /// Returns this part of a whole short body.
+    /// Returns `range` of a short body that is kept whole until its head is stored.
     fn whole_part(&self, range: &Range<u64>) -> Option<Bytes> {
         let pieces = self.whole.as_ref()?;
         if let [piece] = &pieces[..] {

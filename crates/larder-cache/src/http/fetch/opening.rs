@@ -41,7 +41,7 @@ struct WholeResponse {
     own: HeaderMap,
     total_len: Option<u64>,
     audience: Audience,
-    /// Whether the store is too far behind for it.
+    /// Whether the store is too far behind with its writes to take this response.
     behind: bool,
 }
 

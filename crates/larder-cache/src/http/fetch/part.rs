@@ -48,11 +48,11 @@ pub(super) struct SharedPart {
 }
 
 impl<F: Fetcher> Fetch<F> {
-    /// Returns the range to request, if a part suffices: the client's first range.
+    /// Returns the range to request, if a part of the response suffices: the client's first range.
     ///
-    /// One response has all of it, because another one may have another entity tag. Further ranges are requested by
-    /// that tag. A short range is extended to whole chunks, which can be stored. A long one has whole chunks inside,
-    /// and its client should not wait for bytes before them.
+    /// It is requested with one request, because the next response may have another entity tag. The client's further
+    /// ranges are then requested with the tag of the first. A short range is extended to whole chunks, which can be
+    /// stored. A long one already contains whole chunks, and its client should not wait for bytes before them.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.names_digest()

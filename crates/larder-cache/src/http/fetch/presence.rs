@@ -39,11 +39,11 @@ use crate::{
 
 /// The available share of a stored response, with the data to answer a request.
 pub enum Availability<F: Fetcher> {
-    /// Everything. `None` if the response needs no body from the store.
+    /// The whole response is available. `None` if it needs no body from the store.
     There(Option<BodyPlan<F>>),
-    /// A part. The remainder can be requested.
+    /// A part of the body is available, and the remainder can be requested.
     Lacking(BodyPlan<F>),
-    /// A part, and the remainder cannot be requested.
+    /// A part of the body is available, but the remainder cannot be requested.
     Gone,
 }
 

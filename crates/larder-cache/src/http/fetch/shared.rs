@@ -38,7 +38,7 @@ struct FlightState<F: Fetcher> {
     /// Whether the flight is closed to new readers.
     closed: bool,
     readers: Slab<Option<Waker>>,
-    /// Keeps the first bytes in memory until the requests that wait now have begun to read the body.
+    /// Reads the body until the requests that wait now have begun to, so that its first bytes stay in memory for them.
     guard: Option<BodyCursor<F>>,
 }
 
@@ -82,7 +82,8 @@ impl<F: Fetcher> Flight<F> {
         state.wake_readers();
     }
 
-    /// Announces a stage with a body. `guard` reads it until those that wait now have begun to.
+    /// Announces a stage with a body. `guard` keeps the first bytes in memory until the requests that wait now have
+    /// begun to read them.
     pub(super) fn set_stage_with(&self, stage: FetchStage<F>, guard: BodyCursor<F>) {
         let mut state = self.lock();
         let unneeded = if state.readers.is_empty() { Some(guard) } else { state.guard.replace(guard) };

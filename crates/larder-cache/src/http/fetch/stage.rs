@@ -11,7 +11,7 @@ use crate::http::{
     fetcher::Fetcher,
 };
 
-/// The requests that may use a response.
+/// The waiting requests that may use a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Every request that the response matches.
@@ -32,7 +32,8 @@ pub enum FetchStage<F: Fetcher> {
     Part(Arc<KeptPart<F>>),
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
-    /// The response is for the first requester alone. [`Flight`](super::shared::Flight) has it.
+    /// The response is for the first requester alone. [`Flight::take_private`](super::shared::Flight::take_private)
+    /// returns it.
     Private,
     /// The fetch failed.
     Failed(F::Failure),
@@ -107,7 +108,7 @@ pub struct PrivateResponse<F: Fetcher> {
     pub fields: HeaderMap,
     /// The body, as it arrives.
     pub body: F::Body,
-    /// The reason for which no other requester may use it.
+    /// Why no other requester may use the response.
     pub reason: larder_http::Reason,
     /// Whether the response answers exactly the range or condition that the first requester sent.
     pub is_exact: bool,
@@ -127,7 +128,7 @@ pub enum PartSource {
     },
 }
 
-/// A part of a response, which is stored as a rule.
+/// A part of a response, which is usually stored.
 pub struct KeptPart<F: Fetcher> {
     /// The entry of the response.
     pub entry: Arc<CachedEntry>,

@@ -34,8 +34,10 @@ pub struct JoinedFlight<F: Fetcher> {
     pub reader: FlightReader<F>,
     /// Whether the flight is new and must be started.
     pub is_first: bool,
-    /// The earlier flight that this reload waits for. Later requests share this flight, so the origin gets one request
-    /// at a time, however many clients reload the resource.
+    /// The earlier flight that this reload waits for.
+    ///
+    /// Later requests share this flight instead of beginning their own. So the origin gets one request at a time,
+    /// however many clients reload the resource.
     pub after: Option<Arc<Flight<F>>>,
     /// The flight's shard. `None` if it is not in the table.
     pub shard: Option<ShardIndex>,

@@ -38,7 +38,7 @@ pub struct Fetch<F: Fetcher> {
     pub http: Arc<HttpCache<F>>,
     /// The request that starts it.
     pub asked: Arc<F::Asked>,
-    /// The flight that it brings.
+    /// The flight whose response this fetch brings.
     pub flight: Arc<Flight<F>>,
     /// The resource's key.
     pub primary: Arc<[u8]>,
@@ -84,8 +84,10 @@ impl<F: Fetcher> Fetch<F> {
         self.look_again().await;
     }
 
-    /// Returns whether the response to confirm may have been removed, replaced or purged between the lookup and the
-    /// begin of this work, which marks later removals.
+    /// Returns whether the response to confirm may have been removed, replaced or purged after the lookup and before
+    /// this work began.
+    ///
+    /// Later removals mark the work.
     fn has_changed(&self) -> bool {
         self.before.as_ref().is_some_and(|found| !lookup::is_unchanged(self.cache(), &self.primary, found))
     }
@@ -165,9 +167,10 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the requests that may use a stored response with this head, which a 304 has updated. What may not be
-    /// stored with the fields of the 304 is for its own requester alone, like a whole response (RFC 9111 5.2.2.5,
-    /// 5.2.2.7).
+    /// Returns which requests may use a stored response that a 304 has updated to this head.
+    ///
+    /// If the fields of the 304 forbid storing it, the response is for the first requester alone, as a whole response
+    /// would be (RFC 9111 5.2.2.5, 5.2.2.7).
     fn audience_of_updated(&self, head: &StoredHead) -> Audience {
         let settings = &self.cache().http;
         if let Storability::Refuse { .. } = storable::decide_updated(self.asked.fields(), head, settings) {

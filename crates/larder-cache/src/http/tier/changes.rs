@@ -1,7 +1,7 @@
 //! Changes of keys in the store, and entries that return into it.
 //!
-//! Owns: the order of these two. Invariant: while a key is changed, no entry of it goes out, and none comes back. So a
-//! removal that was acknowledged, and a newer version, last.
+//! Owns: the order of these two. Invariant: while a key is being changed, no entry of it goes to the tier, and none
+//! comes back. So an older entry never comes back after an acknowledged removal, or over a newer version.
 
 use std::{pin::pin, sync::Arc};
 
@@ -13,13 +13,15 @@ use super::{
     record::TierEntry,
 };
 
-/// A change of a key in the store. Until it is dropped, no older entry of the key goes out or comes back.
+/// A change of a key in the store. Until it is dropped, no older entry of the key goes to the tier or comes back from
+/// it.
 pub struct TierChange {
     tier: Arc<Tier>,
     hash: u64,
 }
 
-/// An operation that makes all entries of the store invalid. Until it is dropped, nothing goes out or comes back.
+/// An operation that makes all entries of the store invalid. Until it is dropped, no entry goes to the tier or comes
+/// back from it.
 pub struct TierClearing {
     tier: Arc<Tier>,
     packs: Vec<PackName>,

@@ -5,21 +5,31 @@ use std::{
     time::Duration,
 };
 
-/// The second tier behind the store. By default there is none.
+/// The settings of the second tier behind the store. By default there is none.
+///
+/// ```
+/// use larder_cache::http::tier::TierConfig;
+///
+/// let config = TierConfig { folder: Some("/mnt/large".into()), bytes_max: 1 << 40, ..TierConfig::default() };
+/// assert_eq!(config.fault(true), None);
+/// assert!(config.fault(false).is_some(), "a second tier needs a store");
+/// assert!(TierConfig::default().place().is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierConfig {
-    /// The folder for its packs, such as one of another disk or of a network file system. Each Larder makes a folder of
-    /// its own in it. Default none.
+    /// The folder for the tier's packs, such as one on another disk or a network file system. Each Larder makes a
+    /// folder of its own in it. Default none.
     pub folder: Option<PathBuf>,
-    /// The bucket for its packs. Without folder and bucket, evicted entries are gone.
+    /// The bucket for the tier's packs, if there is no folder. Without both, evicted entries are lost.
     pub bucket: TierBucket,
     /// A file with the secret that signs the records in the tier. Default none: a secret of the store signs them.
     pub secret: Option<PathBuf>,
-    /// Most bytes in the tier. Beyond it, the oldest packs are removed. Default 100 GB.
+    /// Most bytes in the tier. If there are more, the oldest packs are removed. Default 100 GB.
     pub bytes_max: u64,
-    /// Whether all evicted entries go out. Otherwise only those that were requested again, and long ones. Default no.
+    /// Whether all evicted entries go to the tier. If not (the default), only long ones do, and those that were
+    /// requested again.
     pub admits_all: bool,
-    /// Length from which an entry goes out although it was not requested again, in bytes. Default 256 KiB.
+    /// The length in bytes from which an entry goes to the tier although it was not requested again. Default 256 KiB.
     pub large_bytes: u64,
     /// Longest time that a request waits for the tier. After that the origin is contacted. Default 1 s.
     pub timeout: Duration,
@@ -32,7 +42,8 @@ pub struct TierConfig {
     pub puts_per_day: Option<u64>,
 }
 
-/// A bucket of an object store that speaks S3. The credentials come from the environment, as those of AWS' own tools.
+/// A bucket of an object store that speaks S3. The credentials come from the environment, in the variables that AWS's
+/// own tools use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierBucket {
     /// The bucket's name. Default none: no bucket is used.

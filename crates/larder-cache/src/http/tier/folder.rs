@@ -89,8 +89,9 @@ impl PackFolder {
     }
 }
 
-/// Returns the error, but as another kind if not the pack is missing but its folder: a file system that is not mounted
-/// may return with all packs.
+/// Returns the error, with another kind if the folder itself is missing.
+///
+/// A file system that is not mounted may return with all of its packs, so the pack does not count as gone.
 fn unless_away(error: io::Error, folder: &Path) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => {

@@ -2,7 +2,7 @@
 //!
 //! Owns: the index in memory, and the lines for the journal in the order of the changes. `journal` writes them.
 //! Invariant: a key that was replaced or removed since its entry was read from the store is never added. So the tier
-//! holds no entry that is older than what was stored or removed last. Memory: about 50 bytes per entry.
+//! has no entry that is older than the last version or removal in the store. Memory: about 50 bytes per entry.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -39,12 +39,12 @@ pub(super) struct PackedEntry {
     pub(super) len: u32,
 }
 
-/// A pack that is stored.
+/// A pack that is stored in the tier.
 #[derive(Clone, Debug)]
 struct StoredPack {
     salt: u64,
     bytes: u64,
-    /// The keys that were added with it. Some may have been forgotten since.
+    /// The keys that were added with this pack. Some of them may have been forgotten since.
     hashes: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct TierIndex {
     restoring: HashSet<u64>,
     /// Number of operations that are emptying the tier.
     clearing_count: u32,
-    /// So that late entries are refused.
+    /// The keys that changed recently, so that entries read before their change are refused.
     changes: RecentChanges,
 }
 
@@ -158,8 +158,10 @@ impl TierIndex {
         self.packs.iter().map(|(&number, stored)| PackName { number, salt: stored.salt }).collect()
     }
 
-    /// Begins a look at the store, and returns its moment. An entry that is read from the store until
-    /// [`TierIndex::end_look`] may be added with it.
+    /// Begins to read entries from the store for the tier, and returns the moment.
+    ///
+    /// An entry that is read before [`TierIndex::end_look`] may be added with this moment, unless its key has changed
+    /// since.
     pub(super) fn begin_look(&mut self) -> u64 {
         self.changes.begin_look()
     }
@@ -180,8 +182,8 @@ impl TierIndex {
         pack
     }
 
-    /// Returns whether an entry that was read from the store after `moment` may be added: its key was not changed
-    /// since, and the tier does not have it.
+    /// Returns whether an entry that was read from the store after `moment` may be added: its key has not changed
+    /// since, and the tier does not have it yet.
     pub(super) fn accepts(&self, hash: u64, moment: u64) -> bool {
         let is_late = !self.changes.is_unchanged(hash, moment) || self.changing.contains_key(&hash);
         !is_late && self.clearing_count == 0 && !self.knows(hash)
@@ -239,8 +241,9 @@ impl TierIndex {
         is_known
     }
 
-    /// Adds a pack that was stored, with those of its entries whose keys were not changed meanwhile. Returns whether
-    /// there are any. Otherwise the pack is useless.
+    /// Adds a pack that was stored, with those of its entries whose keys have not changed meanwhile.
+    ///
+    /// Returns whether there are any. A pack without them is useless.
     pub(super) fn add_pack(&mut self, name: PackName, bytes: u64, entries: &[PackedEntry]) -> bool {
         let is_current = |entry: &&PackedEntry| {
             let place = WaitingPlace { pack: name.number, offset: entry.offset };

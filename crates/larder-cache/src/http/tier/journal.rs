@@ -144,11 +144,11 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 const MAGIC: &[u8] = b"LTJ00002";
 const TITLE_BYTES: usize = 40;
-/// Of files from before records were signed. Their titles have no mark of a key.
+/// The first bytes of files from before records were signed. Their titles have no mark of a key.
 const MAGIC_UNSIGNED: &[u8] = b"LTJ00001";
 const TITLE_BYTES_UNSIGNED: usize = 32;
 const LINE_BYTES: usize = 28;
-/// Lines for which a file is never rewritten.
+/// A file with fewer lines than this is never rewritten.
 const LINES_KEPT: usize = 10_000;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::{
     journal::{JournalTitle, TierJournal},
 };
 
-/// Gives orders to the thread.
+/// Sends orders to the thread that writes the journal.
 pub(super) struct JournalWriter(Sender<JournalOrder>);
 
 /// An order, and the way to report that it is done.
@@ -48,17 +48,18 @@ impl JournalWriter {
         (Self(orders), received)
     }
 
-    /// Orders the index's lines to be written. The receiver returns once the file has them, or the tier was given up.
+    /// Orders the thread to write the index's lines. The receiver completes once the file has them, or once the tier
+    /// was given up.
     pub(super) fn append(&self) -> oneshot::Receiver<()> {
         self.order(JournalWork::Append)
     }
 
-    /// Orders a new file. An order that is given later is executed later.
+    /// Orders the thread to begin a new file. Later orders apply to that file.
     pub(super) fn begin_again(&self) {
         drop(self.order(JournalWork::BeginAgain));
     }
 
-    /// Orders the thread to end. Nothing is written after that.
+    /// Orders the thread to end. It writes nothing afterwards.
     pub(super) fn stop(&self) -> oneshot::Receiver<()> {
         self.order(JournalWork::Stop)
     }

@@ -37,7 +37,8 @@ pub(super) struct SealedPack {
     entries: Vec<PackedEntry>,
 }
 
-/// A look at the store for entries that go out. Keys that change until it is dropped are not taken.
+/// A read of entries from the store, from which some go to the tier. An entry whose key changes before the look is
+/// dropped does not.
 pub struct TierLook {
     pub(super) tier: Arc<Tier>,
     pub(super) moment: u64,
@@ -90,8 +91,8 @@ impl Tier {
         }
     }
 
-    /// Adds the heads of the long bodies whose chunks were just taken. They are still in the store, because they were
-    /// stored after their chunks.
+    /// Adds the heads of the long bodies whose chunks were just taken. The store still has these heads, because each
+    /// was stored after its chunks.
     async fn add_heads(self: Arc<Self>) {
         let look = self.begin_look();
         let heads = std::mem::take(&mut self.lock().heads);
@@ -133,7 +134,7 @@ impl Tier {
         }
     }
 
-    /// Stores a pack. The error has no reason if the tier is paused.
+    /// Stores a pack. The error is `None` if the tier is paused.
     async fn put(&self, name: PackName, bytes: Bytes) -> Result<(), Option<String>> {
         if !self.lock_rest().admits(Instant::now()) {
             return Err(None);
@@ -261,8 +262,9 @@ pub(super) async fn tend(tier: Weak<Tier>, pack_age: Duration) {
     }
 }
 
-/// Removes packs that are not in the index, and those of a tier that was given up. `known` and `end` are those of the
-/// start: later packs are on their way into the index.
+/// Removes packs that are not in the index, and those of a tier that was given up.
+///
+/// `known` and `end` are those of the start, because later packs may not be in the index yet.
 pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, outdated: Option<PackStorage>) {
     drop(storage.remove_others(known.into_iter().collect(), end).await);
     if let Some(outdated) = outdated {
@@ -278,6 +280,6 @@ const PUT_PATIENCE: Duration = Duration::from_secs(60);
 const WAITING_BYTES_MAX: usize = 2 * PACK_BYTES;
 /// Most packs that wait to be stored. Short ones are stored early only while few bytes wait.
 pub(super) const PACKS_WAITING_MAX: usize = 64;
-/// The open pack's age is looked at this often.
+/// Shortest time between two checks of the open pack's age.
 const TEND_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const TEND_INTERVAL_MAX: Duration = Duration::from_millis(500);

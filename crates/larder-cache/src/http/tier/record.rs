@@ -1,8 +1,8 @@
-//! The records of a pack: entries as they lie in the second tier.
+//! The records of a pack, which are entries in the form in which the second tier stores them.
 //!
-//! Owns: their bytes. Invariant: `decode` accepts only the whole record of exactly this key, from exactly this place
-//! of exactly this pack, written by a holder of the tier's key. So flipped bits, truncated answers, bytes of another
-//! object or version, and pages that somebody else put there are misses. Cost: one SHA-256 over the record.
+//! Owns: their bytes. Invariant: `decode` accepts only the whole record of exactly this key, from exactly this place of
+//! exactly this pack, written by a holder of the tier's key. So flipped bits, truncated responses, bytes of another
+//! object or version, and records that somebody else stored there are misses. Cost: one SHA-256 over the record.
 //!
 //! Layout, in little endian: magic (4 bytes), lengths of key, head and body (4 each), salt of the pack (8), offset in
 //! the pack (4), `expires_at` (4), site (8), group (8), then key, head and body, then a code of 32 bytes. It is the

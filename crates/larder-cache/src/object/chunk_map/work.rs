@@ -77,7 +77,8 @@ impl ChunkMap {
         true
     }
 
-    /// Notes that the store may not have `chunk` any more. What is in memory or being read is as good as stored.
+    /// Notes that the store may not have `chunk` any more. Bytes of it that are in memory or being read are not in
+    /// doubt.
     pub(in crate::object) fn doubt(&mut self, chunk: u64) {
         let span = self.span_of(chunk);
         if !self.is_reading(chunk) && !self.is_chunk_in_memory(chunk) {
@@ -107,18 +108,18 @@ impl ChunkMap {
         self.avoided.start <= span.start && span.end <= self.avoided.end
     }
 
-    /// Reads `span` no more from the store, nor what was avoided before if it adjoins.
+    /// Stops reading `span` from the store. An adjoining part that was avoided before stays avoided.
     pub(in crate::object) fn avoid(&mut self, span: Range<u64>) {
         let adjoins = self.avoided.start <= span.start && span.start <= self.avoided.end;
         self.avoided = if adjoins { self.avoided.start..self.avoided.end.max(span.end) } else { span };
     }
 
-    /// Reads from the store again what was avoided.
+    /// Reads from the store again, also the part that was avoided.
     pub(in crate::object) fn avoid_nothing(&mut self) {
         self.avoided = 0..0;
     }
 
-    /// Notes that a write begins, and when the store is too slow.
+    /// Notes that a write begins, and the time from which the store counts as too slow.
     pub(in crate::object) fn begin_store(&mut self, chunk: u64, overdue_at: Tick) {
         assert!(!self.is_storing(chunk), "chunk {chunk} is being stored");
         self.storing.push((chunk, overdue_at));
