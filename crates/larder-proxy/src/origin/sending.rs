@@ -13,9 +13,9 @@ use crate::{
     errors::Failure,
     origin::{
         attempt::attempt,
-        body::ArrivingBody,
+        body::OriginBody,
         origins::OriginRouter,
-        pool::{Lease, OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
+        pool::{OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
         request_body::RequestBody,
         target::Origin,
         ways::OriginWays,
@@ -27,10 +27,7 @@ where
     M: FnMut() -> Request<RequestBody> + Send,
 {
     /// Sends the request and waits for the head of its response, with retries.
-    pub(crate) async fn send(
-        &mut self,
-        origins: &Arc<OriginRouter>,
-    ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
+    pub(crate) async fn send(&mut self, origins: &Arc<OriginRouter>) -> Result<Response<OriginBody>, Failure> {
         let mut request = Box::new((self.make)());
         let mut tried = Vec::new();
         loop {
@@ -61,7 +58,7 @@ where
         &mut self,
         origins: &Arc<OriginRouter>,
         request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         match origins.shared.ways(&self.origin, self.key.as_deref()) {
             None => self.send_to(origins, None, request).await,
             // Boxed, because parents are rare, and each request that waits for an origin would reserve space for this
@@ -76,7 +73,7 @@ where
         origins: &Arc<OriginRouter>,
         mut ways: OriginWays,
         mut request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         let target = request.uri().clone();
         loop {
             let sent = self.send_to(origins, Some(ways.origin()), request).await;
@@ -105,7 +102,7 @@ where
         origins: &Arc<OriginRouter>,
         by: Option<&Origin>,
         mut request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         let origin = by.unwrap_or(&self.origin);
         let mut is_resent = false;
         loop {
