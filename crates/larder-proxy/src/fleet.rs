@@ -1,8 +1,8 @@
 //! The other nodes of this node's fleet: the state of each, and whether purges made on them may be unknown here.
 //!
 //! Owns: the decision whether stored responses can be trusted. `peers` has the state of the nodes, `reading` reads logs
-//! of purges, `serving` sends this node's log, `message` has the formats, and `cache::purges` applies and keeps the
-//! purges.
+//! of purges, `serving` sends this node's log, `message` has the formats, and `ground::cache::purges` applies and keeps
+//! the purges.
 //!
 //! Invariant: a response that was purged on another node more than [`crate::Fleet::node_timeout`] ago is served only
 //! after validation. While a node is silent for longer than that, every response must be validated if it was stored
@@ -41,7 +41,7 @@ use self::{
     reading::LogSource,
     shared_log::{SharedLogClient, sending},
 };
-use crate::{cache::purges::Purges, config::Fleet};
+use crate::ground::{cache::purges::Purges, config::Fleet};
 
 /// Starts the tasks that read the purges of all other nodes.
 pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purges>, tasks: &mut JoinSet<()>) {

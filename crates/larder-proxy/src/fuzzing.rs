@@ -30,7 +30,7 @@ use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, parse_response};
 
 use crate::{
     Proxy, ProxyConfig, RunningProxy,
-    pack::warc::{WarcItem, WarcReader},
+    operators::pack::warc::{WarcItem, WarcReader},
 };
 
 mod parsers;

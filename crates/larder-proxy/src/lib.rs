@@ -5,11 +5,11 @@
 //!
 //! | way | module | cost of a small hit or miss |
 //! |---|---|---|
-//! | from memory, within the call | `request::memory`, `cache::hot` | one key, one map of fields |
-//! | from the store | `request::serve`, `larder_cache::http::answer` | one device read |
+//! | from memory, within the call | `road::memory`, `ground::cache::hot` | one key, one map of fields |
+//! | from the store | `road::serve`, `larder_cache::http::answer` | one device read |
 //! | by a flight, shared with other requests | `larder_cache::http::fetch` | one origin request, one commit |
-//! | passed on as it is | `request::pass` | one origin request |
-//! | as a tunnel | `request::tunnel`, `request::upgrade` | two copies |
+//! | passed on as it is | `road::pass` | one origin request |
+//! | as a tunnel | `road::tunnel`, `road::upgrade` | two copies |
 //!
 //! Layers, from top to bottom: `server`, `client`, `request`, `fetcher`, then `cache` and `origin`, and finally shared
 //! modules such as `config`, `errors`, `metrics` and `watch`. A layer may use only the layers below it. `cache` and
@@ -17,99 +17,47 @@
 //!
 //! `larder_http` has the caching rules as pure functions, and `larder_store` is the storage engine.
 
-mod access_log;
-mod admin;
-mod admin_tokens;
-mod arrivals;
-mod asked;
-mod authority;
-mod body;
-mod build_caches;
-mod cache;
-mod client;
-mod clock;
-mod config;
-mod delays;
-mod digest;
-mod dots;
-mod encoder;
-mod errors;
-mod exchange_budget;
-mod exposition;
-mod fetcher;
-mod file_watcher;
+mod door;
+mod figures;
 mod fleet;
-mod forwarded;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod git;
-mod history;
-mod http2;
-mod links;
-mod listings;
-mod lists;
-mod log_format;
-mod machine_memory;
-mod marks;
-mod metrics;
-mod mirrors;
-mod missing;
-mod origin;
-mod outcome;
-mod overload;
-mod overview;
-mod pace;
-mod pack;
-mod popular;
-mod query_log;
-mod readiness;
-mod received_body;
-mod registries;
-mod request;
-mod routes;
-mod server;
-mod session;
-mod shared;
-mod siblings;
-mod site_figures;
-mod times;
-mod tls_provider;
-mod tokens;
-mod unfinished;
-mod watch;
-mod worker;
+mod ground;
+mod operators;
+mod origins;
+mod road;
+mod run;
+mod targets;
 
-use larder_cache::http::body_budget;
-
-pub use authority::Authority;
-pub use client::handed::ClientConnection;
-pub use client::intercept::bypass::BypassReason;
-pub use config::{
+pub use figures::log_format::{InvalidLogFormat, LogFormat};
+pub use figures::metrics::ProxyStats;
+pub use figures::outcome::Outcome;
+pub use figures::times::TimeCounts;
+pub use ground::config::{
     AccessLogTarget, Balance, BuildCache, CacheSettings, ClientField, Direct, DirectFallback, Fleet, FleetName,
     FleetNode, GroupRules, HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern,
     InvalidOriginUrl, InvalidParent, InvalidSharedLog, Limits, Listener, LocalWriters, LogSystem, Mirror, MirrorLink,
     NodeTls, Offline, OriginUrl, Origins, PackageIndex, Parent, Parents, ProxyConfig, RateLimit, RateSharing,
     SharedLog, Site, SiteLimits, SitePolicy, TargetRules, TierBucket, TierConfig, TlsIdentity,
 };
-pub use lists::HostLists;
-pub use log_format::{InvalidLogFormat, LogFormat};
-pub use machine_memory::{MachineMemory, MemoryLevel};
-pub use metrics::ProxyStats;
-pub use missing::{MissingResource, clear_missed, read_missed};
-pub use outcome::Outcome;
-pub use overload::Shortage;
-pub use overview::{
+pub use ground::handed::ClientConnection;
+pub use ground::machine_memory::{MachineMemory, MemoryLevel};
+pub use ground::overload::Shortage;
+pub use ground::pace::{Bucket, Pace};
+pub use operators::missing::{MissingResource, clear_missed, read_missed};
+pub use operators::overview::{
     AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, PeriodFigures, RequestFigures,
     VolumeFigures,
 };
-pub use pace::{Bucket, Pace};
-pub use routes::origins_of;
-pub use server::{
+pub use road::client::session::{Session, SessionOptions, SessionStats};
+pub use run::worker::CONNECTIONS_SHARE;
+pub use run::{
     Proxy, ProxyHandle, RunningProxy,
     leaving::{Handover, ListeningSocket, RemainingWork},
     reload::{NeedsRestart, ReloadOutcome},
 };
-pub use session::{Session, SessionOptions, SessionStats};
-pub use times::TimeCounts;
-pub use worker::CONNECTIONS_SHARE;
+pub use targets::authority::Authority;
+pub use targets::intercept::bypass::BypassReason;
+pub use targets::lists::HostLists;
+pub use targets::routes::origins_of;

@@ -41,6 +41,9 @@ pub(crate) fn judge(side: Side, stream: &[u8], wire: &WireReading, hyper: &Trans
                 return Verdict::Explained("RFC 9112 C.2.2: HTTP/1.0 may ask a proxy with Proxy-Connection to stay");
             }
             (Some(one), None) => return hyper_refuses(hyper.refusal.as_deref(), octets, &format!("{one:?}")),
+            (None, Some(_)) if ours.refusal.is_none() && closes_in_obs_text(ours.messages.last()) => {
+                return Verdict::Explained("RFC 9112 9.6: nothing is read after close, whatever stands beside it");
+            }
             (None, Some(other)) => return wire_refuses(ours.fault(), octets, &format!("{other:?}")),
             (None, None) => {
                 return match (&ours.refusal, &hyper.refusal) {
@@ -83,6 +86,17 @@ fn asked_to_stay(request: Option<&Message>) -> bool {
     let asks =
         |(name, value): &(String, Vec<u8>)| name == "proxy-connection" && value.eq_ignore_ascii_case(b"keep-alive");
     request.is_some_and(|request| request.version == "HTTP/1.0" && request.fields.iter().any(asks))
+}
+
+/// Returns whether a request asks to close in a value with obs-text, which hyper does not read.
+fn closes_in_obs_text(request: Option<&Message>) -> bool {
+    let closes = |(name, value): &(String, Vec<u8>)| {
+        let mut options = value.split(|octet| *octet == b',');
+        name == "connection"
+            && !value.is_ascii()
+            && options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    };
+    request.is_some_and(|request| request.fields.iter().any(closes))
 }
 
 fn same_head(one: &Message, other: &Message) -> Verdict {

@@ -1,6 +1,7 @@
 //! Rules about imports within a crate: a layer of the store or of the program may name only the layers below it, an
 //! engine may not name another engine, and only the clock may use the system. The core of bodies in larder-cache may
-//! use nothing but plain data.
+//! use nothing but plain data. In the proxy, the road names neither the door nor the insides of `origins`, and few
+//! files name larder-cache.
 //!
 //! Simplification: paths are compared as text. A name that a module re-exports counts as one of the module that defines
 //! it. The compiler and the rule for manifests check the boundaries between crates.
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 
 const STORE: &str = "crates/larder-store/src/";
 const PROGRAM: &str = "crates/larder/src/";
+const PROXY: &str = "crates/larder-proxy/src/";
 
 /// The engines. Each is the module `engine::NAME`.
 const ENGINES: [&str; 5] = ["log", "mapped", "table", "tiny", "clusters"];
@@ -31,6 +33,15 @@ const ABOVE: [(&str, &[&str]); 9] = [
 /// The folders of the program, in the same form.
 const ABOVE_IN_PROGRAM: [(&str, &[&str]); 3] =
     [("ground", &["settings", "run", "commands"]), ("settings", &["run", "commands"]), ("run", &["commands"])];
+
+/// The folders of the proxy, in the same form. The others may name each other.
+const ABOVE_IN_PROXY: [(&str, &[&str]); 2] = [("road", &["door"]), ("targets", &["road", "door"])];
+
+/// The modules of the proxy's `origins` that its road may name, in addition to the names that `origins` exports.
+const FACE_OF_ORIGINS: [&str; 5] = ["access", "ask", "body", "fetcher", "request_body"];
+
+/// The parts of the proxy that may name larder-cache. The others use what `ground::cache` exports.
+const CACHE_USERS: [&str; 3] = ["road", "origins::fetcher", "ground::cache"];
 
 /// The parts of the store that do no I/O, and must not name the crate of devices.
 const WITHOUT_DEVICES: [&str; 5] = ["format", "hash", "units", "clock", "tuning"];
@@ -61,6 +72,11 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         for problem in module.iter().flat_map(|module| strangers(layers, module, &statement)) {
             findings.push(Finding::new(&source.path, first + 1, problem));
         }
+        if source.path.starts_with(PROXY) {
+            let module = rings::module_of(&source.path).unwrap_or_default();
+            let strangers = inside_origins(&module, &statement).into_iter().chain(cache_named(&module, &statement));
+            findings.extend(strangers.map(|problem| Finding::new(&source.path, first + 1, problem)));
+        }
         let part = part.filter(|part| WITHOUT_DEVICES.contains(part) && statement.contains("larder_device"));
         if let Some(part) = part {
             findings.push(Finding::new(&source.path, first + 1, format!("`{part}` must not know `larder_device`")));
@@ -75,6 +91,28 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Returns the violation if `statement` of the proxy's road names an inside of `origins`.
+fn inside_origins(module: &str, statement: &str) -> Option<String> {
+    let paths = is_within(module, "road").then(|| rings::paths(statement, module))?;
+    // Without further parts, it is a function of `origins` unless it is imported.
+    let may_be_module = |rest: &[String]| !rest.is_empty() || imported_root(statement).is_some();
+    let inside = paths.iter().find_map(|path| match &path[..] {
+        [folder, part, rest @ ..] if folder == "origins" && may_be_module(rest) => {
+            let is_open = part == "self" || FACE_OF_ORIGINS.contains(&part.as_str());
+            (!is_open && part.starts_with(char::is_lowercase)).then_some(part)
+        }
+        _ => None,
+    })?;
+    Some(format!("`{module}` must not know `origins::{inside}`: let `origins` export what the road needs"))
+}
+
+/// Returns the violation if `statement` of the proxy names larder-cache where only `ground::cache` should.
+fn cache_named(module: &str, statement: &str) -> Option<String> {
+    let may = CACHE_USERS.iter().any(|part| is_within(module, part));
+    (!may && statement.contains("larder_cache::"))
+        .then(|| format!("`{module}` must not know `larder_cache`: use what `ground::cache` exports"))
 }
 
 /// Returns the violation if `path` is a file of the core of bodies and `statement` names what that must not know.
@@ -119,6 +157,7 @@ fn layers_of(path: &str) -> &'static Layers {
     match path {
         path if path.starts_with(STORE) => &ABOVE,
         path if path.starts_with(PROGRAM) => &ABOVE_IN_PROGRAM,
+        path if path.starts_with(PROXY) => &ABOVE_IN_PROXY,
         _ => &[],
     }
 }
@@ -189,7 +228,7 @@ mod tests {
         assert_eq!(found("engine/log", "use super::{Extent, kit};\nuse crate::{volume::Volume, units};").len(), 0);
         assert_eq!(found("volume", "use crate::{units::{engine, b}, format, storey};").len(), 0);
         assert_eq!(found("store/open", "use crate::engine::Extent;").len(), 0);
-        assert_eq!(check_one("crates/larder-proxy/src/volume.rs", "use crate::engine::Extent;").len(), 0);
+        assert_eq!(check_one("crates/larder-bench/src/volume.rs", "use crate::engine::Extent;").len(), 0);
     }
 
     #[test]
@@ -204,6 +243,24 @@ mod tests {
         }
         assert_eq!(found("commands/exec", "use crate::{ground::size, run::control, settings::config};").len(), 0);
         assert_eq!(found("settings", "use crate::ground::{size, value};").len(), 0);
+    }
+
+    #[test]
+    fn road_of_the_proxy_knows_neither_the_door_nor_the_insides_of_origins() {
+        let found = |file: &str, text| check_one(&format!("crates/larder-proxy/src/{file}.rs"), text);
+        for (file, import, problem) in [
+            ("road/steps", "use crate::{ground::clock, door::http2};", "`road` must not know `door`"),
+            ("targets/routes", "use crate::road::steps::Step;", "`targets` must not know `road`"),
+            ("road/pass", "use crate::origins::{ask::A, pool::B};", "must not know `origins::pool`"),
+            ("road/pass", "fn a(b: crate::origins::dns::B) {}", "must not know `origins::dns`"),
+            ("run/worker", "use larder_cache::http::A;", "must not know `larder_cache`"),
+        ] {
+            assert!(found(file, import)[0].contains(problem), "{import}: {:?}", found(file, import));
+        }
+        assert_eq!(found("road/pass", "use crate::origins::{RetryRule, body::A, self};").len(), 0);
+        assert_eq!(found("road/tunnel", "crate::origins::open_by_a_way(origins)").len(), 0);
+        assert_eq!(found("door/http1", "use crate::{road::client::peer::Client, origins::pool::A};").len(), 0);
+        assert_eq!(found("origins/fetcher/asking", "use larder_cache::http::A;").len(), 0);
     }
 
     #[test]

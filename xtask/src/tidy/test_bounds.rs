@@ -65,7 +65,7 @@ const ALLOWED_IN: [&str; 6] = [
     // Compares the parsed example of the documentation.
     "crates/larder/src/settings/config/tests.rs",
     // Parses the text of a mount table.
-    "crates/larder-proxy/src/machine_memory.rs",
+    "crates/larder-proxy/src/ground/machine_memory.rs",
     // Replaces the path in a script.
     "crates/larder/tests/it/package.rs",
     // The tests of this rule.

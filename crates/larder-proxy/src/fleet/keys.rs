@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{secret::FleetSecret, shared_log::stream::LogCredentials, tls::FleetTls};
-use crate::config::Fleet;
+use crate::ground::config::Fleet;
 
 /// The secret, credentials and certificates that this node needs to work with its fleet.
 pub(crate) struct FleetKeys {

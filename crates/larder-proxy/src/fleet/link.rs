@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{peers::FleetPeers, secret::FleetSecret, shared_log::stream::SharedLogLink, tls::FleetTls};
-use crate::cache::purges::Purges;
+use crate::ground::cache::purges::Purges;
 
 /// This node's name, secrets and connections in the fleet, under one configuration.
 pub(crate) struct FleetLink {

@@ -20,7 +20,7 @@ use std::{fmt::Write as _, time::Duration};
 use http::Uri;
 use larder_http::tags::TAG_SIZE_MAX;
 
-use crate::cache::purges::{LogSlice, Purge, PurgeMode, PurgeScope, parse_purge, purge_line};
+use crate::ground::cache::purges::{LogSlice, Purge, PurgeMode, PurgeScope, parse_purge, purge_line};
 
 /// The path under which a node sends its purges.
 pub(crate) const PATH: &str = "/-/purges";

@@ -23,15 +23,17 @@ use super::{
     tls::FleetTls,
 };
 use crate::{
-    cache::purges::{LogPosition, LogSlice, Purges},
-    config::FleetNode,
-    origin::{
+    ground::{
+        cache::purges::{LogPosition, LogSlice, Purges},
+        config::FleetNode,
         fault::FaultReport,
+        watch::WorkerDeadlines,
+    },
+    origins::{
         http1::{Http1Body, Http1Connection},
         request_body::RequestBody,
         stream::{OriginStream, Transport},
     },
-    watch::WorkerDeadlines,
 };
 
 /// Reads the log of one other node.

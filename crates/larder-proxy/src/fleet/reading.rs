@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{link::FleetLink, node_log::NodeLog, shared_log::SharedLogClient};
-use crate::{
+use crate::ground::{
     cache::purges::{LogPosition, LogSlice, Purges},
     clock,
 };
@@ -105,9 +105,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        cache::purges::{Purge, PurgeLimits, PurgeMode, PurgeScope},
-        config::FleetNode,
         fleet::{message, node_log::BODY_BYTES_MAX, peers::FleetPeers, secret::FleetSecret, serving::response_parts},
+        ground::{
+            cache::purges::{Purge, PurgeLimits, PurgeMode, PurgeScope},
+            config::FleetNode,
+        },
     };
 
     const SECRET: &str = "0123456789abcdef";

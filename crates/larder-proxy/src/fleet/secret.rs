@@ -10,7 +10,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::{digest::hex, tokens::read_secret};
+use crate::ground::{digest::hex, tokens::read_secret};
 
 /// The secret of a fleet, as the key for codes.
 pub(crate) struct FleetSecret(Key);

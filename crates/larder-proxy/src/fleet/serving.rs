@@ -16,12 +16,14 @@ use super::{
     secret,
 };
 use crate::{
-    cache::purges::Purges,
-    client::{
+    ground::{
+        cache::purges::Purges,
+        watch::{OrderWatch, WatchOrder},
+    },
+    road::client::{
         peer::Client,
         response_body::{ResponseBody, text_response},
     },
-    watch::{OrderWatch, WatchOrder},
 };
 
 /// The scheme of the Authorization field that one node sends to another.

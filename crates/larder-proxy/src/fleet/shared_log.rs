@@ -35,8 +35,8 @@ use self::{
 };
 use super::{connecting::RESPONSE_PATIENCE, link::FleetLink, secret};
 #[cfg(any(feature = "log-redis", feature = "log-nats"))]
-use crate::config::LogSystem;
-use crate::{
+use crate::ground::config::LogSystem;
+use crate::ground::{
     cache::purges::{LogPosition, LogSlice, Purge, PurgeMode, PurgeScope, Purges},
     clock,
 };

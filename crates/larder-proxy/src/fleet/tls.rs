@@ -30,10 +30,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 use webpki::EndEntityCert;
 
 use crate::{
-    client::certificates,
-    config::{Fleet, NodeTls},
-    origin::{fault::certificate_fault, tls::load_ca_file},
-    tls_provider,
+    door::certificates,
+    ground::{
+        config::{Fleet, NodeTls},
+        fault::certificate_fault,
+        tls_provider,
+    },
+    origins::tls::load_ca_file,
 };
 
 /// TLS between the nodes of a fleet, for both directions.

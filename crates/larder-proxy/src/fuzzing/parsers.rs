@@ -10,15 +10,18 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use crate::ground::cache::tier::record;
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use larder_cache::http::tier::record;
 use larder_http::steps;
 
 use crate::{
-    client::{intercept::hello, proxied},
-    config::{ClientField, Fleet},
-    forwarded::{self, ForwardedRequest},
+    door::proxied,
+    ground::{
+        config::{ClientField, Fleet},
+        forwarded::{self, ForwardedRequest},
+    },
+    targets::intercept::hello,
 };
 
 /// A parser of untrusted bytes, for fuzzing.

@@ -15,8 +15,8 @@
 use std::fmt::Write as _;
 
 use crate::{
-    cache::purges::{Purge, parse_purge, purge_line},
     fleet::{message::is_possible, secret::FleetSecret},
+    ground::cache::purges::{Purge, parse_purge, purge_line},
 };
 
 /// An entry of the shared log.
@@ -104,7 +104,7 @@ const START: &str = "start";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::purges::{PurgeMode, PurgeScope};
+    use crate::ground::cache::purges::{PurgeMode, PurgeScope};
 
     fn secret() -> FleetSecret {
         FleetSecret::new("0123456789abcdef")

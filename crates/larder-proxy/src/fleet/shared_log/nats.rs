@@ -18,7 +18,10 @@ use async_nats::{
 use futures_util::{StreamExt as _, future::try_join_all};
 
 use super::stream::{EntryOctets, LogCredentials, StreamEntry, shown};
-use crate::{config::SharedLog, fleet::connecting::CONNECT_PATIENCE, tls_provider};
+use crate::{
+    fleet::connecting::CONNECT_PATIENCE,
+    ground::{config::SharedLog, tls_provider},
+};
 
 /// A connection to a stream of NATS JetStream.
 pub(super) struct NatsStream {

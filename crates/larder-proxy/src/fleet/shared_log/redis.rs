@@ -17,9 +17,11 @@ use redis::{
 
 use super::stream::{EntryOctets, LogCredentials, StreamEntry, shown};
 use crate::{
-    config::{LogSystem, SharedLog},
     fleet::connecting::CONNECT_PATIENCE,
-    tls_provider,
+    ground::{
+        config::{LogSystem, SharedLog},
+        tls_provider,
+    },
 };
 
 /// A connection to a stream of Redis.

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{SharedLogClient, entry::EntryContent};
 use crate::{
-    cache::purges::{LogSlice, Purge, Purges},
     fleet::link::FleetLink,
+    ground::cache::purges::{LogSlice, Purge, Purges},
 };
 
 /// Appends this node's purges to the shared log, as long as the worker runs.

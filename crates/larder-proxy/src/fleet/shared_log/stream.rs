@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{config::SharedLog, digest::short_digest, tokens::read_own};
+use crate::ground::{config::SharedLog, digest::short_digest, tokens::read_own};
 
 /// The address of the shared log and the credentials for it, under one configuration.
 pub(crate) struct SharedLogLink {

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{config::TlsIdentity, origin::fault::FaultReport};
+use crate::ground::{config::TlsIdentity, fault::FaultReport};
 
 /// A CA, and the files of certificates that it has signed.
 struct FleetAuthority {

@@ -1,0 +1,34 @@
+//! Handles one request from its head to its response: decides its route, and executes it.
+
+mod account;
+mod accounting;
+mod admission;
+mod admitted;
+mod build_cache;
+pub(crate) mod change;
+pub(crate) mod client;
+mod encode;
+pub(crate) mod encoder;
+mod exchange;
+pub(crate) mod explain;
+pub(crate) mod failure_page;
+pub(crate) mod final_recipient;
+mod gate;
+pub(crate) mod intercept;
+pub(crate) mod invalidation;
+mod memory;
+mod nodes;
+mod own;
+pub(crate) mod pac;
+pub(crate) mod pass;
+mod question;
+pub(crate) mod refusal;
+mod registry;
+mod resolve;
+pub(crate) mod serve;
+pub(crate) mod served;
+pub(crate) mod show;
+pub(crate) mod steps;
+pub(crate) mod target;
+pub(crate) mod tunnel;
+pub(crate) mod upgrade;
