@@ -18,7 +18,7 @@ use larder_store::MemoryHits;
 
 pub use crate::{chunk_format::CHUNK_BYTES, random};
 
-/// A stored response, shared by all requests that it answers.
+/// A stored response, shared by all requests that it answers. The [`http`](crate::http) module has an example.
 pub struct CachedEntry {
     /// The stored head.
     pub head: StoredHead,
