@@ -10,6 +10,7 @@ entry: what it is charged, and what the resident memory grew by, both also witho
 LARDER_BIN.
 """
 import argparse
+import email.utils
 import os
 import pathlib
 import re
@@ -21,9 +22,9 @@ import threading
 import time
 
 PROGRAM = os.environ.get("LARDER_BIN", str(pathlib.Path(__file__).resolve().parents[1] / "target/release/larder"))
-# The fields of a usual response.
+# The fields of a usual response, which is fresh.
 HEAD = (
-    b"HTTP/1.1 200 OK\r\nDate: Fri, 27 Nov 2026 12:00:00 GMT\r\nServer: nginx\r\nContent-Type: text/css\r\n"
+    b"HTTP/1.1 200 OK\r\nDate: " + email.utils.formatdate(usegmt=True).encode() + b"\r\nServer: nginx\r\nContent-Type: text/css\r\n"
     b"Last-Modified: Sun, 06 Nov 2022 08:49:37 GMT\r\nETag: \"5f3c-1a2b3c4d\"\r\nCache-Control: max-age=86400\r\n"
     b"Accept-Ranges: bytes\r\nContent-Length: %d\r\n\r\n"
 )

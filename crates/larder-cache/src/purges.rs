@@ -170,11 +170,11 @@ impl Purges {
 
     /// Applies all purges so far to a response or value that was requested after `purge_count` of them.
     ///
-    /// A value has the empty URL. `tags` is called only if there are purges by tag.
+    /// A value has the empty URL. `url` and `tags` are called only if there was a purge since.
     pub fn judge_entry<'a>(
         &self,
         purge_count: u64,
-        url: &str,
+        url: impl FnOnce() -> &'a str,
         tags: impl FnOnce() -> Box<dyn Iterator<Item = Cow<'a, str>> + 'a>,
     ) -> PurgeVerdict {
         let known = self.known();
@@ -183,7 +183,7 @@ impl Purges {
             cmp::Ordering::Greater => return PurgeVerdict::Gone,
             // There was no purge since.
             cmp::Ordering::Equal => PurgeVerdict::Stands,
-            cmp::Ordering::Less => known.index.judge(url, tags, purge_count),
+            cmp::Ordering::Less => known.index.judge(url(), tags, purge_count),
         };
         if purge_count < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }

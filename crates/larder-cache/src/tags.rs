@@ -141,7 +141,7 @@ mod tests {
     /// Returns whether a value with this tag, begun after this many purges, is removed.
     fn covers(purges: &Purges, purge_count: u64, tag: u64) -> bool {
         let tags = || Box::new([Cow::Owned(TagHash(tag.into()).name())].into_iter()) as Box<dyn Iterator<Item = _>>;
-        purges.judge_entry(purge_count, "", tags) != PurgeVerdict::Stands
+        purges.judge_entry(purge_count, || "", tags) != PurgeVerdict::Stands
     }
 
     #[test]

@@ -23,4 +23,5 @@ pub use media_type::media_type;
 pub use names::NameLengths;
 pub use own::strip_own;
 pub use read::Fields;
+pub(crate) use read::unusual_lines;
 pub use upgrade::asks_to_switch;

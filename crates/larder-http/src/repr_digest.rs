@@ -6,6 +6,8 @@
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
+use crate::fields::unusual_lines;
+
 /// The digest of a representation, by the strongest algorithm that a response names.
 ///
 /// ```
@@ -28,7 +30,10 @@ pub struct ReprDigest {
 
 /// Returns the digest by the strongest algorithm in a response's fields.
 pub fn strongest(fields: &HeaderMap) -> Option<ReprDigest> {
-    let lines: Vec<&[u8]> = fields.get_all(FIELD).iter().map(|line| line.as_bytes()).collect();
+    let lines: Vec<&[u8]> = unusual_lines(fields, FIELD).collect();
+    if lines.is_empty() {
+        return None;
+    }
     let dictionary: Dictionary = Parser::new(&lines.join(&b", "[..])).parse().ok()?;
     NAMES.into_iter().find_map(|name| match dictionary.get(name)? {
         ListEntry::Item(item) => match &item.bare_item {

@@ -14,7 +14,7 @@ use std::{fmt::Write as _, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, header::SET_COOKIE};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
-use crate::{cache_control::ResponseDirectives, chain::Chain};
+use crate::{cache_control::ResponseDirectives, chain::Chain, fields::unusual_lines};
 
 /// The internal field that carries a ruling with a response until it is stored. It is never received from an origin or
 /// sent to a client.
@@ -265,7 +265,7 @@ impl Ruling {
     /// Returns the ruling in a response's fields. `None` if there is none, or none that can be parsed.
     #[inline]
     pub fn of(fields: &HeaderMap) -> Option<Self> {
-        Self::parse(fields.get(&FIELD)?.as_bytes())
+        Self::parse(unusual_lines(fields, FIELD).next()?)
     }
 
     /// Returns the ruling in the value of [`FIELD`]. `None` if it is empty or cannot be parsed.

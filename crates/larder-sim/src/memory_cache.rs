@@ -1,12 +1,12 @@
 //! The memory cache of the proxy and of `larder-cache`, to compare its evictions with the published ones, and in front
 //! of a simulated store.
 //!
-//! Owns: nothing of its own; it is the shipping cache with values that only have a length. Their weights include the
-//! cache's own tables, which the published evictions do not count. Each cache seeds its hashes, so hits differ by
-//! up to 0.2 points between runs.
+//! Owns: nothing of its own; it is the shipping cache with values that only have a length. They weigh what responses
+//! weigh whose head and body have this length, with the cache's own tables, which the published evictions do not count.
+//! Each cache seeds its hashes, so hits differ by up to 0.2 points between runs.
 
 use crate::pipeline::Lru;
-use larder_cache::{MemoryCache, Weigh};
+use larder_cache::{MemoryCache, Weigh, http::entry::CachedEntry};
 use larder_store::MemoryHits;
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,8 +21,13 @@ struct ValueOfLength(u64);
 
 impl Weigh for ValueOfLength {
     fn weight_bytes(&self) -> u64 {
-        self.0
+        weight_of(self.0)
     }
+}
+
+/// Returns the weight of a response whose head and body have `len_bytes`.
+fn weight_of(len_bytes: u64) -> u64 {
+    usize::try_from(len_bytes).map_or(len_bytes, CachedEntry::weight_of)
 }
 
 impl MemoryCacheSimulation {
@@ -77,7 +82,7 @@ impl CountedValue {
 
 impl Weigh for CountedValue {
     fn weight_bytes(&self) -> u64 {
-        self.len_bytes
+        weight_of(self.len_bytes)
     }
 }
 

@@ -115,7 +115,8 @@ fn reads_a_page(store: &Store, pages: std::ops::Range<u64>) -> Result<f64, Box<d
             missed += u64::from(block_on(store.get(&key))?.is_none());
         }
     }
-    if missed * 100 > PAGES * OBJECTS {
+    // Entries overwrite each other in `hashcache-basic`.
+    if missed > PAGES * OBJECTS / 3 {
         return Err(format!("{missed} of {} objects are missing", PAGES * OBJECTS).into());
     }
     Ok((store.stats().reads - before) as f64 / PAGES as f64)

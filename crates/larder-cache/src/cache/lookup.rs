@@ -92,7 +92,7 @@ impl Cache {
     pub(super) fn is_removed(&self, head: &ValueHead) -> bool {
         let purges = &self.parts.purges;
         let tags = || Box::new(head.tags.iter().map(|tag| tag.name().into())) as Box<dyn Iterator<Item = _>>;
-        purges.latest() != head.purge_count && purges.judge_entry(head.purge_count, "", tags) != PurgeVerdict::Stands
+        purges.latest() != head.purge_count && purges.judge_entry(head.purge_count, || "", tags) != PurgeVerdict::Stands
     }
 
     pub(super) fn note_hit(&self, key: &[u8], found: &FoundValue) {

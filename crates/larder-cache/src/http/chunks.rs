@@ -144,7 +144,7 @@ impl ChunkedBody {
         let span = self.span(number);
         let key = self.chunk_key(number);
         if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key) {
-            let whole = PlacedBytes { start: span.start, bytes };
+            let whole = PlacedBytes { start: span.start, bytes: Bytes::clone(&bytes) };
             if let Some(bytes) = whole.slice(range.clone()).filter(|_| whole.span() == span) {
                 return Ok(bytes);
             }
@@ -177,7 +177,7 @@ impl ChunkedBody {
             None => self.read_from_tier(key, span, range).await,
         };
         if let Some(bytes) = found.as_ref().filter(|_| is_whole) {
-            shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
+            shared.hot.insert(key, HotItem::Chunk(Arc::new(bytes.clone())), moment);
         }
         Ok(found)
     }

@@ -55,7 +55,10 @@ pub async fn confirm(
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             // The response was removed meanwhile, and its body must not return.
             let Some(commit) = work.begin_commit(cache).await else { return };
-            let entry = Arc::new(before.entry.with_head(head).detached());
+            let entry = before.entry.with_head(head);
+            // A buffer that the body was read into is longer than it.
+            let entry = if before.from_memory { entry.with_detached_head() } else { entry.detached() };
+            let entry = Arc::new(entry);
             freshen(cache, &place, &entry, commit).await;
         }
         (Storability::Store { .. }, Some(place)) => {

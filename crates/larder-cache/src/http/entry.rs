@@ -27,6 +27,8 @@ pub struct CachedEntry {
     hits: MemoryHits,
     /// See [`CachedEntry::judged_count`].
     judged_count: AtomicU64,
+    /// Whether the body is in another buffer than the head.
+    is_split: bool,
 }
 
 /// The body of a stored response.
@@ -57,7 +59,7 @@ impl CachedEntry {
     /// Creates a response that no purge after its own was applied to.
     pub fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
-        Self { head, body, hits: MemoryHits::default(), judged_count }
+        Self { head, body, hits: MemoryHits::default(), judged_count, is_split: false }
     }
 
     /// Creates a response with its whole body. Returns `None` if the body does not match the head.
@@ -74,7 +76,7 @@ impl CachedEntry {
                 EntryBody::Chunks { len: *len, representation: *representation }
             }
         };
-        Self::new(head, body)
+        Self { is_split: self.is_split, ..Self::new(head, body) }
     }
 
     /// Returns this response with head and body in one buffer, which shares no memory with a longer one.
@@ -86,7 +88,16 @@ impl CachedEntry {
             }
             body @ EntryBody::Chunks { .. } => (self.head.packed(iter::empty()).0, body),
         };
-        Self { head, body, ..self }
+        Self { head, body, is_split: false, ..self }
+    }
+
+    /// Returns this response, of which only the head is new, with the head in a buffer of its own. A short body is
+    /// copied there as by [`Self::detached`]; a copy of a long one would cost more than all else that a 304 costs.
+    pub fn with_detached_head(self) -> Self {
+        if self.body_len() < LONG_BODY_BYTES || matches!(self.body, EntryBody::Chunks { .. }) {
+            return self.detached();
+        }
+        Self { head: self.head.packed(iter::empty()).0, is_split: true, ..self }
     }
 
     /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
@@ -132,8 +143,16 @@ impl CachedEntry {
             EntryBody::Chunks { .. } => 0,
         };
         let selecting = self.head.selecting().iter().len() * SELECTING_BYTES;
-        let buffer = self.head.octets_len() + body_len;
-        let parts = [size_of::<Self>() + COUNTS_BYTES, buffer, BUFFER_COUNT_BYTES, selecting];
+        let octets_len = self.head.octets_len();
+        // The buffer of a split body still has an older head.
+        let own_head =
+            if self.is_split { [octets_len, BUFFER_COUNT_BYTES].map(allocated_bytes).iter().sum() } else { 0 };
+        Self::weight_of(octets_len + body_len) + allocated_bytes(selecting) + own_head
+    }
+
+    /// Returns the memory of a response whose head and body have `octets_len` bytes, and which does not vary.
+    pub fn weight_of(octets_len: usize) -> u64 {
+        let parts = [size_of::<Self>() + COUNTS_BYTES, octets_len, BUFFER_COUNT_BYTES];
         parts.map(allocated_bytes).iter().sum()
     }
 }
@@ -223,6 +242,8 @@ pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
+/// Shortest body that a new head does not move.
+const LONG_BODY_BYTES: u64 = 16 << 10;
 /// Memory of the two counts of a shared entry.
 const COUNTS_BYTES: usize = 16;
 /// Memory of the count and place of a shared buffer.
@@ -231,3 +252,35 @@ const BUFFER_COUNT_BYTES: usize = 24;
 const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use larder_http::{ReceivedHead, SelectingFields, TargetList};
+
+    use super::*;
+
+    fn head(len: u64, tag: &str) -> StoredHead {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let fields = [(http::header::ETAG, tag.parse().unwrap())].into_iter().collect();
+        let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+        StoredHead::new(received, BodyPlace::Whole { len }, SelectingFields::default(), &TargetList::default())
+    }
+
+    #[test]
+    fn new_head_leaves_a_long_body_where_it_is() {
+        for (len, is_moved) in [(LONG_BODY_BYTES - 1, true), (LONG_BODY_BYTES, false)] {
+            let body = vec![7; len as usize].into();
+            let before = CachedEntry::whole(head(len, "\"1\""), body).unwrap().detached();
+            let renewed = before.with_head(head(len, "\"22\"")).with_detached_head();
+            let (EntryBody::Whole(old), EntryBody::Whole(new)) = (&before.body, &renewed.body) else { panic!() };
+            assert_eq!(old, new);
+            assert_eq!(old.as_ptr() != new.as_ptr(), is_moved, "{len} bytes");
+            assert_eq!(renewed.weight() > before.weight() + 32, !is_moved, "its second buffer is charged");
+            assert_eq!(
+                renewed.detached().weight(),
+                CachedEntry::weight_of(head(len, "\"22\"").octets_len() + len as usize)
+            );
+        }
+    }
+}

@@ -14,8 +14,8 @@ pub enum HotItem {
     Response(Arc<CachedEntry>),
     /// The marker of a resource that varies.
     Marker(Arc<ResourceMarker>),
-    /// A chunk of a long body.
-    Chunk(Bytes),
+    /// A chunk of a long body. Behind a pointer, because every slot of the cache is as large as the largest item.
+    Chunk(Arc<Bytes>),
 }
 
 impl Weigh for HotItem {

@@ -48,7 +48,7 @@ fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighborSink
 fn content_of(neighbor: &NeighborEntry, targets: &TargetList) -> Option<HotItem> {
     let body = body_at_hand(&neighbor.reader)?;
     if neighbor.key.first() == Some(&KIND_CHUNK) {
-        return Some(HotItem::Chunk(Bytes::copy_from_slice(&body)));
+        return Some(HotItem::Chunk(Arc::new(Bytes::copy_from_slice(&body))));
     }
     lookup::decode(neighbor.reader.head(), body, targets, true)
 }
@@ -83,7 +83,7 @@ mod tests {
             sink(bench.neighbor(key));
         }
         assert!(matches!(bench.hot.get(&page), Some(HotItem::Response(entry)) if entry.body_len() == 4));
-        assert!(matches!(bench.hot.get(&chunk), Some(HotItem::Chunk(bytes)) if bytes == "part"[..]));
+        assert!(matches!(bench.hot.get(&chunk), Some(HotItem::Chunk(bytes)) if **bytes == b"part"[..]));
     }
 
     #[test]

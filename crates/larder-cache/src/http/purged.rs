@@ -25,9 +25,9 @@ impl Purges {
     }
 
     /// Applies all purges so far to a response with this head and key.
-    pub fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
+    pub fn judge_head<'a>(&self, head: &'a StoredHead, key: &'a [u8]) -> PurgeVerdict {
         let tags = || Box::new(tags_of(head.fields()).map(Cow::Borrowed)) as Box<dyn Iterator<Item = _>>;
-        self.judge_entry(head.purge_count(), url_of(key), tags)
+        self.judge_entry(head.purge_count(), || url_of(key), tags)
     }
 
     /// Returns whether a purge after the first `seen_count` may concern the response under this key, whatever its tags.

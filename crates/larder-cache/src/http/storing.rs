@@ -50,7 +50,8 @@ pub enum StoreAdmission {
     Open,
     /// The store takes it.
     Granted,
-    /// The store refused it. The response stays in memory only, as long as there is room.
+    /// The store refused it. The response stays in memory only, as long as there is room. Without a store, memory
+    /// refused it.
     Refused,
 }
 
@@ -64,8 +65,10 @@ pub fn admission(
     body_len: Option<u64>,
 ) -> StoreAdmission {
     let Some(store) = &cache.shared.store else {
-        let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));
-        return if is_kept { StoreAdmission::Granted } else { StoreAdmission::Open };
+        let hot = &cache.shared.hot;
+        let Some(len) = body_len.filter(|len| hot.can_keep(*len)) else { return StoreAdmission::Open };
+        // Most responses are never requested again, and in a full memory each would displace another.
+        return if hot.admits(&place.key, len) { StoreAdmission::Granted } else { StoreAdmission::Refused };
     };
     if cache.shared.patience.is_resting() {
         return StoreAdmission::Open;
@@ -208,6 +211,11 @@ async fn commit_somewhere(
     let commit = work.begin_commit(cache).await.filter(|_| !is_purged(cache, &place.key, head));
     let Some(commit) = commit else { return CommitOutcome::Nowhere };
     let Some(store) = &cache.shared.store else {
+        if place.admission == StoreAdmission::Refused {
+            // The older response must not outlive this one.
+            cache.shared.hot.remove(&place.key);
+            return CommitOutcome::Nowhere;
+        }
         commit_to_memory(cache, place, head, &body);
         return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
     };

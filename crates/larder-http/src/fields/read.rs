@@ -35,3 +35,12 @@ impl Fields for HeaderMap {
         self.get_all(name).iter().map(HeaderValue::as_bytes)
     }
 }
+
+/// Returns the values of a field whose name is not one of the common ones of [`http::header`], and which most messages
+/// lack.
+///
+/// Reads the names in order: to hash a name that the library does not know takes longer than to compare it with those
+/// of a usual head.
+pub(crate) fn unusual_lines(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    fields.iter().filter(move |(other, _)| **other == name).map(|(_, value)| value.as_bytes())
+}

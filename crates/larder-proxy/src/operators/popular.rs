@@ -71,8 +71,11 @@ impl PopularityCounter {
                 None => (target, ""),
             };
             let hash = self.hash(&[scheme, authority, path, query]);
-            self.objects
-                .claim(hash, |name| [scheme, "://", authority, path, query].iter().for_each(|part| push(name, part)))
+            self.objects.claim(hash, |name| {
+                let parts = [scheme, "://", authority, path, query];
+                name.reserve(parts.iter().map(|part| part.len()).sum::<usize>().min(NAME_BYTES_MAX));
+                parts.iter().for_each(|part| push(name, part));
+            })
         });
         PopularitySubject { site, object, label }
     }

@@ -13,9 +13,9 @@ use crate::{
     origins::{
         access::OriginRouter,
         attempt::{self, UpgradeSent},
-        body::{ArrivingBody, OriginBody},
+        body::OriginBody,
         http1::SwitchedStream,
-        pool::{AskingClient, Lease, ReplayableRequest},
+        pool::{AskingClient, ReplayableRequest},
         request_body::RequestBody,
     },
 };
@@ -58,7 +58,7 @@ impl OriginRouter {
             if answered.is_ok() {
                 self.metrics.origin_first_byte_seconds.note(started.elapsed());
             }
-            self.count(answered.and_then(|(response, lease)| self.settle(&outgoing.origin, response, lease)))
+            self.count(answered.and_then(|response| settle(&outgoing.origin, response)))
         }
     }
 
@@ -77,9 +77,9 @@ impl OriginRouter {
         M: FnMut() -> Request<RequestBody> + Send,
     {
         let host = outgoing.origin.clone();
-        let (mut response, lease) = outgoing.send(self).await?;
+        let mut response = outgoing.send(self).await?;
         let value = response.headers_mut().remove(proof);
-        let (mut head, body) = self.settle(&host, response, lease)?;
+        let (mut head, body) = settle(&host, response)?;
         head.headers.extend(value.map(|value| (proof.clone(), value)));
         Ok((head, body))
     }
@@ -98,33 +98,20 @@ impl OriginRouter {
         self.metrics.origin_requests.add(1);
         let answered = attempt::send_upgrade(self, origin, client, request).await;
         self.count(answered.and_then(|sent| {
-            let (response, lease) = match sent {
+            let response = match sent {
                 UpgradeSent::Switched(switched) => return Ok(UpgradeAnswer::Switched(switched)),
-                UpgradeSent::Answered(response, lease) => (response, lease),
+                UpgradeSent::Answered(response) => response,
             };
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return switched(origin, response, lease).map(UpgradeAnswer::Switched);
+                return switched(origin, response).map(UpgradeAnswer::Switched);
             }
-            self.settle(origin, response, lease).map(|(head, body)| UpgradeAnswer::Declined(head, body))
+            settle(origin, response).map(|(head, body)| UpgradeAnswer::Declined(head, body))
         }))
     }
 
     /// Refuses a request if the operator forbids contacting origins, even if the request was admitted before that.
     fn check_line(&self, origin: &Origin) -> Result<(), Failure> {
         if self.shared.uplink.is_shut() { Err(Failure::Offline { host: origin.to_string() }) } else { Ok(()) }
-    }
-
-    fn settle(
-        &self,
-        origin: &Origin,
-        response: Response<ArrivingBody>,
-        lease: Lease,
-    ) -> Result<(response::Parts, OriginBody), Failure> {
-        let (mut head, incoming) = response.into_parts();
-        strip_own(&mut head.headers);
-        settle_response(head.status, &mut head.headers, head.version)
-            .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
-        Ok((head, OriginBody::new(incoming, lease, Arc::clone(&self.metrics))))
     }
 
     fn count<T>(&self, answered: Result<T, Failure>) -> Result<T, Failure> {
@@ -136,14 +123,20 @@ impl OriginRouter {
     }
 }
 
+/// Checks the framing of a response, then returns its connection to the pool if the body has arrived.
+fn settle(origin: &Origin, response: Response<OriginBody>) -> Result<(response::Parts, OriginBody), Failure> {
+    let (mut head, mut body) = response.into_parts();
+    strip_own(&mut head.headers);
+    settle_response(head.status, &mut head.headers, head.version)
+        .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
+    body.release_if_ended();
+    Ok((head, body))
+}
+
 /// Takes the connection on which an origin has sent a 101, with the octets that follow its head.
-fn switched(origin: &Origin, response: Response<ArrivingBody>, lease: Lease) -> Result<SwitchedOrigin, Failure> {
+fn switched(origin: &Origin, response: Response<OriginBody>) -> Result<SwitchedOrigin, Failure> {
     let (head, body) = response.into_parts();
-    let switched = match body {
-        ArrivingBody::Http1(body) => lease.into_switched(body.into_received()),
-        ArrivingBody::Http2(_) => None,
-    };
     let broken = || Failure::Broken { host: origin.to_string(), why: "it switches before it has the request".into() };
-    let (stream, watched) = switched.ok_or_else(broken)?;
+    let (stream, watched) = body.into_switched().ok_or_else(broken)?;
     Ok(SwitchedOrigin { fields: head.headers, stream, watched })
 }

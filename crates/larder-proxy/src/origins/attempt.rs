@@ -20,7 +20,7 @@ use crate::{
     origins::{
         access::OriginRouter,
         ask::SwitchedOrigin,
-        body::ArrivingBody,
+        body::{ArrivingBody, OriginBody},
         connect::{self, NewLink},
         expectation::Expectation,
         http1::{ExchangeFault, Http1Body, Http1Exchange},
@@ -36,7 +36,7 @@ pub(crate) enum UpgradeSent {
     /// The origin accepted an extended CONNECT, so the stream of its HTTP/2 connection carries the new protocol.
     Switched(SwitchedOrigin),
     /// The origin sent a response. With status 101, its HTTP/1.1 connection carries the new protocol.
-    Answered(Response<ArrivingBody>, Lease),
+    Answered(Response<OriginBody>),
 }
 
 /// Sends an upgrade request: over HTTP/2 if the origin supports that, otherwise on a new connection (RFC 9110 7.8).
@@ -53,7 +53,8 @@ pub(crate) async fn send_upgrade(
             Some(Ok(ExtendedReply::Declined(response, stream))) => {
                 let connection = PooledConnection::Shared(stream);
                 let lease = Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal: None };
-                return Ok(UpgradeSent::Answered(received(response, false), lease));
+                let answered = received(response, false).map(|body| OriginBody::new(body, lease, &origins.metrics));
+                return Ok(UpgradeSent::Answered(answered));
             }
             Some(Err(failure)) => return Err(failure),
             None => {}
@@ -62,7 +63,7 @@ pub(crate) async fn send_upgrade(
         let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
         let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
         let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request), client.as_deref()).await;
-        answered.map(|(response, lease)| UpgradeSent::Answered(response, lease)).map_err(|failed| failed.failure)
+        answered.map(UpgradeSent::Answered).map_err(|failed| failed.failure)
     };
     let sent = sent.await;
     origins.shared.note(origin, sent.as_ref());
@@ -76,7 +77,7 @@ pub(super) async fn attempt(
     connection: PooledConnection,
     mut request: OutgoingRequest,
     client: Option<&AskingClient>,
-) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+) -> Result<Response<OriginBody>, SendFailure> {
     if let Some(host) = &origin.host_field {
         request.headers_mut().insert(HOST, host.clone());
     }
@@ -124,7 +125,8 @@ pub(super) async fn attempt(
         fate.note_answered();
     }
     let refusal = expectation.as_ref().and_then(Expectation::refuse);
-    Ok((response, Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }))
+    let lease = Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal };
+    Ok(response.map(|body| OriginBody::new(body, lease, &origins.metrics)))
 }
 
 /// Sends a request over HTTP/1.1, and waits for the head of its response.

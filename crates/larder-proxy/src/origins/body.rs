@@ -19,8 +19,11 @@ use larder_http::{
 
 use crate::{
     figures::metrics::WorkerMetrics,
-    ground::{errors::BodyError, received_body::ReceivedBody, target::OriginWay},
-    origins::{http1::Http1Body, pool::Lease},
+    ground::{errors::BodyError, received_body::ReceivedBody, target::OriginWay, watch::WatchedConnection},
+    origins::{
+        http1::{Http1Body, SwitchedStream},
+        pool::Lease,
+    },
 };
 
 /// The body of a response, while it arrives over a connection.
@@ -32,21 +35,38 @@ pub(crate) enum ArrivingBody {
 }
 
 /// The body of an origin's response, with the connection on which it arrives.
-pub(crate) struct OriginBody {
+///
+/// In a box, because each step between the connection and the reader moves it.
+pub(crate) struct OriginBody(Box<LeasedBody>);
+
+struct LeasedBody {
     incoming: ArrivingBody,
     /// The connection. `None` once the body has ended, when the connection is returned to the pool.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
-    /// Whether the body comes from another node of the fleet.
-    pub(crate) is_from_sibling: bool,
+    is_from_sibling: bool,
 }
 
 impl OriginBody {
-    pub(crate) fn new(incoming: ArrivingBody, lease: Lease, metrics: Arc<WorkerMetrics>) -> Self {
+    /// Creates the body of a response whose head was not checked yet. So the connection is kept even if the body has
+    /// ended, until [`Self::release_if_ended`] is called.
+    pub(super) fn new(incoming: ArrivingBody, lease: Lease, metrics: &Arc<WorkerMetrics>) -> Self {
         let is_from_sibling = lease.origin.way == OriginWay::Sibling;
-        let mut body = Self { incoming, lease: Some(lease), metrics, is_from_sibling };
-        body.release_if_ended();
-        body
+        let metrics = Arc::clone(metrics);
+        Self(Box::new(LeasedBody { incoming, lease: Some(lease), metrics, is_from_sibling }))
+    }
+
+    /// Returns whether the body comes from another node of the fleet.
+    pub(crate) fn is_from_sibling(&self) -> bool {
+        self.0.is_from_sibling
+    }
+
+    /// Turns the connection into a byte stream after a 101, with its deadline. `None` if it cannot switch.
+    pub(super) fn into_switched(self) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
+        match self.0.incoming {
+            ArrivingBody::Http1(body) => self.0.lease?.into_switched(body.into_received()),
+            ArrivingBody::Http2(_) => None,
+        }
     }
 
     /// Waits for the next bytes of the body. `None` is the end of a complete body. Trailers are dropped (RFC 9110
@@ -67,19 +87,19 @@ impl OriginBody {
 
     /// Waits for the next bytes of the body or its trailers. `None` is the end of a complete body.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.lease.as_ref().is_some_and(Lease::timed_out) {
+        if self.0.lease.as_ref().is_some_and(Lease::timed_out) {
             return Poll::Ready(Some(Err(self.broken("silent for too long"))));
         }
-        let polled = match &mut self.incoming {
+        let polled = match &mut self.0.incoming {
             ArrivingBody::Http1(body) => {
-                let connection = self.lease.as_mut().and_then(Lease::http1);
+                let connection = self.0.lease.as_mut().and_then(Lease::http1);
                 body.poll_frame(connection, context).map_err(|fault| fault.to_string())
             }
             ArrivingBody::Http2(body) => body.poll_frame(context).map_err(|fault| fault.to_string()),
         };
         match polled {
             Poll::Pending => {
-                if let Some(lease) = &self.lease {
+                if let Some(lease) = &self.0.lease {
                     lease.await_origin(context);
                 }
                 Poll::Pending
@@ -90,11 +110,11 @@ impl OriginBody {
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.broken(error)))),
             Poll::Ready(Some(Ok(mut frame))) => {
-                if let Some(lease) = &self.lease {
+                if let Some(lease) = &self.0.lease {
                     lease.origin_delivered();
                 }
-                if let Some(bytes) = frame.data_ref().filter(|_| !self.is_from_sibling) {
-                    self.metrics.origin_bytes.add(bytes.len() as u64);
+                if let Some(bytes) = frame.data_ref().filter(|_| !self.0.is_from_sibling) {
+                    self.0.metrics.origin_bytes.add(bytes.len() as u64);
                 }
                 if let Some(trailers) = frame.trailers_mut() {
                     strip_hop_by_hop(trailers);
@@ -108,7 +128,7 @@ impl OriginBody {
 
     /// Returns the proof that the body is complete, after its end was reported.
     pub(crate) fn end(&self) -> Result<CompletedBody, IncompleteBody> {
-        match &self.incoming {
+        match &self.0.incoming {
             ArrivingBody::Http1(body) => body.end(),
             ArrivingBody::Http2(body) => body.end(),
         }
@@ -137,23 +157,23 @@ impl OriginBody {
     ///
     /// Returns `None` if more has to be received, or if trailers may follow.
     pub(crate) fn take_arrived(&mut self) -> Option<(Bytes, CompletedBody)> {
-        let ArrivingBody::Http1(body) = &mut self.incoming else { return None };
+        let ArrivingBody::Http1(body) = &mut self.0.incoming else { return None };
         let bytes = body.take_decoded()?;
         let completed = body.end().ok()?;
-        if !self.is_from_sibling {
-            self.metrics.origin_bytes.add(bytes.len() as u64);
+        if !self.0.is_from_sibling {
+            self.0.metrics.origin_bytes.add(bytes.len() as u64);
         }
         Some((bytes, completed))
     }
 
     /// Returns whether the whole body has been received.
     pub(crate) fn has_arrived(&self) -> bool {
-        self.lease.is_none()
+        self.0.lease.is_none()
     }
 
     /// Returns whether the body has been read to its end.
     pub(crate) fn is_finished(&self) -> bool {
-        match &self.incoming {
+        match &self.0.incoming {
             ArrivingBody::Http1(body) => body.is_finished(),
             ArrivingBody::Http2(body) => body.is_end_stream(),
         }
@@ -161,21 +181,22 @@ impl OriginBody {
 
     /// Returns the number of bytes still to come, or `None` if the origin did not announce the length.
     pub(crate) fn remaining(&self) -> Option<u64> {
-        match &self.incoming {
+        match &self.0.incoming {
             ArrivingBody::Http1(body) => body.remaining(),
             ArrivingBody::Http2(body) => body.remaining(),
         }
     }
 
     fn broken(&mut self, why: impl fmt::Display) -> BodyError {
-        self.metrics.origin_failures.add(1);
-        self.lease = None;
+        self.0.metrics.origin_failures.add(1);
+        self.0.lease = None;
         tracing::debug!(%why, "an origin's response ended before it was complete");
         BodyError::OriginBroke
     }
 
-    fn release_if_ended(&mut self) {
-        let is_off_the_wire = match &self.incoming {
+    /// Returns the connection to the pool if the whole body has been received.
+    pub(super) fn release_if_ended(&mut self) {
+        let is_off_the_wire = match &self.0.incoming {
             ArrivingBody::Http1(body) => body.is_off_the_wire(),
             ArrivingBody::Http2(body) => body.is_end_stream(),
         };
@@ -185,7 +206,7 @@ impl OriginBody {
     }
 
     fn release(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some(lease) = self.0.lease.take() {
             lease.release();
         }
     }

@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     };
     let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
     // Dropping the body, which is not needed, closes the connection.
-    asking.await.ok()?.ok().map(|(response, _)| response.map(|_| ()))
+    asking.await.ok()?.ok().map(|response| response.map(|_| ()))
 }
 
 /// Maximum time that an origin may take to answer a health check.

@@ -271,11 +271,11 @@ impl Fetcher for OriginFetcher {
         len: Option<u64>,
     ) -> Option<StoreAdmission> {
         // Another node stores the response for all nodes. Here, only a popular one is stored.
-        body.is_from_sibling.then(|| copying::admission(self, place, head, len))
+        body.is_from_sibling().then(|| copying::admission(self, place, head, len))
     }
 
     fn keeps(&self, body: &OriginBody, primary: &[u8], len: u64) -> bool {
-        !body.is_from_sibling || copying::admits_part(self, primary, len)
+        !body.is_from_sibling() || copying::admits_part(self, primary, len)
     }
 
     fn begin_late_commit(&self) -> Option<LateCommit> {

@@ -14,8 +14,8 @@ use crate::{
     origins::{
         access::OriginRouter,
         attempt::attempt,
-        body::ArrivingBody,
-        pool::{Lease, OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
+        body::OriginBody,
+        pool::{OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
         request_body::RequestBody,
         ways::OriginWays,
     },
@@ -26,10 +26,7 @@ where
     M: FnMut() -> Request<RequestBody> + Send,
 {
     /// Sends the request and waits for the head of its response, with retries.
-    pub(crate) async fn send(
-        &mut self,
-        origins: &Arc<OriginRouter>,
-    ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
+    pub(crate) async fn send(&mut self, origins: &Arc<OriginRouter>) -> Result<Response<OriginBody>, Failure> {
         let mut request = Box::new((self.make)());
         let mut tried = Vec::new();
         loop {
@@ -60,7 +57,7 @@ where
         &mut self,
         origins: &Arc<OriginRouter>,
         request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         match origins.shared.ways(&self.origin, self.key.as_deref()) {
             None => self.send_to(origins, None, request).await,
             // Boxed, because parents are rare, and each request that waits for an origin would reserve space for this
@@ -75,7 +72,7 @@ where
         origins: &Arc<OriginRouter>,
         mut ways: OriginWays,
         mut request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         let target = request.uri().clone();
         loop {
             let sent = self.send_to(origins, Some(ways.origin()), request).await;
@@ -104,7 +101,7 @@ where
         origins: &Arc<OriginRouter>,
         by: Option<&Origin>,
         mut request: OutgoingRequest,
-    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
+    ) -> Result<Response<OriginBody>, SendFailure> {
         let origin = by.unwrap_or(&self.origin);
         let mut is_resent = false;
         loop {

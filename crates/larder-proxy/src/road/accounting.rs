@@ -83,7 +83,7 @@ impl ClientExchange {
     ///
     /// Health checks are neither counted nor logged: load balancers send one per second, and they say nothing about the
     /// load. Neither are requests of other nodes for the log of purges.
-    pub(super) fn finish(&mut self, mut served: ServedResponse) -> Response<ResponseBody> {
+    pub(super) fn finish(&mut self, mut served: ServedResponse) -> Box<Response<ResponseBody>> {
         if !self.target.is_counted() {
             self.note_answered();
             let ticket = Ticket::new(Arc::clone(&self.client), None, None);

@@ -239,7 +239,7 @@ impl AdmittedRequest {
         );
         let mut response = text_response(StatusCode::MULTI_STATUS, text.into());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml; charset=utf-8"));
-        ServedResponse { response, outcome: Outcome::Hit, origin: None, why: None }
+        ServedResponse { response: Box::new(response), outcome: Outcome::Hit, origin: None, why: None }
     }
 }
 
@@ -288,17 +288,22 @@ fn refused_upload(refusal: &UploadRefusal) -> ServedResponse {
 fn absent(text: &'static str) -> ServedResponse {
     let why = MissReason::of(CacheStatus::forwarded(Forward::UriMiss));
     let response = text_response(StatusCode::NOT_FOUND, text.into());
-    ServedResponse { response, outcome: Outcome::Miss, origin: None, why }
+    ServedResponse { response: Box::new(response), outcome: Outcome::Miss, origin: None, why }
 }
 
 /// Returns the response to a request that changed something, or that needed no change.
 fn written(status: StatusCode, text: &'static str) -> ServedResponse {
     let why = MissReason::of(CacheStatus::forwarded(Forward::Method));
-    ServedResponse { response: text_response(status, text.into()), outcome: Outcome::Miss, origin: None, why }
+    ServedResponse { response: Box::new(text_response(status, text.into())), outcome: Outcome::Miss, origin: None, why }
 }
 
 fn failed(status: StatusCode, text: impl Into<Bytes>) -> ServedResponse {
-    ServedResponse { response: text_response(status, text.into()), outcome: Outcome::Failed, origin: None, why: None }
+    ServedResponse {
+        response: Box::new(text_response(status, text.into())),
+        outcome: Outcome::Failed,
+        origin: None,
+        why: None,
+    }
 }
 
 fn json(text: &'static str) -> ServedResponse {

@@ -92,7 +92,12 @@ impl AdmittedRequest {
         let fields = worker.shared.marks.response.forwarded_fields(fields, cache_status);
         let response = served::respond(status, fields, ResponseBody::full(bytes));
         let origin = Some(asked.origin.host.clone());
-        Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
+        Ok(ServedResponse {
+            response: Box::new(response),
+            outcome: Outcome::Miss,
+            origin,
+            why: MissReason::of(cache_status),
+        })
     }
 }
 

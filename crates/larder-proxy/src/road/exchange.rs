@@ -157,8 +157,7 @@ impl ClientExchange {
     }
 
     /// Turns the result of the last step into the client's response, and counts the exchange.
-    pub(super) fn deliver(&mut self, answered: Result<ServedResponse, Failure>) -> Response<ResponseBody> {
-        // Each move of the response copies some 400 bytes, so it is moved as seldom as possible.
+    pub(super) fn deliver(&mut self, answered: Result<ServedResponse, Failure>) -> Box<Response<ResponseBody>> {
         let admitted = answered.as_ref().map_or(Ok(()), |served| self.admit_body(served));
         let mut served = match (answered, admitted) {
             (Ok(mut served), Ok(())) => {
@@ -200,7 +199,7 @@ impl ClientExchange {
         }
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
         let response = refusal::response(&self.worker.shared.marks.response.cache_name, &failure, self.form);
-        ServedResponse { response, outcome, origin: None, why: None }
+        ServedResponse { response: Box::new(response), outcome, origin: None, why: None }
     }
 
     /// Adds a request that could not be answered without its origin to the list for `larder missing`.
@@ -233,8 +232,8 @@ impl ClientExchange {
         }
         let compression = &self.worker.cache.http.compression;
         if let Some(wish) = self.target.wish.as_ref().filter(|_| !compression.codings.is_empty()) {
-            let response = std::mem::replace(&mut served.response, Response::new(ResponseBody::empty()));
-            served.response = encode::encoded(compression, wish, response);
+            let response = std::mem::replace(&mut *served.response, Response::new(ResponseBody::empty()));
+            *served.response = encode::encoded(compression, wish, response);
         }
     }
 }

@@ -53,7 +53,7 @@ fn respond((name, value): (header::HeaderName, &'static str), body: Bytes) -> Se
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     fields.insert(name, HeaderValue::from_static(value));
     let response = served::respond(StatusCode::OK, fields, ResponseBody::full(body));
-    ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
+    ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None }
 }
 
 /// Returns the received request as text, without secret fields (RFC 9110 9.3.8).

@@ -57,7 +57,7 @@ enum MemoryState {
 /// A response that was found in memory.
 pub(super) enum MemoryAnswer {
     /// A response with a map of fields. Boxed, because it is rare, and large compared with the other variant.
-    Served(Box<ServedResponse>),
+    Served(ServedResponse),
     /// A hit with an encoded head.
     Encoded(EncodedHit),
 }
@@ -201,7 +201,7 @@ impl ClientExchange {
         note();
         let outcome = if answered.is_conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
         let response = answered.response.map(ResponseBody::from);
-        Some(MemoryAnswer::Served(Box::new(ServedResponse { response, outcome, origin: None, why: None })))
+        Some(MemoryAnswer::Served(ServedResponse { response: Box::new(response), outcome, origin: None, why: None }))
     }
 
     /// Returns whether a hit may be sent with an encoded head.

@@ -19,7 +19,7 @@ impl ClientExchange {
         match &self.target.kind {
             TargetKind::HealthCheck => {
                 let response = Readiness::of(shared).response();
-                Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
+                Some(ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None })
             }
             TargetKind::ProxyPac(address) => Some(pac::answer(&shared.config, address)),
             TargetKind::WholeServer => Some(final_recipient::own_methods()),
@@ -39,7 +39,7 @@ impl ClientExchange {
                 let link = Arc::clone(link);
                 let (parts, _) = self.take_request().into_parts();
                 let response = serving::answer(&self.client, &link, &self.worker.shared.cache.purges, &parts).await;
-                ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
+                ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None }
             }
             TargetKind::Registry(mirrored, ask) => {
                 let mirrored = mirrored.clone();

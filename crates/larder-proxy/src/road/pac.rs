@@ -46,7 +46,7 @@ pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
-    ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
+    ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None }
 }
 
 /// Returns the hosts whose requests browsers send to the proxy: those of `[pac]`, or all if it lists none.

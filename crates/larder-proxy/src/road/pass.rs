@@ -102,6 +102,11 @@ impl AdmittedRequest {
         let fields = worker.shared.marks.response.forwarded_fields(fields, cache_status);
         let response = respond(status, fields, ResponseBody::origin(body));
         let origin = Some(asked.origin.host.clone());
-        ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) }
+        ServedResponse {
+            response: Box::new(response),
+            outcome: Outcome::Miss,
+            origin,
+            why: MissReason::of(cache_status),
+        }
     }
 }

@@ -288,7 +288,7 @@ fn local_of(status: StatusCode, body: ResponseBody) -> ServedResponse {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    ServedResponse { response, outcome: Outcome::Miss, origin: None, why: None }
+    ServedResponse { response: Box::new(response), outcome: Outcome::Miss, origin: None, why: None }
 }
 
 fn broken(asked: &RequestHead, why: &str) -> Failure {

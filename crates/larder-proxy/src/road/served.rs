@@ -19,7 +19,8 @@ use crate::{
 
 /// A response with the facts about how it was obtained.
 pub(crate) struct ServedResponse {
-    pub(crate) response: Response<ResponseBody>,
+    /// In a box, because each step until it is sent moves it.
+    pub(crate) response: Box<Response<ResponseBody>>,
     pub(crate) outcome: Outcome,
     /// The origin that sent the response or confirmed it. `None` if no origin was contacted.
     pub(crate) origin: Option<Arc<str>>,
@@ -36,7 +37,7 @@ impl ServedResponse {
             AnswerResponse::Plain(plain) => in_lines(&by.worker.shared.marks, plain, status),
             AnswerResponse::Made(response) => response.map(ResponseBody::from),
         };
-        Self { response, outcome: Outcome::from(kind), origin, why: MissReason::of(status) }
+        Self { response: Box::new(response), outcome: Outcome::from(kind), origin, why: MissReason::of(status) }
     }
 }
 

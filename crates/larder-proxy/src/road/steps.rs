@@ -128,7 +128,7 @@ pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
     /// The connection carries other bytes than HTTP after this response. Their task ends the exchange.
-    Switched(Response<ResponseBody>),
+    Switched(Box<Response<ResponseBody>>),
 }
 
 /// Answers a request, from memory at once if possible. If the parser refused its head, `fault` is the reason.
@@ -147,7 +147,7 @@ pub(crate) fn answer(
                     let response = exchange.deliver_encoded(&request, hit);
                     return ClientAnswer::Ready(Some(ClientResponse::Encoded(response)));
                 }
-                Ok(MemoryAnswer::Served(served)) => Ok(Onward::Served(*served)),
+                Ok(MemoryAnswer::Served(served)) => Ok(Onward::Served(served)),
                 Err(step) => Ok(Onward::To(step)),
             },
             Step::Own if let Some(served) = exchange.answer_at_once() => Ok(Onward::Served(served)),
@@ -175,7 +175,7 @@ pub(crate) fn answer(
 ///
 /// The state of the request stays in memory while it waits for an origin. So steps return no large values, of which
 /// each future would keep a copy, and the large futures that end soon are boxed.
-async fn drive(mut exchange: Box<ClientExchange>) -> Response<ResponseBody> {
+async fn drive(mut exchange: Box<ClientExchange>) -> Box<Response<ResponseBody>> {
     let answered = loop {
         let onward = match exchange.trace.step() {
             Step::Own => pinned(|| exchange.answer_itself()).await,

@@ -73,7 +73,7 @@ impl ClientExchange {
         };
         let host = Some(origin.host.clone());
         let response = Response::new(ResponseBody::empty());
-        let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
+        let served = ServedResponse { response: Box::new(response), outcome: Outcome::Tunnel, origin: host, why: None };
         let client_side = PendingOpaque::of(&mut request, &self.client.switch);
         match (socket, interceptor) {
             (Some(socket), _) => {

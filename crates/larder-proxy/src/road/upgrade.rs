@@ -37,7 +37,6 @@ use crate::{
 };
 
 /// The origin's reply to an upgrade request.
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum UpgradeReply {
     /// The origin switched protocols.
     Switched(Box<SwitchedConnection>),
@@ -77,7 +76,7 @@ impl ClientExchange {
         self.client.count(Outcome::Tunnel);
         let SwitchedConnection { response, client_side, origin_side, watched } = *switched;
         let origin = Some(admitted.asked.origin.host.clone());
-        let served = ServedResponse { response, outcome: Outcome::Tunnel, origin, why: None };
+        let served = ServedResponse { response: Box::new(response), outcome: Outcome::Tunnel, origin, why: None };
         let pacer = self.account.take_pacer();
         let patience = self.worker.policy.limits.stall;
         self.carry(client_side, TunnelTarget { stream: origin_side, watched, pacer, patience }, &served);

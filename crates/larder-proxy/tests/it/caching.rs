@@ -111,6 +111,21 @@ fn memory_alone_caches_when_there_is_no_store() {
 }
 
 #[test]
+fn full_memory_without_store_takes_a_response_at_its_second_request() {
+    let handle = |_: &Received, _| Reply::ok(&["Cache-Control: max-age=600"], "x".repeat(10_000));
+    let fixture = Fixture::without_store_with(handle, |config| config.hot_bytes = 1 << 20);
+    let mut connection = fixture.connect();
+    let mut is_said = |target: &str| connection.request("GET", target, &[]).cache_status().ends_with("; stored");
+    assert!(is_said("/first"), "there is room");
+    (0..1000).for_each(|number| _ = is_said(&format!("/once/{number}")));
+    let targets: Vec<_> = (0..20).map(|number| format!("/twice/{number}")).collect();
+    // A key may have the mark of another one.
+    assert!(targets.iter().filter(|target| is_said(target)).count() < 10);
+    let again = targets.iter().filter(|target| is_said(target));
+    assert!(again.count() > 10, "a second request is admitted");
+}
+
+#[test]
 fn unsafe_method_invalidates_what_it_names() {
     let fixture = Fixture::new(|received, number| match received.method.as_str() {
         "POST" => Reply::status("201 Created", &["Location: /list"], ""),

@@ -3,6 +3,7 @@
 //! Nothing here names an engine. Code that only one engine needs is in that engine.
 
 pub(crate) mod effects;
+pub(crate) mod gathering;
 pub(crate) mod journal;
 pub(crate) mod lookup;
 pub(crate) mod map_checkpoint;

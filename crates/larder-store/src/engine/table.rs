@@ -18,10 +18,12 @@
 
 mod check;
 pub(crate) mod costs;
+mod gather;
 pub(crate) mod layout;
 pub(crate) mod memory;
 mod read;
 pub(crate) mod resident;
+mod rests;
 pub(crate) mod ring;
 mod session;
 pub(crate) mod summary;
@@ -54,9 +56,11 @@ use crate::{
     },
 };
 use bytes::Bytes;
+use gather::GatheredEntries;
 use layout::TableLayout;
 use memory::SetMemory;
 use resident::ResidentSets;
+use rests::RecentRests;
 use ring::RingState;
 use std::{
     collections::HashMap,
@@ -137,6 +141,8 @@ struct TableState {
     /// Sets that are being changed. Each has the entry that is being written to it, if any.
     held: HashMap<SetNumber, Option<DirtySet>>,
     dirty_bytes: u64,
+    gathered: GatheredEntries,
+    recent_rests: RecentRests,
     /// Counters of changes. A counter grows when the change of one of its sets begins, and when it is done.
     changes: Box<[u32]>,
     waiting: TaskWaiters,
@@ -156,7 +162,13 @@ struct DirtySet {
     hash: FullHash,
     /// The record of the entry; `None` if an entry is being removed.
     record: Option<Bytes>,
+    /// The group in which the entry waits; `None` if its write has begun.
+    waits_in: Option<BinGroup>,
 }
+
+/// A group of entries that were requested together. Entries of group 0 belong to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct BinGroup(u32);
 
 /// The right to change a set. Dropping it releases the set.
 struct SetHold {
@@ -176,6 +188,7 @@ impl TableEngine {
     /// Creates the engine. Returns `None` if the superblock's parameters do not describe a table.
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
+        let StoreOptions { tuning, dirty_bytes_max, .. } = &volume.options;
         let state = TableState {
             phase: TablePhase::Loading,
             memory: SetMemory::Nothing,
@@ -187,6 +200,8 @@ impl TableEngine {
             numbers: RunNumbers::new(0, session::NUMBERS_PER_BATCH),
             held: HashMap::new(),
             dirty_bytes: 0,
+            gathered: GatheredEntries::new(tuning.group_window, layout.ring_len_bytes, *dirty_bytes_max),
+            recent_rests: RecentRests::new(*dirty_bytes_max),
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
             waiting: TaskWaiters::default(),
         };
@@ -226,16 +241,23 @@ impl TableEngine {
 
     /// Waits until no other task is changing `set`, and takes the right to change it.
     async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<SetHold> {
-        self.wait(|state| match state.phase {
-            TablePhase::Loading => None,
-            TablePhase::Failed => Some(Err(cannot_begin())),
-            TablePhase::Ready if state.held.contains_key(&set) => None,
-            TablePhase::Ready => {
-                state.held.insert(set, None);
-                Some(Ok(SetHold { engine: Arc::downgrade(self), set }))
+        loop {
+            let waits_in = self.wait(|state| match state.phase {
+                TablePhase::Loading => None,
+                TablePhase::Failed => Some(Err(cannot_begin())),
+                TablePhase::Ready => match state.held.get(&set) {
+                    Some(held) => held.as_ref().and_then(|dirty| dirty.waits_in).map(|group| Ok(Some(group))),
+                    None => {
+                        state.held.insert(set, None);
+                        Some(Ok(None))
+                    }
+                },
+            });
+            match waits_in.await? {
+                Some(group) => self.write_group(group).await,
+                None => return Ok(SetHold { engine: Arc::downgrade(self), set }),
             }
-        })
-        .await
+        }
     }
 
     /// Takes the right to change a set. Returns `None` if another task has it.
@@ -273,9 +295,13 @@ impl TableState {
         *count = count.wrapping_add(1);
     }
 
-    /// Returns whether a set is the same as when its counter was `changes`, and is not being changed now.
+    /// Returns whether a set is the same as when its counter was `changes`, and is not being written now.
     fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
-        self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
+        self.changes(set) == changes && !self.is_being_written(set)
+    }
+
+    fn is_being_written(&self, set: SetNumber) -> bool {
+        self.held.get(&set).is_some_and(|held| held.as_ref().is_some_and(|dirty| dirty.waits_in.is_none()))
     }
 
     /// Makes an entry with `key_hash`'s tag the most recently used one of its set. This is the entry in `way`; without
@@ -341,30 +367,39 @@ impl Engine for TableEngine {
     }
 
     async fn maintain(self: &Arc<Self>) {
+        self.release_complete().await;
         self.keep_session().await;
         self.wipe_suspects().await;
     }
 
     fn next_due(&self) -> Option<Duration> {
-        let (phase, suspects) = {
+        let (phase, waits, suspects) = {
             let state = self.lock();
-            (state.phase, !state.suspects.is_empty())
+            (state.phase, state.gathered.waiting.bytes() > 0, !state.suspects.is_empty())
         };
         match phase {
             TablePhase::Failed => Some(START_RETRY_PAUSE),
-            _ => self.session_is_due().then_some(TICK).or_else(|| suspects.then_some(RETRY_PAUSE)),
+            _ => (waits || self.session_is_due()).then_some(TICK).or_else(|| suspects.then_some(RETRY_PAUSE)),
         }
     }
 
-    /// Wipes suspect sets. Nothing else waits for a flush, because commits write through.
+    /// Writes the groups, and wipes suspect sets. Nothing else waits for a flush, because commits write through.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
             FlushExtent::CommittedBy(_) => {
                 self.volume.check_open()?;
-                self.wipe_all_suspects().await
+                let written = self.flush_groups().await;
+                self.wipe_all_suspects().await.and(written)
             }
             FlushExtent::Closing => {
-                self.wait(|state| state.held.is_empty().then_some(())).await;
+                // A group that fails now leaves suspect sets, which are wiped below.
+                let is_over = |state: &mut TableState| {
+                    let waits = state.gathered.waiting.bytes() > 0;
+                    (waits || state.held.is_empty()).then_some(!waits)
+                };
+                while !self.wait(is_over).await {
+                    let _ = self.flush_groups().await;
+                }
                 let wiped = self.wipe_all_suspects().await;
                 self.end_session().await.and(wiped)
             }

@@ -31,12 +31,24 @@ pub(crate) struct BinHeader {
     pub(crate) rest_at: u64,
     /// Offset of the bin on the volume, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
+    /// The remainders that are next to the record's remainder in the ring.
+    pub(crate) rests: RestsOfGroup,
+}
+
+/// The remainders of a group, which are next to each other in the ring. All zeros if the record is in no group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestsOfGroup {
+    /// Number of the 4 KiB blocks of the remainders before the record's own.
+    pub(crate) blocks_before: u16,
+    /// Number of the 4 KiB blocks of all remainders of the group.
+    pub(crate) blocks: u16,
 }
 
 impl BinHeader {
     /// Creates the header of a bin that holds no record, because its entry was removed.
     pub(crate) fn wiped(offset_bytes: u64) -> Self {
-        Self { hash: FullHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
+        let rests = RestsOfGroup::default();
+        Self { hash: FullHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes, rests }
     }
 
     /// Returns whether the bin holds no record, because its entry was removed.
@@ -54,7 +66,9 @@ impl BinHeader {
             .put(&self.sequence.to_le_bytes())
             .put(&self.rest_at.to_le_bytes())
             .put(&self.record_bytes.to_le_bytes())
-            .put(&self.offset_bytes.to_le_bytes());
+            .put(&self.offset_bytes.to_le_bytes())
+            .put(&self.rests.blocks_before.to_le_bytes())
+            .put(&self.rests.blocks.to_le_bytes());
         let checksum = volume.checksum(&[&header[8..]]);
         header[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -73,7 +87,8 @@ impl BinHeader {
         let record_bytes = fields.u32()?;
         let bounded = u64::from(record_bytes) <= RECORD_SECTORS_MAX * SECTOR_BYTES;
         let in_place = fields.u64()? == offset_bytes;
-        (bounded && in_place).then_some(Self { hash, sequence, record_bytes, rest_at, offset_bytes })
+        let rests = RestsOfGroup { blocks_before: fields.u16()?, blocks: fields.u16()? };
+        (bounded && in_place).then_some(Self { hash, sequence, record_bytes, rest_at, offset_bytes, rests })
     }
 }
 
@@ -91,7 +106,8 @@ mod tests {
         let volume = VolumeId([5; 16]);
         let hash = FullHash(u128::MAX / 3);
         let offset_bytes = 9 << 33;
-        let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
+        let rests = RestsOfGroup { blocks_before: 3, blocks: 300 };
+        let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes, rests };
         let decode = |volume, bin: &[u8]| BinHeader::decode(volume, bin, offset_bytes);
         let mut bin = vec![9; 100];
         header.encode(volume, &mut bin);

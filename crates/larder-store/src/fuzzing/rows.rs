@@ -4,7 +4,7 @@
 use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
     format::{
-        bin::{BIN_HEADER_BYTES, BinHeader},
+        bin::{BIN_HEADER_BYTES, BinHeader, RestsOfGroup},
         compact::{self, CompactContent, CompactEntry, CompactFields, CompactHeader},
         journal::{self, MapChange, PageHeader},
         pack::{self, DirectoryRefusal, PackHeader, PackedKind, PackedRecord, RecordStub, STUB_BYTES},
@@ -50,7 +50,8 @@ fn bin(bytes: &[u8]) -> bool {
 fn bin_samples() -> Vec<Vec<u8>> {
     let hash = FullHash(u128::MAX / 3);
     let offset_bytes = BIN_AT;
-    let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes };
+    let rests = RestsOfGroup { blocks_before: 3, blocks: 300 };
+    let header = BinHeader { hash, sequence: 7 << 40, record_bytes: 70_000, rest_at: 1 << 50, offset_bytes, rests };
     let mut bytes = vec![0; 512];
     header.encode(VOLUME, &mut bytes);
     vec![bytes]

@@ -78,6 +78,9 @@ pub enum WriteAxis {
     UnitsByGroup,
     /// Each entry separately. Its commit waits until the device has it.
     Through,
+    /// Like [`Self::Through`], but entries of a group that are longer than a bin wait for each other, so that their
+    /// remainders are written at once.
+    ThroughByGroup,
     /// Each entry separately, with many writes in flight. Commits do not wait for the device.
     Asynchronous,
     /// In pages. Contiguous entries are collected until their page is full.

@@ -163,9 +163,8 @@ impl EngineRow {
                 SlotSchedule::Pages | SlotSchedule::PagesAndSortedReads => WriteAxis::Pages,
                 SlotSchedule::SitePagesAndSortedReads => WriteAxis::SitePages,
             },
-            Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Bitmap) | Self::Table(_) => {
-                WriteAxis::Through
-            }
+            Self::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses | MappedRow::Bitmap) => WriteAxis::Through,
+            Self::Table(_) => WriteAxis::ThroughByGroup,
             Self::Clusters => WriteAxis::Clusters,
             Self::Tiny => WriteAxis::PacksThenSets,
         }

@@ -94,6 +94,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub async fn look(self) -> LookResult<F> {
         let Self { http, asked } = self;
         let key = asked.key().expect("only a request with a key asks the cache");
+        let since = self.cache().shared.hot.moment();
         let SeenResponse { stored, presence, marker, lost } = pinned(|| self.see(key)).await;
         let is_part = asked.has(&header::RANGE) && stored.is_absent();
         let knows_digest = is_part && Box::pin(http.fetcher.knows_digest(asked, key)).await;
@@ -140,7 +141,6 @@ impl<F: Fetcher> CacheQuery<'_, F> {
             Route::Unstored(route) => route,
         };
         let verdict = LookVerdict::from(&route);
-        let primary = Arc::clone(key);
         let answer = match route {
             UnstoredRoute::Pass { forward, stands_in } => {
                 let before = stands_in.cloned();
@@ -155,8 +155,9 @@ impl<F: Fetcher> CacheQuery<'_, F> {
             // Only a response that the fetch validates may be confirmed by a 304.
             UnstoredRoute::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
                 let before = validates.cloned();
-                let plan = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
-                CacheAnswer::Fetch(Box::new(plan))
+                let absent_since = (before.is_none() && marker.is_none()).then_some(since);
+                let plan = FetchPlan { before, may_serve_on_error, marker, ..FetchPlan::alone(key, forward) };
+                CacheAnswer::Fetch(Box::new(FetchPlan { is_reload, permission, absent_since, ..plan }))
             }
             UnstoredRoute::Refuse => CacheAnswer::Answered(Err(F::refuse(asked, Refusal::OnlyIfCached))),
             UnstoredRoute::Offline => CacheAnswer::Answered(Err(F::refuse(asked, Refusal::Offline))),

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use larder_http::CacheStatus;
 
-use crate::http::{entry::ResourceMarker, fetcher::Fetcher, lookup::FoundResponse};
+use crate::{
+    ChangeMoment,
+    http::{entry::ResourceMarker, fetcher::Fetcher, lookup::FoundResponse},
+};
 
 /// The facts about a request before it goes to the origin.
 pub struct FetchPlan<F: Fetcher> {
@@ -23,6 +26,8 @@ pub struct FetchPlan<F: Fetcher> {
     /// The origin's answer about this client. It determines which responses, fetched with other credentials, the client
     /// may read.
     pub permission: Option<Arc<F::Permission>>,
+    /// The moment when a lookup began that found neither a response nor a marker. `None` if it may have found one.
+    pub absent_since: Option<ChangeMoment>,
 }
 
 impl<F: Fetcher> FetchPlan<F> {
@@ -36,6 +41,7 @@ impl<F: Fetcher> FetchPlan<F> {
             forward,
             is_reload: false,
             permission: None,
+            absent_since: None,
         }
     }
 }

@@ -120,6 +120,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
                 marker: sharing.marker.clone(),
                 group: cache.groups.of_referred(asker, asked.fields()),
                 after,
+                absent_since: sharing.absent_since,
             };
             // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
             tokio::spawn(pinned(move || fetch.run()));

@@ -205,13 +205,16 @@ impl<F: Fetcher> Fetch<F> {
     /// Returns whether the nodes of the fleet divide a body of `len` bytes.
     pub(super) fn is_divided(&self, head: &StoredHead, len: u64) -> bool {
         let asked = &self.asked;
+        // Asked first, because most nodes are alone, and the rest reads the fields.
+        if !self.http.fetcher.divides(asked, len) {
+            return false;
+        }
         // A digest can only be checked on the whole body.
         let is_plain = *asked.method() == Method::GET && asked.has_parts() && !asked.names_digest();
         let is_whole_here = asked.terms().line.is_down()
             || self.cache().shared.store.is_none()
             || head.ruling().and_then(|ruling| ruling.finishes_abandoned) == Some(true);
-        let is_usable = head.status() == StatusCode::OK && is_divisible(head.fields());
-        is_plain && !is_whole_here && is_usable && self.http.fetcher.divides(asked, len)
+        is_plain && !is_whole_here && head.status() == StatusCode::OK && is_divisible(head.fields())
     }
 
     /// Shares a body that is divided, of which this response brings the first chunk.

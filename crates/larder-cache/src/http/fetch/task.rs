@@ -21,15 +21,18 @@ use super::{
     stage::{Audience, ConfirmedEntry, FetchStage, KeptPart, PartSource, PrivateResponse},
     table::ShardIndex,
 };
-use crate::http::{
-    ResponseCache,
-    confirmation::{self, Confirmation},
-    entry::{EntryBody, ResourceMarker},
-    fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, Refusal, RequestEdits},
-    groups::{self, PageAsker},
-    http_cache::HttpCache,
-    lookup::{self, FoundResponse, LookupResult},
-    storing::{self, StorePlace},
+use crate::{
+    ChangeMoment,
+    http::{
+        ResponseCache,
+        confirmation::{self, Confirmation},
+        entry::{EntryBody, ResourceMarker},
+        fetcher::{ClientRequest as _, FetchEvent, Fetcher, IncomingBody as _, Refusal, RequestEdits},
+        groups::{self, PageAsker},
+        http_cache::HttpCache,
+        lookup::{self, FoundResponse, LookupResult},
+        storing::{self, StorePlace},
+    },
 };
 
 /// A fetch.
@@ -54,6 +57,8 @@ pub struct Fetch<F: Fetcher> {
     pub group: u32,
     /// The fetch whose response head must arrive before this fetch begins.
     pub after: Option<Arc<Flight<F>>>,
+    /// See [`FetchPlan::absent_since`](crate::http::answer::plan::FetchPlan::absent_since).
+    pub absent_since: Option<ChangeMoment>,
 }
 
 impl<F: Fetcher> Fetch<F> {
@@ -141,8 +146,13 @@ impl<F: Fetcher> Fetch<F> {
     /// Returns a response that another flight stored after this flight's lookup and before its entry into the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart<F>> {
         let cache = self.cache();
-        let store = self.cache().shared.store.as_ref()?;
-        if self.before.is_some() || self.shard.is_none() || !store.may_contain(&self.primary) {
+        let store = cache.shared.store.as_ref()?;
+        if self.before.is_some() || self.shard.is_none() {
+            return None;
+        }
+        // A flight that stored something has changed its key before it left the table.
+        let is_absent = self.absent_since.is_some_and(|since| cache.shared.hot.is_unchanged(&self.primary, since));
+        if is_absent || !store.may_contain(&self.primary) {
             return None;
         }
         // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.

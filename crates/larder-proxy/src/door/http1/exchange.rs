@@ -202,7 +202,7 @@ impl Exchange {
         let closes = self.terms.closes || link.is_last || is_unread;
         let terms = ResponseTerms { closes, ..self.terms };
         match response {
-            ClientResponse::Fields(response) => SendingResponse::new(response, terms),
+            ClientResponse::Fields(response) => SendingResponse::new(*response, terms),
             ClientResponse::Encoded(response) => SendingResponse::encoded(response, terms),
         }
     }

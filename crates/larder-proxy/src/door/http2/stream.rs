@@ -118,7 +118,7 @@ impl Future for StreamTask {
             let ClientResponse::Fields(response) = response else {
                 unreachable!("heads are encoded for clients of HTTP/1.1 only");
             };
-            match self.send_head(response) {
+            match self.send_head(*response) {
                 Ok(Some(sending)) => {
                     self.state = StreamState::Sending(sending);
                     self.turn.begin_sending();

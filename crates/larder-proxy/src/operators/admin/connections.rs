@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
         self.server.exchanges.begin();
         if let Some(fault) = fault {
             let failure = Failure::from(fault);
-            return ClientAnswer::ready(page(failure.status(), format!("{failure}\n").into()));
+            return ClientAnswer::ready(Box::new(page(failure.status(), format!("{failure}\n").into())));
         }
         let PageServer { thread, pages, comes_by, scope, .. } = &self.server;
         let thread = Arc::clone(thread);
@@ -237,7 +237,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
         ClientAnswer::Later(Box::pin(async move {
             let (head, body) = request.into_parts();
             if scope == PageScope::All {
-                return pages.answer(&thread, comes_by, &head, body).await;
+                return Box::new(pages.answer(&thread, comes_by, &head, body).await);
             }
             let mut response = if guard::is_about_health(&head) {
                 pages.answer(&thread, comes_by, &head, body).await
@@ -245,7 +245,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
                 page(StatusCode::SERVICE_UNAVAILABLE, BUSY.into())
             };
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            response
+            Box::new(response)
         }))
     }
 

@@ -16,12 +16,16 @@ pub(crate) enum ClientAnswer {
     /// A complete response, until [`Self::poll_response`] takes it.
     Ready(Option<ClientResponse>),
     /// A future that produces the response.
-    Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
+    Later(Pin<Box<dyn Future<Output = Box<Response<ResponseBody>>> + Send>>),
 }
 
 /// A response with its head as a map of fields, or encoded already.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the larger one is a hit from memory, which would get one more allocation"
+)]
 pub(crate) enum ClientResponse {
-    Fields(Response<ResponseBody>),
+    Fields(Box<Response<ResponseBody>>),
     /// A head that is encoded already. Only clients of HTTP/1.1 receive this form.
     Encoded(EncodedResponse),
 }
@@ -36,7 +40,7 @@ impl ClientAnswer {
     }
 
     /// Creates the answer that is a complete response.
-    pub(crate) fn ready(response: Response<ResponseBody>) -> Self {
+    pub(crate) fn ready(response: Box<Response<ResponseBody>>) -> Self {
         Self::Ready(Some(ClientResponse::Fields(response)))
     }
 

@@ -42,7 +42,7 @@ enum Source {
     /// The remainder of the body is in memory as a whole.
     Whole(Bytes),
     /// A body from an origin, for this client only.
-    Origin(Box<OriginBody>),
+    Origin(OriginBody),
     /// A stored or arriving body, which other clients may read at the same time.
     Body(Box<BodyCursor>),
     /// Several ranges of a stored body, as one multipart body.
@@ -104,7 +104,7 @@ impl From<AnswerBody<OriginFetcher>> for ResponseBody {
             AnswerBody::Whole(bytes) => return Self::full(bytes),
             AnswerBody::Cursor(cursor) => Source::Body(cursor),
             AnswerBody::Parts(reader) => Source::Parts(reader),
-            AnswerBody::Origin(body) => Source::Origin(body),
+            AnswerBody::Origin(body) => Source::Origin(*body),
         })
     }
 }
@@ -120,7 +120,7 @@ impl ResponseBody {
     }
 
     pub(crate) fn origin(body: OriginBody) -> Self {
-        Self::of(Source::Origin(Box::new(body)))
+        Self::of(Source::Origin(body))
     }
 
     /// Creates a body of the pieces that a channel receives. It ends when the sender is dropped.

@@ -139,7 +139,10 @@ impl LogEngine {
         let mut recognized = match still_at {
             Some(_) => RecognizedEntries::default(),
             None if by_address => RecognizedEntries::all_own(&self.index.peek(hash.key_hash())),
-            None => self.recognize(hash).await,
+            // The index does not have all positions, so they must be read first.
+            None if self.index.removes_by_address() => self.recognize(hash).await,
+            // Most keys are new, and have no records to read. The first attempt finds whether this one does.
+            None => RecognizedEntries::default(),
         };
         for round in 1.. {
             let condition = still_at.map_or(AppendCondition::Recognized(&recognized), AppendCondition::StillAt);
@@ -147,7 +150,7 @@ impl LogEngine {
                 attempt @ (AppendAttempt::Appended(_) | AppendAttempt::Changed | AppendAttempt::InParts(_)) => {
                     return Ok(attempt);
                 }
-                AppendAttempt::Unrecognized if round < RECOGNIZED_MAX && !by_address => {
+                AppendAttempt::Unrecognized if round <= RECOGNIZED_MAX && !by_address => {
                     recognized = self.recognize(hash).await;
                 }
                 AppendAttempt::Unrecognized => {

@@ -2,7 +2,7 @@
 //!
 //! Cost: one read if the set is in memory, one more for each other key of the same tag that is read first, and none for
 //! a miss unless another key has the same tag; otherwise one read of the whole set. An entry longer than its bin takes
-//! one more read. Invariant: a read during a change of the set does not prove that an entry is absent, and is repeated.
+//! one more read (`rests`). Invariant: a read during a change of the set does not prove that an entry is absent, and is repeated.
 
 use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
@@ -78,7 +78,7 @@ impl TableEngine {
         if self.lock().is_settled(target.set, changes) {
             return Ok(LookStep::Nothing);
         }
-        self.wait(|state| state.held.get(&target.set).is_none_or(Option::is_none).then_some(())).await;
+        self.wait(|state| (!state.is_being_written(target.set)).then_some(())).await;
         Ok(LookStep::Moved)
     }
 
@@ -157,7 +157,8 @@ impl TableEngine {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
         let mut state = self.lock();
-        if state.is_settled(set, changes) {
+        let holds_others = state.held.get(&set).is_some_and(Option::is_some);
+        if state.is_settled(set, changes) && !holds_others {
             state.recent.remember(set, summary);
             if let Some(shape) = state.memory.shape()
                 && state.memory.peek(set).is_none()
@@ -220,12 +221,7 @@ impl TableEngine {
             // A copy, so that a short entry does not keep a whole set's memory.
             return Ok(Some(Bytes::copy_from_slice(&begin)));
         }
-        let Some(offset_bytes) = self.lock().ring.offset_bytes(header.rest_at, len - first) else { return Ok(None) };
-        let rest = self.volume.read_in_batch(offset_bytes, len - first).await?;
-        // If it was overwritten during the read, the bytes are not valid.
-        if self.lock().ring.offset_bytes(header.rest_at, len - first).is_none() {
-            return Ok(None);
-        }
+        let Some(rest) = self.rest(header, len - first).await? else { return Ok(None) };
         let mut record = BytesMut::with_capacity(len as usize);
         record.extend_from_slice(&begin);
         record.extend_from_slice(&rest);
@@ -256,7 +252,7 @@ impl TableState {
             TablePhase::Failed => return LookupPlan::Set,
             TablePhase::Ready => {}
         }
-        if let Some(Some(DirtySet { hash, record })) = self.held.get(&target.set)
+        if let Some(Some(DirtySet { hash, record, .. })) = self.held.get(&target.set)
             && *hash == target.hash
         {
             return record.clone().map_or(LookupPlan::Miss, LookupPlan::Dirty);

@@ -182,7 +182,7 @@ mod tests {
             if let Some((hash, sequence)) = bin {
                 let hash = FullHash(hash);
                 let offset_bytes = AT + way * 512;
-                let header = BinHeader { hash, sequence, record_bytes: 100, rest_at: 0, offset_bytes };
+                let header = BinHeader { hash, sequence, record_bytes: 100, ..BinHeader::wiped(offset_bytes) };
                 header.encode(VOLUME, bytes);
             }
         }

@@ -59,7 +59,7 @@ impl TableEngine {
             self.lock().note_change(set);
             let bins = (0..self.layout.ways as usize).map(|way| (way, BinContent::Empty)).collect();
             let change = SetChange { hold, dirty_bytes: 0, rest_at: None, bins };
-            let pending = self.submit(change, vec![self.wiping_all(set)]);
+            let pending = self.submit(vec![change], None, vec![self.wiping_all(set)]);
             if self.finished(pending).await.is_err() {
                 return false;
             }

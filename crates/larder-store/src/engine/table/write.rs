@@ -1,4 +1,4 @@
-//! The write side of the disk table: commits, removals and new heads write through.
+//! The write side of the disk table: commits, removals and new heads write through, except for what waits in `gather`.
 //!
 //! Cost: one write for the bin, and one for a remainder. The set is read first only if it has several ways, is not in
 //! memory, and was not read by the preceding miss. If memory has the set, the headers of bins with the key's tag are
@@ -6,9 +6,9 @@
 //! until its writes are done, even if the caller is dropped.
 
 use super::{
-    DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
+    BinGroup, DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
+    gather::{EntryStep, PlacedEntry},
     read::LookupTarget,
-    ring::NoPlace,
     summary::{BinContent, SetSummary},
 };
 use crate::sync::IgnorePoison;
@@ -21,7 +21,7 @@ use crate::{
         sets::{SetPlace, UnpackedSet},
     },
     format::{
-        bin::{BIN_HEADER_BYTES, BinHeader},
+        bin::{BIN_HEADER_BYTES, BinHeader, RestsOfGroup},
         record::RecordParts,
     },
     units::{BLOCK_BYTES, SetNumber},
@@ -50,9 +50,9 @@ struct ChosenWay {
 
 /// The place of a bin: its set and its way.
 #[derive(Clone, Copy)]
-struct BinAt {
-    set: SetNumber,
-    way: usize,
+pub(super) struct BinAt {
+    pub(super) set: SetNumber,
+    pub(super) way: usize,
 }
 
 /// A change of a set, until its writes are done.
@@ -63,9 +63,11 @@ pub(super) struct SetChange {
     pub(super) bins: Vec<(usize, BinContent)>,
 }
 
-/// The writes of a change that are in flight.
+/// The writes of some changes that are in flight.
 struct SetWrites {
-    change: SetChange,
+    changes: Vec<SetChange>,
+    /// The number of the group whose entries they write; `None` if they write no group.
+    group: Option<u64>,
     completion: Completion<()>,
     left: usize,
     outcome: io::Result<()>,
@@ -86,7 +88,6 @@ impl TableEngine {
         }
         let mut view = self.view(target.set).await?;
         let own = self.take_own(&target, &mut view).await;
-        let rest_at = self.make_room(len, rest).await?;
         let ChosenWay { way, sequence } = self.choose(&target, &view, own)?;
         record.meta.sequence = sequence as u32;
         let mut encoded = vec![0; len as usize];
@@ -96,15 +97,63 @@ impl TableEngine {
             hash: target.hash,
             sequence,
             record_bytes: len as u32,
-            rest_at: rest_at.unwrap_or_default(),
+            rest_at: 0,
             offset_bytes: self.layout.bin_offset_bytes(target.set, way as u64),
+            rests: RestsOfGroup::default(),
         };
-        let writes = self.writes(&header, &encoded, BinAt { set: target.set, way }, &view.stale);
-        self.lock().begin_put(&target, way, encoded, &view);
-        let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, BinContent::Empty));
-        let bins = wiped.chain([(way, BinContent::Entry { hash: target.hash, sequence })]).collect();
-        let pending = self.submit(SetChange { hold, dirty_bytes: len, rest_at, bins }, writes);
-        self.finished(pending).await.map(|()| true)
+        let at = BinAt { set: target.set, way };
+        let stale = view.stale.clone();
+        let entry = PlacedEntry { hold, at, header, record: encoded, stale, rest_bytes: rest };
+        self.write_or_gather(entry, (&target, &view), BinGroup(record.meta.group)).await.map(|()| true)
+    }
+
+    /// Writes an entry, unless it waits for others of its group.
+    async fn write_or_gather(
+        self: &Arc<Self>,
+        entry: PlacedEntry,
+        (target, view): (&LookupTarget<'_>, &SetView),
+        group: BinGroup,
+    ) -> Result<()> {
+        let limits = (self.volume.clock.now(), self.volume.options.dirty_bytes_max);
+        let mut entry = Some(entry);
+        let rest_at = loop {
+            match self.wait(|state| state.next_step(&mut entry, (target, view), group, limits)).await {
+                EntryStep::Waits => {
+                    self.volume.wakeup.wake_if_idle();
+                    return Ok(());
+                }
+                EntryStep::Goes(rest_at) => break rest_at,
+                EntryStep::After(other) => self.write_group(other).await,
+            }
+        };
+        let mut entry = entry.expect("an entry that goes does not wait");
+        entry.header.rest_at = rest_at.unwrap_or_default();
+        self.lock().begin_put(target, entry.at.way, entry.record.clone(), view);
+        let pending = self.write_entries(vec![entry], rest_at, None);
+        self.finished(pending).await
+    }
+
+    /// Starts the writes of entries, whose remainders are next to each other at `rest_at`. `group` is the number of
+    /// their group. The returned future waits until all are done.
+    pub(super) fn write_entries(
+        self: &Arc<Self>,
+        entries: Vec<PlacedEntry>,
+        rest_at: Option<u64>,
+        group: Option<u64>,
+    ) -> PendingTransfer<()> {
+        let mut writes: Vec<_> = entries.iter().flat_map(|entry| self.bin_writes(entry)).collect();
+        writes.extend(rest_at.map(|rest_at| self.rests_write(&entries, rest_at)));
+        let to_change = |(position, entry): (usize, PlacedEntry)| {
+            let PlacedEntry { hold, at, header, record, stale, .. } = entry;
+            let wiped = stale.iter().filter(|&&stale| stale != at.way).map(|&stale| (stale, BinContent::Empty));
+            let own = BinContent::Entry { hash: header.hash, sequence: header.sequence };
+            let bins = wiped.chain([(at.way, own)]).collect();
+            // The ring has one place for all of them.
+            let rest_at = rest_at.filter(|_| position == 0);
+            SetChange { hold, dirty_bytes: record.len() as u64, rest_at, bins }
+        };
+        let changes = entries.into_iter().enumerate().map(to_change).collect();
+        self.submit(changes, group, writes)
     }
 
     /// Removes the entry of `key` by overwriting the start of its bin.
@@ -143,10 +192,10 @@ impl TableEngine {
                 state.memory.write(target.set, &contents);
             }
             state.note_change(target.set);
-            state.held.insert(target.set, Some(DirtySet { hash: target.hash, record: None }));
+            state.held.insert(target.set, Some(DirtySet { hash: target.hash, record: None, waits_in: None }));
         }
         let bins = suspects.into_iter().map(|way| (way, BinContent::Empty)).collect();
-        let pending = self.submit(SetChange { hold, dirty_bytes: 0, rest_at: None, bins }, writes);
+        let pending = self.submit(vec![SetChange { hold, dirty_bytes: 0, rest_at: None, bins }], None, writes);
         self.finished(pending).await
     }
 
@@ -212,28 +261,6 @@ impl TableEngine {
         own
     }
 
-    /// Waits until the limit on unwritten bytes allows an entry of `len` bytes. Takes a place in the ring for `rest`
-    /// bytes, if that is not 0.
-    async fn make_room(&self, len: u64, rest: u64) -> Result<Option<u64>> {
-        let dirty_bytes_max = self.volume.options.dirty_bytes_max;
-        self.wait(|state| {
-            if state.dirty_bytes > 0 && state.dirty_bytes + len > dirty_bytes_max {
-                return None;
-            }
-            if rest == 0 {
-                return Some(Ok(None));
-            }
-            match state.ring.place(rest) {
-                Ok(at) => Some(Ok(Some(at))),
-                Err(NoPlace::Now) => None,
-                Err(NoPlace::Ever) => {
-                    Some(Err(Error::new(ErrorKind::Full, "the entry is longer than the ring of the store")))
-                }
-            }
-        })
-        .await
-    }
-
     /// Chooses the way and the write number for an entry. `own` is the way with the key's present entry, if the set is
     /// in memory.
     fn choose(&self, target: &LookupTarget<'_>, view: &SetView, own: Option<usize>) -> Result<ChosenWay> {
@@ -255,15 +282,10 @@ impl TableEngine {
         Ok(ChosenWay { way, sequence })
     }
 
-    /// Returns the writes for an entry: its bin, its part in the ring, and the bins in `stale`, which are wiped.
-    fn writes(
-        &self,
-        header: &BinHeader,
-        record: &[u8],
-        BinAt { set, way }: BinAt,
-        stale: &[usize],
-    ) -> Vec<(u64, AlignedBuffer)> {
-        let (first, rest) = record.split_at(record.len().min(self.layout.first_bytes() as usize));
+    /// Returns the writes for an entry in the table: its bin, and the stale bins, which are wiped.
+    fn bin_writes(&self, entry: &PlacedEntry) -> Vec<(u64, AlignedBuffer)> {
+        let PlacedEntry { at: BinAt { set, way }, ref header, ref record, ref stale, rest_bytes, .. } = *entry;
+        let first = &record[..record.len() - rest_bytes as usize];
         let bin_len = (BIN_HEADER_BYTES + first.len()).next_multiple_of(BLOCK_BYTES as usize);
         // If the whole set must be wiped, one write wipes it and stores the bin.
         let wipes_all = stale.len() as u64 == self.layout.ways;
@@ -279,14 +301,24 @@ impl TableEngine {
         let bytes = &mut writes[0].1.as_mut_slice()[at..at + bin_len];
         header.encode(self.volume.id, bytes);
         bytes[BIN_HEADER_BYTES..BIN_HEADER_BYTES + first.len()].copy_from_slice(first);
-        if !rest.is_empty() {
-            let mut buffer = AlignedBuffer::with_len(rest.len().next_multiple_of(BLOCK_BYTES as usize));
-            buffer.as_mut_slice()[..rest.len()].copy_from_slice(rest);
-            buffer.as_mut_slice()[rest.len()..].fill(0);
-            let offset_bytes = self.lock().ring.offset_bytes(header.rest_at, rest.len() as u64);
-            writes.push((offset_bytes.expect("a place is not given out again while it is on its way"), buffer));
-        }
         writes
+    }
+
+    /// Returns the write for the remainders of entries, which are next to each other at the place `rest_at`.
+    fn rests_write(&self, entries: &[PlacedEntry], rest_at: u64) -> (u64, AlignedBuffer) {
+        let padded = |entry: &PlacedEntry| entry.rest_bytes.next_multiple_of(BLOCK_BYTES) as usize;
+        let len = entries.iter().map(padded).sum();
+        let mut buffer = AlignedBuffer::with_len(len);
+        let mut left = buffer.as_mut_slice();
+        for entry in entries {
+            let rest = &entry.record[entry.record.len() - entry.rest_bytes as usize..];
+            let (own, others) = left.split_at_mut(padded(entry));
+            own[..rest.len()].copy_from_slice(rest);
+            own[rest.len()..].fill(0);
+            left = others;
+        }
+        let offset_bytes = self.lock().ring.offset_bytes(rest_at, len as u64);
+        (offset_bytes.expect("a place is not given out again while it is on its way"), buffer)
     }
 
     /// Returns the write that wipes all bins of a set.
@@ -308,14 +340,16 @@ impl TableEngine {
         (offset_bytes, buffer)
     }
 
-    /// Starts the writes of a change. The returned future waits until all are done.
+    /// Starts the writes of some changes. `group` is the number of the group that they write. The returned future waits
+    /// until all are done.
     pub(super) fn submit(
         self: &Arc<Self>,
-        change: SetChange,
+        changes: Vec<SetChange>,
+        group: Option<u64>,
         writes: Vec<(u64, AlignedBuffer)>,
     ) -> PendingTransfer<()> {
         let (completion, pending) = Completion::pair();
-        let writing = SetWrites { change, completion, left: writes.len(), outcome: Ok(()) };
+        let writing = SetWrites { changes, group, completion, left: writes.len(), outcome: Ok(()) };
         let writing = Arc::new(Mutex::new(Some(writing)));
         for (offset_bytes, buffer) in writes {
             let writing = Arc::clone(&writing);
@@ -337,16 +371,21 @@ impl TableEngine {
         if state.left > 0 {
             return;
         }
-        let Some(SetWrites { change, completion, outcome, .. }) = slot.take() else { return };
+        let Some(SetWrites { changes, group, completion, outcome, .. }) = slot.take() else { return };
         drop(slot);
         {
             let mut state = self.lock();
-            state.end_change(&change, outcome.is_ok(), self.layout.ways as usize);
+            for change in &changes {
+                state.end_change(change, outcome.is_ok(), self.layout.ways as usize);
+            }
+            if let Some(number) = group {
+                state.gathered.written(number, outcome.is_ok());
+            }
             if outcome.is_err() {
                 state.wipe_at = Some(self.volume.clock.now() + RETRY_PAUSE);
             }
         }
-        drop(change.hold);
+        drop(changes);
         completion.complete(outcome);
     }
 
@@ -359,7 +398,7 @@ impl TableEngine {
 
 impl TableState {
     /// Makes lookups find the entry in memory while it is being written, and records its way.
-    fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
+    pub(super) fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);
@@ -367,7 +406,7 @@ impl TableState {
         assert!(self.held.get(&target.set).is_some_and(Option::is_none), "one task at a time changes a set");
         self.dirty_bytes += record.len() as u64;
         self.note_change(target.set);
-        self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));
+        self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record), waits_in: None }));
     }
 
     /// Ends a change whose writes are done. If one of them failed, marks the set as suspect until all of it is wiped.

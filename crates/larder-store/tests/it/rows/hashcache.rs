@@ -679,3 +679,82 @@ fn a_change_that_seals_the_unit_of_its_entry_replaces_the_entry_where_that_moved
         assert_eq!(bench.store.stats().entries, others + u64::from(expected.is_some()), "{change}, {window_s} s");
     }
 }
+
+/// Rows whose entries have a bin and, if they are long, a remainder in the ring.
+const TABLE_ROWS: [&str; 4] = ["hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-setmem-lru"];
+
+/// A store with one row and a clock that is set by hand.
+fn bench_with_clock(row: &str) -> Bench {
+    let clock = larder_store::Clock::manual(Duration::from_secs(1_700_000_000));
+    let policy = Policy::named(row).unwrap();
+    Bench::with(StoreOptions { policy, clock, identity_seed: Some(1), background: false, ..options() })
+}
+
+fn insert_of_group(store: &Store, key: u64, version: u64, len: usize, group: u64) {
+    let hints = Hints { group, ..Hints::default() };
+    let mut writer = store.insert(&key_bytes(key), head(key, version, len), hints).unwrap();
+    writer.write(body(key, version, len)).unwrap();
+    block_on(writer.commit()).unwrap();
+}
+
+/// At stake: that the remainders of a page take one read, now and after a stop or a kill. Two pages arrive at once, in
+/// ten seconds each.
+#[test]
+fn the_remainders_of_a_page_take_one_read() {
+    for row in TABLE_ROWS {
+        let mut bench = bench_with_clock(row);
+        for object in 0..10 {
+            for page in 1..=2 {
+                let len = if object % 3 == 0 { 12_000 } else { SHORT };
+                insert_of_group(&bench.store, page * 100 + object, 1, len, page);
+            }
+            bench.options.clock.advance(Duration::from_secs(1));
+            block_on(bench.store.maintain());
+        }
+        assert!(bench.count(100..110).0 >= 9, "{row}: entries that wait are found");
+        block_on(bench.store.sync()).unwrap();
+        bench.crash();
+        // Learns the sets, so that only bins and remainders are counted below.
+        bench.count(100..110);
+        bench.count(200..210);
+        for (stop, reads_max) in [("kill", 12), ("again", 12)] {
+            bench.crash();
+            for page in [100, 200] {
+                let (found, reads) = bench.count(page..page + 10);
+                assert!(found >= 9 && reads <= reads_max, "{row}, {stop}: {found} found, {reads} reads");
+            }
+        }
+        assert_eq!(bench.store.stats().corrupt, 0, "{row}");
+    }
+}
+
+/// At stake: that a kill costs only the entries that wait, and shows no entry of two versions.
+#[test]
+fn a_kill_costs_the_entries_that_wait_and_no_others() {
+    for row in TABLE_ROWS {
+        let mut bench = bench_with_clock(row);
+        let writes_of = |key, len, group| bench.cost(|store| insert_of_group(store, key, 1, len, group)).1.writes;
+        assert_eq!([writes_of(1, LONG, 0), writes_of(2, LONG, 7), writes_of(3, SHORT, 7)], [2, 0, 1], "{row}");
+        assert_eq!(version_of(&bench.store, 2), Some(1), "{row}");
+        bench.crash();
+        assert_eq!([1, 2, 3].map(|key| version_of(&bench.store, key)), [Some(1), None, Some(1)], "{row}");
+        assert_eq!(bench.store.stats().corrupt, 0, "{row}");
+    }
+}
+
+/// At stake: that a newer entry or a removal waits for no window, and that what waited does not come back.
+#[test]
+fn an_entry_that_waits_is_replaced_and_removed_at_once() {
+    for row in TABLE_ROWS {
+        let mut bench = bench_with_clock(row);
+        insert_of_group(&bench.store, 1, 1, LONG, 7);
+        insert_of_group(&bench.store, 1, 2, LONG, 7);
+        insert_of_group(&bench.store, 2, 1, LONG, 7);
+        assert_eq!([1, 2].map(|key| version_of(&bench.store, key)), [Some(2), Some(1)], "{row}");
+        block_on(bench.store.remove(&key_bytes(2))).unwrap();
+        assert_eq!([1, 2].map(|key| version_of(&bench.store, key)), [Some(2), None], "{row}");
+        block_on(bench.store.close()).unwrap();
+        bench.crash();
+        assert_eq!([1, 2].map(|key| version_of(&bench.store, key)), [Some(2), None], "{row}");
+    }
+}

@@ -1,15 +1,14 @@
 //! Buffers of groups: the records of a page wait here for the others of it, and are written next to each other.
 //!
-//! Owns: a buffer for each group, and the decision when it is complete. A buffered record has a place in a segment
-//! that is kept free for this, so that the index finds it as any other. Nothing is written to that segment. When a
-//! buffer is released, its records are appended to the open unit, and the index follows them to their final places.
+//! Owns: the places of buffered records. They are in a segment that is kept free for this, so that the index finds a
+//! record as any other. Nothing is written to that segment. When a buffer is released, its records are appended to the
+//! open unit, and the index follows them to their final places. [`Gathering`] decides when a group is complete.
 //!
 //! Invariants: every buffered record finds room when it is released, because clients and reclaim leave as many segments
 //! ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released first. A
 //! flush releases the buffers that it covers. The records of a group that go to different generations wait apart, and
 //! those that reclaim rewrites only until it has read its segment. Cost: the records in memory, which count as bytes to
-//! be written, a segment of the volume, and up to [`VIEW_MAX`] and the window until a record is written. Source:
-//! HashCache (NSDI 2009), which buffers each group.
+//! be written, and a segment of the volume. Source: HashCache (NSDI 2009), which buffers each group.
 
 use super::{
     AppendRole, AppendedRecord, LogState, RESERVE_SEGMENTS_MIN, SEQUENCE_LAST,
@@ -18,6 +17,7 @@ use super::{
 };
 use crate::{
     clock::ClockMoment,
+    engine::kit::gathering::{GatheredGroup, Gathering},
     format::{
         SegmentRow, SegmentUse,
         record::{RecordKind, RecordParts},
@@ -26,13 +26,8 @@ use crate::{
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentGeometry, SegmentId, sectors},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
-/// Longest time between the first and the last record of a group. Page views of up to ten seconds are stored together.
-const VIEW_MAX: Duration = Duration::from_secs(12);
 /// Most bytes of a group, which one read fetches.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes of a group on packed volumes. The index there cannot tell the first record of a group from a single long
@@ -94,21 +89,13 @@ pub(super) struct GroupId {
 
 /// The groups of a volume whose records wait in memory for others.
 pub(super) struct GroupBuffers {
-    /// Longest time that a group waits for another record after its last one.
-    window: Duration,
+    waiting: Gathering<GroupId, BufferedRecord>,
     /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
     /// spared for this.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
-    group_bytes_max: u64,
-    /// Most bytes of all groups in total.
-    bytes_max: u64,
-    bytes: u64,
     /// Bytes that the buffered records may take when written, for each generation.
     room_bytes: [u64; 2],
-    groups: BTreeMap<GroupId, GroupBuffer>,
-    /// The groups in the order of the times of their last records.
-    by_idleness: BTreeSet<(Duration, GroupId)>,
     /// The group of the record at each place. A place is the number of a sector in the segment.
     places: HashMap<u64, GroupId>,
     /// The group of each buffered key.
@@ -117,29 +104,15 @@ pub(super) struct GroupBuffers {
     place_count: u64,
 }
 
-struct GroupBuffer {
-    first_at: Duration,
-    last_at: Duration,
-    len_bytes: u64,
-    /// Whether reclaim is rewriting one of the records, which is also on the device.
-    is_rewritten: bool,
-    records: Vec<BufferedRecord>,
-}
-
 impl GroupBuffers {
     /// Creates empty buffers for up to `bytes_max` bytes of records in total.
     pub(super) fn new(window: Duration, geometry: &SegmentGeometry, bytes_max: u64) -> Self {
         let group_bytes_max = group_bytes_max(geometry).min(bytes_max);
         Self {
-            window,
+            waiting: Gathering::new(window, group_bytes_max, bytes_max),
             segment: None,
             record_bytes_max: group_bytes_max.min(geometry.segment_bytes / RECORD_DIVISOR),
-            group_bytes_max,
-            bytes_max,
-            bytes: 0,
             room_bytes: [0; 2],
-            groups: BTreeMap::new(),
-            by_idleness: BTreeSet::new(),
             places: HashMap::new(),
             keys: HashMap::new(),
             last_place: 0,
@@ -148,31 +121,27 @@ impl GroupBuffers {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.waiting.bytes()
     }
 
     /// Returns the record at a place, which is the number of a sector in the segment.
     pub(super) fn record_at(&self, place: u64) -> Option<&[u8]> {
-        let group = self.groups.get(self.places.get(&place)?)?;
+        let group = self.waiting.group(*self.places.get(&place)?)?;
         let record = group.records.iter().find(|record| record.place == place)?;
         Some(&record.bytes)
     }
 
     /// Checks that every record is counted, and is found by its key and its place.
     pub(super) fn check(&self) {
-        let records =
-            || self.groups.iter().flat_map(|(id, group)| group.records.iter().map(move |record| (id, record)));
-        let is_found = |(id, record): (&GroupId, &BufferedRecord)| {
-            self.places.get(&record.place) == Some(id) && self.keys.get(&record.key_hash) == Some(id)
+        let is_found = |(id, record): (GroupId, &BufferedRecord)| {
+            self.places.get(&record.place) == Some(&id) && self.keys.get(&record.key_hash) == Some(&id)
         };
-        assert!(records().all(is_found), "a buffered record is found by its place and its key");
-        assert_eq!((records().count(), self.keys.len()), (self.places.len(), self.places.len()));
-        let bytes: u64 = records().map(|(_, record)| record.bytes.len() as u64).sum();
-        assert_eq!(bytes, self.bytes, "bytes of buffered records are counted");
-        let excess_bytes = records().count() as u64 * RECORD_EXCESS_BYTES;
-        assert_eq!(bytes + excess_bytes, self.room_bytes.iter().sum::<u64>(), "the room of records is counted");
-        let is_ordered = |(id, group): (&GroupId, &GroupBuffer)| self.by_idleness.contains(&(group.last_at, *id));
-        assert!(self.groups.iter().all(is_ordered) && self.groups.len() == self.by_idleness.len());
+        assert!(self.waiting.records().all(is_found), "a buffered record is found by its place and its key");
+        let count = self.waiting.records().count();
+        assert_eq!((count, self.keys.len()), (self.places.len(), self.places.len()));
+        self.waiting.check(|record| record.bytes.len() as u64);
+        let room_bytes = self.bytes() + count as u64 * RECORD_EXCESS_BYTES;
+        assert_eq!(room_bytes, self.room_bytes.iter().sum::<u64>(), "the room of records is counted");
     }
 
     /// Returns the next free place; `None` if all are used. Goes through all places before one is used again.
@@ -184,51 +153,24 @@ impl GroupBuffers {
         after.find(|place| !self.places.contains_key(place))
     }
 
-    /// Returns the group that has waited longest for another record. Returns `last` only if there is no other group.
-    fn most_idle(&self, last: Option<GroupId>) -> Option<GroupId> {
-        let mut by_idleness = self.by_idleness.iter().map(|(_, id)| *id);
-        by_idleness.find(|id| Some(*id) != last).or(last.filter(|id| self.groups.contains_key(id)))
-    }
-
-    /// Returns a group that has waited long enough; `None` if there is none.
-    fn complete(&self, now: Duration) -> Option<GroupId> {
-        self.by_idleness.first().filter(|(last_at, _)| now >= *last_at + self.window).map(|(_, id)| *id)
-    }
-
-    /// Returns the groups for which `is_one` is true.
-    fn ids(&self, is_one: impl Fn(&GroupBuffer) -> bool) -> Vec<GroupId> {
-        self.groups.iter().filter(|(_, buffer)| is_one(buffer)).map(|(id, _)| *id).collect()
-    }
-
-    fn put(&mut self, id: GroupId, record: BufferedRecord, is_rewritten: bool, now: Duration) {
+    fn put(&mut self, id: GroupId, record: BufferedRecord, now: Duration) {
         let len_bytes = record.bytes.len() as u64;
         self.last_place = record.place;
-        self.bytes += len_bytes;
         self.room_bytes[id.row as usize] += len_bytes + RECORD_EXCESS_BYTES;
         self.places.insert(record.place, id);
         let other = self.keys.insert(record.key_hash, id);
         assert_eq!(other, None, "a record waits for no other of its key");
-        let empty =
-            || GroupBuffer { first_at: now, last_at: now, len_bytes: 0, is_rewritten: false, records: Vec::new() };
-        let buffer = self.groups.entry(id).or_insert_with(empty);
-        self.by_idleness.remove(&(buffer.last_at, id));
-        self.by_idleness.insert((now, id));
-        buffer.last_at = now;
-        buffer.len_bytes += len_bytes;
-        buffer.is_rewritten |= is_rewritten;
-        buffer.records.push(record);
+        self.waiting.put(id, record, len_bytes, now);
     }
 
-    fn take(&mut self, id: GroupId) -> Option<GroupBuffer> {
-        let buffer = self.groups.remove(&id)?;
-        self.by_idleness.remove(&(buffer.last_at, id));
-        self.bytes -= buffer.len_bytes;
-        self.room_bytes[id.row as usize] -= buffer.len_bytes + buffer.records.len() as u64 * RECORD_EXCESS_BYTES;
-        for record in &buffer.records {
+    fn take(&mut self, id: GroupId) -> Option<GatheredGroup<BufferedRecord>> {
+        let group = self.waiting.take(id)?;
+        self.room_bytes[id.row as usize] -= group.len_bytes + group.records.len() as u64 * RECORD_EXCESS_BYTES;
+        for record in &group.records {
             self.places.remove(&record.place);
             self.keys.remove(&record.key_hash);
         }
-        Some(buffer)
+        Some(group)
     }
 }
 
@@ -255,18 +197,14 @@ impl LogState {
         let id = GroupId { row: appender.generation(), group: record.meta.group };
         let groups = self.groups.as_ref()?;
         let segment = groups.segment?;
-        let group_bytes_max = groups.group_bytes_max;
-        let is_over = |buffer: &GroupBuffer| {
-            buffer.len_bytes + len_bytes > group_bytes_max || now.at >= buffer.first_at + VIEW_MAX
-        };
-        if groups.groups.get(&id).is_some_and(is_over) {
+        if groups.waiting.is_over(id, len_bytes, now.at) {
             self.release_group(id, now);
         }
         let is_full = |groups: &&GroupBuffers| {
-            groups.bytes + len_bytes > groups.bytes_max || groups.places.len() as u64 == groups.place_count
+            groups.waiting.is_full(len_bytes) || groups.places.len() as u64 == groups.place_count
         };
         while let Some(groups) = self.groups.as_ref().filter(is_full) {
-            let idle = groups.most_idle(Some(id))?;
+            let idle = groups.waiting.most_idle(Some(id))?;
             self.release_group(idle, now);
         }
         let groups = self.groups.as_ref()?;
@@ -286,8 +224,8 @@ impl LogState {
         let expires_at = record.meta.expires_at;
         let short_lived = self.segments.note(segment, expires_at, now.unix_s);
         let kind = ListedKind::of(record.meta.kind);
-        let buffered = BufferedRecord { place, key_hash, kind, expires_at, bytes };
-        self.groups.as_mut()?.put(id, buffered, is_rewritten, now.at);
+        let buffered = BufferedRecord { place, key_hash, kind, expires_at, is_rewritten, bytes };
+        self.groups.as_mut()?.put(id, buffered, now.at);
         self.dirty_bytes += len_bytes;
         let position = self.position_of(segment, place);
         // The first unit that can hold it is the next one.
@@ -302,7 +240,7 @@ impl LogState {
 
     /// Writes the groups that have waited long enough to the log.
     pub(super) fn release_complete(&mut self, now: ClockMoment) {
-        while let Some(id) = self.groups.as_ref().and_then(|groups| groups.complete(now.at)) {
+        while let Some(id) = self.groups.as_ref().and_then(|groups| groups.waiting.complete(now.at)) {
             self.release_group(id, now);
         }
     }
@@ -310,16 +248,16 @@ impl LogState {
     /// Writes the groups that `flushed` selects to the log.
     pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
         let FlushedGroups::BegunBy(time) = flushed else { return };
-        self.release_all(|buffer| buffer.first_at <= time, now);
+        self.release_all(|group| group.first_at <= time, now);
     }
 
     /// Writes the groups that contain records rewritten by reclaim to the log.
     pub(crate) fn release_rewritten(&mut self, now: ClockMoment) {
-        self.release_all(|buffer| buffer.is_rewritten, now);
+        self.release_all(|group| group.records.iter().any(|record| record.is_rewritten), now);
     }
 
-    fn release_all(&mut self, is_one: impl Fn(&GroupBuffer) -> bool, now: ClockMoment) {
-        let ids = self.groups.as_ref().map(|groups| groups.ids(is_one)).unwrap_or_default();
+    fn release_all(&mut self, is_one: impl Fn(&GatheredGroup<BufferedRecord>) -> bool, now: ClockMoment) {
+        let ids = self.groups.as_ref().map(|groups| groups.waiting.ids(is_one)).unwrap_or_default();
         ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
@@ -327,7 +265,7 @@ impl LogState {
     fn release_group(&mut self, id: GroupId, now: ClockMoment) {
         self.append_buffer(id, now);
         while self.segments_for_groups() > self.openable_count() {
-            let idle = self.groups.as_ref().and_then(|groups| groups.most_idle(None));
+            let idle = self.groups.as_ref().and_then(|groups| groups.waiting.most_idle(None));
             self.append_buffer(idle.expect("a group needs the segment"), now);
         }
     }
@@ -337,9 +275,9 @@ impl LogState {
     fn append_buffer(&mut self, id: GroupId, now: ClockMoment) {
         let Some(groups) = &mut self.groups else { return };
         let Some(segment) = groups.segment else { return };
-        let Some(GroupBuffer { last_at, len_bytes, records, .. }) = groups.take(id) else { return };
+        let Some(GatheredGroup { last_at, len_bytes, records, .. }) = groups.take(id) else { return };
         // A unit has the age of the group that it was opened for.
-        let opened_at = now.at.min(last_at + groups.window);
+        let opened_at = now.at.min(last_at + groups.waiting.window());
         let geometry = self.geometry;
         let start = geometry.segment_start_bytes(segment) / SECTOR_BYTES;
         if self.open[id.row as usize].as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {

@@ -78,6 +78,8 @@ pub(super) struct BufferedRecord {
     pub(super) key_hash: KeyHash,
     pub(super) kind: ListedKind,
     pub(super) expires_at: u32,
+    /// Whether reclaim is rewriting the record, which is also on the device.
+    pub(super) is_rewritten: bool,
     pub(super) bytes: Vec<u8>,
 }
 
