@@ -73,7 +73,8 @@ pub struct MemoryCache<V> {
 /// The number of the last change of a group of keys.
 type LastChange = u64;
 
-/// The number of changes in a [`MemoryCache`] when a read of the store began, see [`MemoryCache::moment`].
+/// The number of changes in a cache when a read of the store began, see [`MemoryCache::moment`]. [`MemoryCache`] has an
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 

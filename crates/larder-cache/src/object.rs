@@ -32,7 +32,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The sizes that the plan works with, in bytes.
+/// The sizes that the plan works with, in bytes. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Length of a chunk, the unit that is stored and read. The last chunk of a body is shorter. Typically 1 MiB.
@@ -60,7 +60,7 @@ pub struct Sizes {
     pub least: u64,
 }
 
-/// A time of a steady clock, in milliseconds.
+/// A time of a steady clock, in milliseconds. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u64);
 

@@ -22,7 +22,7 @@ use crate::{
     targeted::TargetList,
 };
 
-/// A directive of Cache-Control and its argument, as written in the field. [`directives`] finds them.
+/// A directive of Cache-Control and its argument, as written in the field. [`directives`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive<'a> {
     /// The directive's name as received. It may contain octets that no token allows.
@@ -376,7 +376,7 @@ pub fn directives(line: &[u8]) -> Directives<'_> {
     Directives { rest: line, quotes_close: true }
 }
 
-/// Iterator over the [`directives`] of a line.
+/// An iterator over the directives of a line. [`directives`] creates it, and has an example.
 #[derive(Clone, Debug)]
 pub struct Directives<'a> {
     rest: &'a [u8],

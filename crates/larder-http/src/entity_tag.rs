@@ -26,7 +26,7 @@ pub struct EntityTag<'a> {
     pub opaque: &'a [u8],
 }
 
-/// Iterator over the tags of a list in If-Match or If-None-Match.
+/// An iterator over the tags of a list in If-Match or If-None-Match. [`EntityTag`] has an example.
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     rest: &'a [u8],

@@ -54,13 +54,13 @@ pub enum EndMark {
     Close,
 }
 
-/// The proof that a body was received as a whole. Only a [`BodyMeter`] creates it.
+/// The proof that a body was received as a whole. Only a [`BodyMeter`], which has an example, creates it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CompletedBody {
     len: u64,
 }
 
-/// Why a body that has ended is not complete.
+/// The report that a body has ended before it was complete. [`BodyMeter`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncompleteBody {
     len: Option<u64>,

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
-/// A change of the keys of some URLs.
+/// A rule that changes the keys of some URLs. [`KeyRules`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
     /// Primary keys of the URL prefixes that the rule applies to.

@@ -23,7 +23,8 @@ pub const NODE_COUNT_MAX: usize = u16::MAX as usize;
 /// Largest weight of a node.
 pub const WEIGHT_MAX: u32 = 100;
 
-/// A node and its weight. A node with weight 2 owns twice as many keys as one with weight 1.
+/// A node and its weight. A node with weight 2 owns twice as many keys as one with weight 1. [`OwnerTable`] has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerNode {
     /// The node's name, such as `10.0.0.1:8080`. All programs that choose an owner must use the same name.

@@ -100,7 +100,7 @@ impl<'a> RequestTerms<'a> {
     }
 }
 
-/// The facts that [`decide`] needs in addition to the stored response.
+/// The facts that a decision needs in addition to the stored response. [`decide`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteFacts<'a> {
     /// The request's terms.

@@ -53,7 +53,7 @@ pub struct Rules {
     have_conditions: bool,
 }
 
-/// A rule: the responses that match, and the overrides for them.
+/// A rule: the responses that match, and the overrides for them. [`Rules`] has an example.
 #[derive(Clone, Debug)]
 pub struct Rule {
     matches: RuleMatches,

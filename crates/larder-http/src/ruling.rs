@@ -127,7 +127,7 @@ pub struct IgnoredParts {
     pub vary: Vec<HeaderName>,
 }
 
-/// The error for a word that names no ignorable part.
+/// The error for a word that names no ignorable part. [`IgnoredParts`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord;
 

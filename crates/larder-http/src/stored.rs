@@ -64,7 +64,7 @@ pub enum BodyPlace {
     },
 }
 
-/// A response's head as it was received.
+/// A response's head as it was received. [`StoredHead`] has an example.
 #[derive(Clone, Debug)]
 pub struct ReceivedHead {
     /// The response's status.

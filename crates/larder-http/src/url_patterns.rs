@@ -41,6 +41,13 @@ pub struct UrlPatterns {
 }
 
 /// The error for a text that is not a URL pattern. Its message contains the text.
+///
+/// ```
+/// use larder_http::{BadUrlPattern, UrlPattern};
+///
+/// let error: BadUrlPattern = "ftp://a.example/".parse::<UrlPattern>().unwrap_err();
+/// assert!(error.to_string().contains("ftp://a.example/"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadUrlPattern {
     why: &'static str,

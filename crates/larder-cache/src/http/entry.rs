@@ -18,7 +18,7 @@ use larder_store::MemoryHits;
 
 pub use crate::{chunk_format::CHUNK_BYTES, random};
 
-/// A stored response, shared by all requests that it answers.
+/// A stored response, shared by all requests that it answers. The [`http`](crate::http) module has an example.
 pub struct CachedEntry {
     /// The stored head.
     pub head: StoredHead,
@@ -91,8 +91,10 @@ impl CachedEntry {
         Self { head, body, is_split: false, ..self }
     }
 
-    /// Returns this response, of which only the head is new, with the head in a buffer of its own. A short body is
-    /// copied there as by [`Self::detached`]; a copy of a long one would cost more than all else that a 304 costs.
+    /// Returns this response with its new head in a buffer of its own.
+    ///
+    /// Used after a 304, which brings only a head. A short body is copied as by [`Self::detached`]. A long one stays
+    /// where it is, because copying it would cost more than all other work of the 304.
     pub fn with_detached_head(self) -> Self {
         if self.body_len() < LONG_BODY_BYTES || matches!(self.body, EntryBody::Chunks { .. }) {
             return self.detached();

@@ -52,7 +52,7 @@ pub struct PageGroups {
     sets: Box<[Mutex<[PageView; WAY_COUNT]>]>,
 }
 
-/// The client and the time of a request.
+/// A client that requests a page, and the time of its request. [`PageGroups`] has an example.
 #[derive(Clone, Copy)]
 pub struct PageAsker {
     /// The address of the client.

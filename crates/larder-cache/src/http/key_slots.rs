@@ -24,7 +24,7 @@ pub struct KeySlots {
     hasher: RandomState,
 }
 
-/// The slot of a key, and the hash that stands for the key in it.
+/// The slot of a key, and the hash that stands for the key in it. [`KeySlots`] has an example.
 pub struct KeySlot<'a> {
     /// The slot.
     pub slot: &'a AtomicU64,

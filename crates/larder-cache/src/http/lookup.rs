@@ -33,7 +33,7 @@ pub enum LookupResult {
     Nothing,
 }
 
-/// A stored response, and where it was found.
+/// A stored response, and where it was found. The [`http`](crate::http) module has an example.
 #[derive(Clone)]
 pub struct FoundResponse {
     /// The response.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::http::{CacheShared, ResponseCache, patience};
 
-/// Work on a resource that may store a response of it.
+/// Work on a resource that may store a response of it. The [`http`](crate::http) module has an example.
 #[derive(Clone, Debug)]
 pub struct ResourceWork {
     key: KeyWork,

@@ -6,6 +6,19 @@ use larder_http::{CacheStatus, StoredFields, fields::strip_hop_by_hop, ruling};
 use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 
 /// The names with which the cache marks responses.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_cache::http::answer::marks::ResponseMarks;
+/// use larder_http::{CacheStatus, cache_status::Forward};
+///
+/// let via = Some("1.1 cache-1".parse()?);
+/// let marks = ResponseMarks { via, add_cache_status: true, cache_name: "cache-1".to_owned() };
+/// let fields = marks.forwarded_fields(HeaderMap::new(), CacheStatus::forwarded(Forward::UriMiss));
+/// assert_eq!(fields["via"], "1.1 cache-1");
+/// assert_eq!(fields["cache-status"], "cache-1; fwd=uri-miss");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ResponseMarks {
     /// The member of Via in responses, if one is added.
     pub via: Option<HeaderValue>,
