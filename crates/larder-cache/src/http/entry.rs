@@ -91,8 +91,10 @@ impl CachedEntry {
         Self { head, body, is_split: false, ..self }
     }
 
-    /// Returns this response, of which only the head is new, with the head in a buffer of its own. A short body is
-    /// copied there as by [`Self::detached`]; a copy of a long one would cost more than all else that a 304 costs.
+    /// Returns this response, of which only the head is new, with the head in memory of its own.
+    ///
+    /// Copies a short body into the same buffer, like [`Self::detached`]. A long body keeps its buffer, because a copy
+    /// of it would take longer than the rest of a 304.
     pub fn with_detached_head(self) -> Self {
         if self.body_len() < LONG_BODY_BYTES || matches!(self.body, EntryBody::Chunks { .. }) {
             return self.detached();
