@@ -328,8 +328,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.limits.waiting_count_max = count(v)?),
     row!("limits.lag", "", Duration, "", Toml("\"200ms\""), Reload, "\"500ms\"",
         "How long a ready request may wait for the processor. If all wait longer for half a second, a share of the \
-         requests gets 503 with Retry-After, and the share grows until the wait is shorter: of too many requests, \
-         Larder answers as many as it can in time. Hits from memory are never refused. With `0s`, none is."
+         requests gets 503 with Retry-After. The share grows until the wait is shorter. So Larder answers as many \
+         requests in time as it can. Hits from memory are never refused. With `0s`, none is."
         => run |s, v| s.proxy.limits.lag = duration(v)?),
     row!("limits.streams", "", Count, "1 to 65535", Toml("128"), Reload, "64",
         "Highest number of concurrent requests on one HTTP/2 connection."
