@@ -108,12 +108,17 @@ impl TableEngine {
         self.lock().gathered.waiting.complete(now)
     }
 
-    /// Writes all groups, and waits until the device has them.
+    /// Writes the groups that were begun by `time`, and those that hold a suspect set. Waits until the device has them.
     ///
     /// # Errors
     /// `Unavailable` if a group was lost since the last call, because a write failed.
-    pub(super) async fn flush_groups(self: &Arc<Self>) -> Result<()> {
-        let ids = self.lock().gathered.waiting.ids(|_| true);
+    pub(super) async fn flush_groups(self: &Arc<Self>, time: Duration) -> Result<()> {
+        let ids = {
+            let state = self.lock();
+            let is_suspect = |entry: &PlacedEntry| state.suspects.contains(entry.at.set);
+            let waiting = &state.gathered.waiting;
+            waiting.ids(|group| group.first_at <= time || group.records.iter().any(is_suspect))
+        };
         for id in ids {
             self.write_group(id).await;
         }
