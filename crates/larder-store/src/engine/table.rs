@@ -386,9 +386,9 @@ impl Engine for TableEngine {
     /// Writes the groups, and wipes suspect sets. Nothing else waits for a flush, because commits write through.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
-            FlushExtent::CommittedBy(_) => {
+            FlushExtent::CommittedBy(time) => {
                 self.volume.check_open()?;
-                let written = self.flush_groups().await;
+                let written = self.flush_groups(time).await;
                 self.wipe_all_suspects().await.and(written)
             }
             FlushExtent::Closing => {
@@ -398,7 +398,7 @@ impl Engine for TableEngine {
                     (waits || state.held.is_empty()).then_some(!waits)
                 };
                 while !self.wait(is_over).await {
-                    let _ = self.flush_groups().await;
+                    let _ = self.flush_groups(Duration::MAX).await;
                 }
                 let wiped = self.wipe_all_suspects().await;
                 self.end_session().await.and(wiped)

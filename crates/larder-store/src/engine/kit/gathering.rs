@@ -13,7 +13,7 @@ use std::{
 const VIEW_MAX: Duration = Duration::from_secs(12);
 
 /// Groups of records `R`, each identified by `K`.
-pub(crate) struct Gathering<K, R> {
+pub(crate) struct WaitingGroups<K, R> {
     /// Longest time that a group waits for another record after its last one.
     window: Duration,
     group_bytes_max: u64,
@@ -33,7 +33,7 @@ pub(crate) struct GatheredGroup<R> {
     pub(crate) records: Vec<R>,
 }
 
-impl<K: Copy + Ord, R> Gathering<K, R> {
+impl<K: Copy + Ord, R> WaitingGroups<K, R> {
     /// Creates an empty gathering. A group has up to `group_bytes_max` bytes, all groups have up to `bytes_max`.
     pub(crate) fn new(window: Duration, group_bytes_max: u64, bytes_max: u64) -> Self {
         Self { window, group_bytes_max, bytes_max, bytes: 0, groups: BTreeMap::new(), by_idleness: BTreeSet::new() }

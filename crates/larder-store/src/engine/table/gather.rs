@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::kit::gathering::Gathering,
+    engine::kit::gathering::WaitingGroups,
     format::bin::{BinHeader, RestsOfGroup},
     units::BLOCK_BYTES,
 };
@@ -41,7 +41,7 @@ pub(super) struct PlacedEntry {
 
 /// The entries that wait for others of their group, and the groups that are being written.
 pub(super) struct GatheredEntries {
-    pub(super) waiting: Gathering<BinGroup, PlacedEntry>,
+    pub(super) waiting: WaitingGroups<BinGroup, PlacedEntry>,
     record_bytes_max: u64,
     /// Numbers of the groups whose writes are in flight.
     writing: BTreeSet<u64>,
@@ -50,11 +50,11 @@ pub(super) struct GatheredEntries {
     has_lost: bool,
 }
 
-/// What happens to an entry that is to be written.
+/// The next step of an entry that is to be written.
 pub(super) enum EntryStep {
-    /// It waits for others of its group.
+    /// The entry waits for others of its group.
     Waits,
-    /// It is written now. Its remainder has this place in the ring, if it has one.
+    /// The entry is written now. Its remainder has this place in the ring, if it has one.
     Goes(Option<u64>),
     /// The group must be written first.
     After(BinGroup),
@@ -72,7 +72,7 @@ impl GatheredEntries {
         let bytes_max = dirty_bytes_max / 2;
         let group_bytes_max = GROUP_BYTES_MAX.min(ring_len_bytes / GROUP_DIVISOR).min(bytes_max / GROUP_DIVISOR);
         Self {
-            waiting: Gathering::new(window, group_bytes_max, bytes_max),
+            waiting: WaitingGroups::new(window, group_bytes_max, bytes_max),
             record_bytes_max: group_bytes_max,
             writing: BTreeSet::new(),
             next_number: 0,
@@ -108,12 +108,17 @@ impl TableEngine {
         self.lock().gathered.waiting.complete(now)
     }
 
-    /// Writes all groups, and waits until the device has them.
+    /// Writes the groups that were begun by `time`, and those that hold a suspect set. Waits until the device has them.
     ///
     /// # Errors
     /// `Unavailable` if a group was lost since the last call, because a write failed.
-    pub(super) async fn flush_groups(self: &Arc<Self>) -> Result<()> {
-        let ids = self.lock().gathered.waiting.ids(|_| true);
+    pub(super) async fn flush_groups(self: &Arc<Self>, time: Duration) -> Result<()> {
+        let ids = {
+            let state = self.lock();
+            let is_suspect = |entry: &PlacedEntry| state.suspects.contains(entry.at.set);
+            let waiting = &state.gathered.waiting;
+            waiting.ids(|group| group.first_at <= time || group.records.iter().any(is_suspect))
+        };
         for id in ids {
             self.write_group(id).await;
         }

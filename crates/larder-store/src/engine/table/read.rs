@@ -2,7 +2,8 @@
 //!
 //! Cost: one read if the set is in memory, one more for each other key of the same tag that is read first, and none for
 //! a miss unless another key has the same tag; otherwise one read of the whole set. An entry longer than its bin takes
-//! one more read (`rests`). Invariant: a read during a change of the set does not prove that an entry is absent, and is repeated.
+//! one more read (`rests`). Invariant: a read during a change of the set does not prove that an entry is absent, and is
+//! repeated.
 
 use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{

@@ -1,8 +1,8 @@
 //! Reads of remainders: one read brings those of a whole group, and keeps them for the group's other entries.
 //!
 //! Invariant: a place in the ring is used once, so the bytes kept for a place are those of its entry for all time. They
-//! are used only while the ring has not overwritten the remainder. Cost: the bytes of the groups that were read last, up
-//! to an eighth of the bytes that may be dirty.
+//! are used only while the ring has not overwritten the remainder. Cost: the bytes of the groups that were read last,
+//! up to an eighth of the bytes that may be dirty.
 
 use super::{TableEngine, TableState};
 use crate::{Result, format::bin::BinHeader, units::BLOCK_BYTES};

@@ -119,6 +119,9 @@ impl TableEngine {
         let rest_at = loop {
             match self.wait(|state| state.next_step(&mut entry, (target, view), group, limits)).await {
                 EntryStep::Waits => {
+                    // A task that waits for the set now has to write the group.
+                    let woken = self.lock().waiting.take();
+                    woken.wake();
                     self.volume.wakeup.wake_if_idle();
                     return Ok(());
                 }

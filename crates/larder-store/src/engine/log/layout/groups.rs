@@ -2,7 +2,7 @@
 //!
 //! Owns: the places of buffered records. They are in a segment that is kept free for this, so that the index finds a
 //! record as any other. Nothing is written to that segment. When a buffer is released, its records are appended to the
-//! open unit, and the index follows them to their final places. [`Gathering`] decides when a group is complete.
+//! open unit, and the index follows them to their final places. [`WaitingGroups`] decides when a group is complete.
 //!
 //! Invariants: every buffered record finds room when it is released, because clients and reclaim leave as many segments
 //! ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released first. A
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     clock::ClockMoment,
-    engine::kit::gathering::{GatheredGroup, Gathering},
+    engine::kit::gathering::{GatheredGroup, WaitingGroups},
     format::{
         SegmentRow, SegmentUse,
         record::{RecordKind, RecordParts},
@@ -89,7 +89,7 @@ pub(super) struct GroupId {
 
 /// The groups of a volume whose records wait in memory for others.
 pub(super) struct GroupBuffers {
-    waiting: Gathering<GroupId, BufferedRecord>,
+    waiting: WaitingGroups<GroupId, BufferedRecord>,
     /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
     /// spared for this.
     pub(super) segment: Option<SegmentId>,
@@ -109,7 +109,7 @@ impl GroupBuffers {
     pub(super) fn new(window: Duration, geometry: &SegmentGeometry, bytes_max: u64) -> Self {
         let group_bytes_max = group_bytes_max(geometry).min(bytes_max);
         Self {
-            waiting: Gathering::new(window, group_bytes_max, bytes_max),
+            waiting: WaitingGroups::new(window, group_bytes_max, bytes_max),
             segment: None,
             record_bytes_max: group_bytes_max.min(geometry.segment_bytes / RECORD_DIVISOR),
             room_bytes: [0; 2],
