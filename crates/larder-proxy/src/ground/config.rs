@@ -366,7 +366,7 @@ pub struct Limits {
     /// the requests gets 503.
     ///
     /// The share grows until the wait is shorter. Hits from memory are never refused. Zero refuses nothing. Default
-    /// 200 ms.
+    /// 50 ms: a response waits for the processor several times.
     pub lag: Duration,
     /// Maximum time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
@@ -392,7 +392,7 @@ impl Default for Limits {
             client_connection_count_max: None,
             client_request_count_max: None,
             waiting_count_max: memory::waiting_count_max(),
-            lag: Duration::from_millis(200),
+            lag: Duration::from_millis(50),
             idle: Duration::from_secs(60),
             header: Duration::from_secs(30),
             store: Duration::from_secs(3),

@@ -116,7 +116,7 @@ const WHOLE: u32 = 256;
 /// Largest share of requests to refuse. The others show whether the proxy keeps up again.
 const SHARE_MAX: u32 = WHOLE - WHOLE / 16;
 /// Growth of the share per late window. It falls half as fast.
-const SHARE_STEP: u32 = WHOLE / 16;
+const SHARE_STEP: u32 = WHOLE / 8;
 
 #[cfg(test)]
 mod tests {

@@ -194,6 +194,32 @@ fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
     assert_eq!(fixture.origin.count(), 8);
 }
 
+/// At stake: an overloaded proxy that answers no client in time, where it could answer most of them.
+#[test]
+fn proxy_whose_processor_cannot_keep_up_refuses_some_requests_but_no_hit_from_memory() {
+    let fixture = Fixture::without_store_with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"),
+        // No processor keeps up with this.
+        |config| config.limits.lag = Duration::from_nanos(1),
+    );
+    fixture.get_hit("/kept", &[]);
+    let mut number = 0;
+    let mut statuses = [0; 2];
+    eventually("some requests are refused, and some are not", || {
+        number += 1;
+        let told = fixture.get(&format!("/{number}"), &["Cache-Control: no-store"]);
+        if told.status == 503 {
+            assert_eq!(told.field("retry-after"), Some("1"));
+            assert!(told.text().contains("overloaded"), "{}", told.text());
+        }
+        statuses[usize::from(told.status == 503)] += 1;
+        statuses[0] > 0 && statuses[1] > 20
+    });
+    for _ in 0..50 {
+        assert!(fixture.get("/kept", &[]).is_hit());
+    }
+}
+
 #[test]
 fn who_waits_too_long_for_a_connection_is_told_to_come_back() {
     let gate = Gate::default();

@@ -326,7 +326,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          Retry-After. The default follows from the memory of the machine, or of its container if that has less. The \
          start lines and `/metrics` show it."
         => run |s, v| s.proxy.limits.waiting_count_max = count(v)?),
-    row!("limits.lag", "", Duration, "", Toml("\"200ms\""), Reload, "\"500ms\"",
+    row!("limits.lag", "", Duration, "", Toml("\"50ms\""), Reload, "\"200ms\"",
         "How long a ready request may wait for the processor. If all wait longer for half a second, a share of the \
          requests gets 503 with Retry-After. The share grows until the wait is shorter. So Larder answers as many \
          requests in time as it can. Hits from memory are never refused. With `0s`, none is."
