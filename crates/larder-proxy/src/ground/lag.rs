@@ -122,7 +122,7 @@ const SHARE_STEP: u32 = WHOLE / 8;
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_millis(200);
+    const LIMIT: Duration = Duration::from_millis(50);
 
     /// Sends probes for `time`, each of which returns after `lag`. Returns the refused share of as many requests.
     fn share_after(state: &mut LagState, now: &mut Instant, time: Duration, lag: Duration) -> f64 {
@@ -131,8 +131,8 @@ mod tests {
             let sent = *now;
             assert!(state.begins_probe(sent));
             assert!(!state.begins_probe(sent), "one probe at a time");
-            *now += lag.max(PROBE_INTERVAL);
             state.note(sent, sent + lag, LIMIT);
+            *now = sent + lag + PROBE_INTERVAL;
         }
         let refused = (0..1000).filter(|_| state.is_refused()).count();
         refused as f64 / 1000.0
@@ -144,13 +144,13 @@ mod tests {
         let mut now = Instant::now();
         let mut after =
             |millis, lag| share_after(&mut state, &mut now, Duration::from_millis(millis), Duration::from_millis(lag));
-        assert_eq!(after(2000, 150), 0.0, "a lag below the limit refuses nothing");
-        assert_eq!(after(1000, 250), 0.0, "nor does one that was not long enough");
-        let early = after(750, 250);
-        assert!(early > 0.05, "{early}");
-        let late = after(10_000, 250);
+        assert_eq!(after(2000, 40), 0.0, "a lag below the limit refuses nothing");
+        assert_eq!(after(500, 60), 0.0, "nor does one that was not long enough");
+        let early = after(700, 60);
+        assert!(early > 0.1 && early < 0.9, "{early}");
+        let late = after(10_000, 60);
         assert!(late > 0.9 && late < 1.0, "{late}");
-        let held = after(2000, 150);
+        let held = after(2000, 30);
         assert!((held - late).abs() < 0.01, "between half the limit and the limit the share stays: {held}");
         assert_eq!(after(5000, 1), 0.0);
     }
