@@ -64,7 +64,7 @@ pub struct ArrivingPart {
 
 /// A body whose first response is about to be received.
 pub struct BegunBody<F: Fetcher> {
-    /// The body.
+    /// The body, to which clients can attach at once.
     pub body: Arc<LongBody<F>>,
     /// The number of the response in the core.
     pub run: RunId,

@@ -153,7 +153,7 @@ impl<F: Fetcher> Flight<F> {
         drop(guard);
     }
 
-    /// Returns the stage, once there is one to report.
+    /// Waits until the head has arrived or the fetch has failed, and returns its stage.
     pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage<F>> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {

@@ -56,7 +56,7 @@ impl RunNumbers {
         self.next == self.end
     }
 
-    /// Returns whether less than half of a batch is left, so that more should be reserved.
+    /// Returns whether fewer reserved numbers are left than half of one reservation, so that it is time for the next.
     pub(crate) fn are_scarce(&self) -> bool {
         self.end - self.next < self.batch / 2
     }

@@ -157,8 +157,9 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Adds the slot of a loaded record, unless something newer is known of its key. Never displaces another slot,
-    /// because all others are newer.
+    /// Adds the slot of a loaded record, unless a newer record or removal of its key is known.
+    ///
+    /// Records are loaded newest first. So where no room is left, the record is forgotten, and no other slot.
     pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {
