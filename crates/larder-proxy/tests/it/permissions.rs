@@ -32,8 +32,10 @@ const REFUSALS: [&str; 12] = [
 
 /// Returns the response for a client that the origin refuses.
 fn refuse(refusal: &str, received: &Received, gate: &Gate) -> Reply {
-    if received.target == "/users/sign_in" {
-        return Reply::ok(&["Content-Type: text/html"], "please sign in");
+    match (received.target.as_str(), received.method.as_str()) {
+        ("/users/sign_in", "HEAD") => return Reply::head("200 OK", &["Content-Type: text/html", "Content-Length: 14"]),
+        ("/users/sign_in", _) => return Reply::ok(&["Content-Type: text/html"], "please sign in"),
+        _ => {}
     }
     match refusal {
         "hang" => Reply::default().wait(gate).close(),
