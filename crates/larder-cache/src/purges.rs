@@ -63,7 +63,7 @@ use crate::keys::random;
 /// purges.begin(vec![PurgeScope::Site("a.example".into())], PurgeMode::Hard, 1_800_000_000_000);
 ///
 /// // A response that was requested before the purge is gone. Other sites, and later responses, are not concerned.
-/// let judge = |count, url| purges.judge_entry(count, url, || Box::new(std::iter::empty()));
+/// let judge = |count, url: &'static str| purges.judge_entry(count, || url, || Box::new(std::iter::empty()));
 /// assert_eq!(judge(before, "https://a.example/x"), PurgeVerdict::Gone);
 /// assert_eq!(judge(before, "https://b.example/x"), PurgeVerdict::Stands);
 /// assert_eq!(judge(purges.latest(), "https://a.example/x"), PurgeVerdict::Stands);
