@@ -153,8 +153,12 @@ class ControlGroup:
                 time.sleep(0.1)
 
 
-def bytes_of(memory):
-    return int(memory.removesuffix("MB")) * 1_000_000
+def bytes_of(text):
+    """Reads a size such as 16MB."""
+    found = re.fullmatch(r"(\d+)(MB|KB|)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"not a size such as 16MB: {text}")
+    return int(found[1]) * {"MB": 10**6, "KB": 10**3, "": 1}[found[2]]
 
 
 async def connect(port, window=None):

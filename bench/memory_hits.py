@@ -17,13 +17,13 @@ import csv
 import itertools
 import pathlib
 import random
-import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 
+from memory import bytes_of
 from memory_cache import HEAD, PROGRAM, ports, resident, serve_origin
 
 # Requests and objects, in multiples of the objects that fit into the memory cache.
@@ -108,14 +108,6 @@ def simulated(length, asked, sizes):
         if row and row[0] in ("w-tinylfu", "memory cache"):
             ratios.setdefault(row[0], []).append(float(row[2]))
     return ratios["w-tinylfu"][0], ratios["memory cache"][1]
-
-
-def bytes_of(text):
-    """Reads a size such as 16MB."""
-    found = re.fullmatch(r"(\d+)(MB|KB|)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"not a size such as 16MB: {text}")
-    return int(found[1]) * {"MB": 10**6, "KB": 10**3, "": 1}[found[2]]
 
 
 def main():

@@ -72,9 +72,8 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
         for problem in module.iter().flat_map(|module| strangers(layers, module, &statement)) {
             findings.push(Finding::new(&source.path, first + 1, problem));
         }
-        if source.path.starts_with(PROXY) {
-            let module = rings::module_of(&source.path).unwrap_or_default();
-            let strangers = inside_origins(&module, &statement).into_iter().chain(cache_named(&module, &statement));
+        if let Some(module) = module.as_ref().filter(|_| source.path.starts_with(PROXY)) {
+            let strangers = inside_origins(module, &statement).into_iter().chain(cache_named(module, &statement));
             findings.extend(strangers.map(|problem| Finding::new(&source.path, first + 1, problem)));
         }
         let part = part.filter(|part| WITHOUT_DEVICES.contains(part) && statement.contains("larder_device"));

@@ -25,7 +25,10 @@ use crate::{
         site_figures::SiteFigures,
         times::{Histogram, TimeCounts},
     },
-    ground::{cache::StoreEvent, errors::BodyError, overload::Shortage},
+    ground::{
+        cache::{BodyError, StoreEvent},
+        overload::Shortage,
+    },
     operators::{
         popular::{PopularityCounter, PopularitySubject},
         query_log::QueryLog,

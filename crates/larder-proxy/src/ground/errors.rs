@@ -6,7 +6,6 @@
 
 use std::{fmt, net::IpAddr};
 
-pub(crate) use crate::ground::cache::BodyError;
 use http::{HeaderValue, StatusCode};
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 use larder_wire::WireFault;

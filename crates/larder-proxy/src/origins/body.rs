@@ -19,7 +19,7 @@ use larder_http::{
 
 use crate::{
     figures::metrics::WorkerMetrics,
-    ground::{errors::BodyError, received_body::ReceivedBody, target::OriginWay, watch::WatchedConnection},
+    ground::{cache::BodyError, received_body::ReceivedBody, target::OriginWay, watch::WatchedConnection},
     origins::{
         http1::{Http1Body, SwitchedStream},
         pool::Lease,

@@ -18,9 +18,11 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::{
     ground::{
-        cache::body::{cursor::BodyCursor, parts::PartsReader},
+        cache::{
+            BodyError,
+            body::{cursor::BodyCursor, parts::PartsReader},
+        },
         delays::Pacer,
-        errors::BodyError,
     },
     origins::{body::OriginBody, fetcher::OriginFetcher},
     road::{client::ticket::Ticket, encoder::Encoder},

@@ -15,7 +15,7 @@ use crate::{
         outcome::{MissReason, Outcome},
         times::TimeBucket,
     },
-    ground::{errors::BodyError, overload::ExchangeRoom},
+    ground::{cache::BodyError, overload::ExchangeRoom},
     operators::{
         popular::PopularitySubject,
         query_log::{QueryPlace, QueryResult},
