@@ -10,7 +10,6 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::ground::cache::tier::record;
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_http::steps;
@@ -18,6 +17,7 @@ use larder_http::steps;
 use crate::{
     door::proxied,
     ground::{
+        cache::tier::record,
         config::{ClientField, Fleet},
         forwarded::{self, ForwardedRequest},
     },

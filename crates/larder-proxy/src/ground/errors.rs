@@ -10,9 +10,7 @@ use http::{HeaderValue, StatusCode};
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 use larder_wire::WireFault;
 
-use crate::ground::overload::Shortage;
-
-use crate::ground::{fault::FaultReport, target::permission};
+use crate::ground::{fault::FaultReport, overload::Shortage, target::permission};
 
 /// Why an exchange has no response from the cache or an origin.
 ///

@@ -16,10 +16,12 @@ use std::{
     time::Duration,
 };
 
-use crate::ground::cache::MemoryCache;
 use tokio::{sync::Notify, time::timeout};
 
-use crate::{ground::cache::hot::HotItem, origins::stream::SCARCE_HEAD_READ_BYTES};
+use crate::{
+    ground::cache::{MemoryCache, hot::HotItem},
+    origins::stream::SCARCE_HEAD_READ_BYTES,
+};
 
 /// The memory for connections, exchanges and the memory cache of all workers.
 pub(crate) struct ExchangeBudget {

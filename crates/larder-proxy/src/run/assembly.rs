@@ -6,7 +6,6 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use crate::ground::cache::answer::marks::ResponseMarks;
 use http::Version;
 use larder_http::{
     cache_status::{CACHE_NAME, node_name},
@@ -20,7 +19,7 @@ use crate::{
     figures::access_log::AccessLog,
     fleet::{keys::FleetKeys, link::FleetLink, peers::FleetPeers, shared_log::stream::SharedLogLink},
     ground::{
-        cache::{CacheShared, patience::StorePatience},
+        cache::{CacheShared, answer::marks::ResponseMarks, patience::StorePatience},
         config::ProxyConfig,
         delays::DelayTable,
         file_watcher::FileWatcher,

@@ -16,7 +16,6 @@ use std::{
     },
 };
 
-use crate::ground::cache::http_cache::HttpCache;
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,7 +26,7 @@ use crate::{
         metrics::WorkerMetrics,
     },
     ground::{
-        cache::Cache,
+        cache::{Cache, http_cache::HttpCache},
         config::{Limits, SitePolicy},
         exchange_budget::{ExchangePlace, PlaceUse},
         lag::ThreadLag,

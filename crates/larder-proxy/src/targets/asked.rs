@@ -5,7 +5,6 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use crate::ground::cache::fetcher::RequestEdits;
 use http::{
     HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, TRANSFER_ENCODING, VARY},
@@ -22,7 +21,8 @@ use larder_http::{
 
 use crate::{
     ground::{
-        digest::NamedDigest, errors::Failure, forwarded::ForwardedRequest, marks::ResponseMarkers, target::Origin,
+        cache::fetcher::RequestEdits, digest::NamedDigest, errors::Failure, forwarded::ForwardedRequest,
+        marks::ResponseMarkers, target::Origin,
     },
     origins::{
         expectation::Expectation,

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use crate::ground::cache::tier::Tier;
-
-use crate::figures::metrics::family::{MetricFamily, MetricKind, MetricValue, metric_table, series_of};
+use crate::{
+    figures::metrics::family::{MetricFamily, MetricKind, MetricValue, metric_table, series_of},
+    ground::cache::tier::Tier,
+};
 
 metric_table! {
     pub(super) fn metrics("larder_tier_", tier: Arc<Tier>) {

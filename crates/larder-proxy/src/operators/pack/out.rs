@@ -6,7 +6,6 @@
 
 use std::io::{self, Write};
 
-use crate::ground::cache::chunk_format::{chunk_key, chunk_span, chunks_of, read_chunk};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderName, header};
@@ -21,6 +20,7 @@ use super::{
 use crate::ground::{
     cache::{
         Cache,
+        chunk_format::{chunk_key, chunk_span, chunks_of, read_chunk},
         entry::random,
         mark::OriginMark,
         pins::wait,

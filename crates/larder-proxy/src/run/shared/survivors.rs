@@ -9,7 +9,6 @@ use std::{
     sync::Arc,
 };
 
-use crate::ground::cache::fetch::table::FlightTable;
 use larder_http::fields::via::Pseudonym;
 use larder_store::Store;
 
@@ -18,7 +17,7 @@ use crate::{
     figures::metrics::WorkerMetrics,
     fleet::peers::FleetPeers,
     ground::{
-        cache::{body::table::BodyTable, neighbors, opening, survivors::CacheSurvivors},
+        cache::{body::table::BodyTable, fetch::table::FlightTable, neighbors, opening, survivors::CacheSurvivors},
         config::ProxyConfig,
         exchange_budget::ExchangeBudget,
     },
