@@ -35,10 +35,10 @@ use self::{
 };
 use super::{connecting::RESPONSE_PATIENCE, link::FleetLink, secret};
 #[cfg(any(feature = "log-redis", feature = "log-nats"))]
+use crate::ground::config::LogSystem;
 use crate::ground::{
     cache::purges::{LogPosition, LogSlice, Purge, PurgeMode, PurgeScope, Purges},
     clock,
-    config::LogSystem,
 };
 
 /// A reader or writer of the shared log.
