@@ -12,6 +12,9 @@ const BODY_BYTES: usize = 60_000;
 const SIZE_BYTES: u64 = 24 << 20;
 /// Maximum bytes read to recognize a record's key.
 const LOOK_BYTES_MAX: u64 = 8 << 10;
+/// Maximum entries that leave with another's removal. The published rows remove what has the same set and tag, which a
+/// pair of 20 keys has in 1 of 130 stores.
+const SHARED_TAGS_MAX: usize = 3;
 
 fn open(policy: &'static Policy) -> Store {
     let options = StoreOptions { policy, size_bytes: SIZE_BYTES, mean_entry_bytes: 32 << 10, ..options() };
@@ -28,10 +31,14 @@ fn entry_is_located_until_it_is_removed_and_no_other_is() {
         block_on(store.sync()).unwrap();
         let there: Vec<u64> = there.into_iter().filter(|&key| version_of(&store, key).is_some()).collect();
         assert!(there.len() > 5, "{name}: {}", there.len());
+        let mut left_with_others = 0;
         for key in there {
             let read_bytes = store.stats().read_bytes;
             let key = key_bytes(key);
-            let seen = block_on(store.locate(&key)).unwrap().expect(name);
+            let Some(seen) = block_on(store.locate(&key)).unwrap() else {
+                left_with_others += 1;
+                continue;
+            };
             if policy.layout == LayoutAxis::Segments {
                 assert!(store.stats().read_bytes - read_bytes <= LOOK_BYTES_MAX, "{name}");
             }
@@ -43,6 +50,8 @@ fn entry_is_located_until_it_is_removed_and_no_other_is() {
             assert!(!store.is_at(&key, seen), "{name}");
             assert!(block_on(store.locate(&key)).unwrap().is_none(), "{name}");
         }
+        let left_max = if name.starts_with("hashcache") { SHARED_TAGS_MAX } else { 0 };
+        assert!(left_with_others <= left_max, "{name}: {left_with_others} left with the removal of others");
         assert!((1000..1100).all(|key| block_on(store.locate(&key_bytes(key))).unwrap().is_none()), "{name}");
     }
 }
