@@ -5,24 +5,30 @@
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. An insert and a removal take one more lock, of a
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
-//! no more than a copy. The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
+//! no more than a copy. Each value costs [`SLOT_BYTES`] and its key. What leaves is the choice of [`shard`] by [`worth`].
+//! Shards are alike, so a full memory takes from each in turn.
 
 mod admission;
+mod ghosts;
+mod index;
+mod shard;
+mod worth;
 
-use admission::{MemoryAdmission, MemoryUse};
+use admission::MemoryAdmission;
+use foldhash::fast::RandomState;
 use larder_device::IgnorePoison;
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
+use shard::{Eviction, HashedKey, Shard};
 use std::{
     fmt,
     hash::BuildHasher,
-    marker::PhantomData,
     sync::{
-        Mutex, MutexGuard,
+        Mutex, MutexGuard, RwLock,
         atomic::{
-            AtomicU64,
+            AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed},
         },
     },
+    thread,
 };
 
 /// A value that knows how much memory it takes. [`MemoryCache`] has an example.
@@ -59,12 +65,16 @@ pub trait Weigh {
 /// assert!(pages.get(b"/").is_none(), "it was read before the removal");
 /// ```
 pub struct MemoryCache<V> {
-    cache: Option<Cache<Box<[u8]>, V, ByteWeights<V>>>,
-    weight_bytes_max: AtomicU64,
+    /// A power of two of shards. There is none if the cache was created with capacity 0.
+    shards: Box<[RwLock<Shard<V>>]>,
+    capacity_bytes: AtomicU64,
+    bytes: AtomicU64,
+    /// The number of evictions, which chooses the next shard.
+    eviction_count: AtomicUsize,
     admission: MemoryAdmission,
     /// Number of removals and replacements so far.
     change_count: AtomicU64,
-    hasher: DefaultHashBuilder,
+    hasher: RandomState,
     /// The number of the last change in each group of keys. Locked while a value is inserted or removed, so that no
     /// value is inserted between the change of its key and the removal.
     groups: Box<[Mutex<LastChange>]>,
@@ -81,27 +91,16 @@ pub struct ChangeMoment(u64);
 impl<V: Weigh + Clone> MemoryCache<V> {
     /// Creates a cache of `capacity_bytes`. With 0, it never keeps anything.
     pub fn new(capacity_bytes: u64) -> Self {
-        Self::with_hot_share(capacity_bytes, HOT_SHARE)
-    }
-
-    /// Creates a cache with more room for values that nobody has requested, which
-    /// [`insert_unrequested`](Self::insert_unrequested) keeps.
-    pub fn with_room_for_unrequested(capacity_bytes: u64) -> Self {
-        Self::with_hot_share(capacity_bytes, HOT_SHARE_BESIDE_UNREQUESTED)
-    }
-
-    fn with_hot_share(capacity_bytes: u64, hot_share: f64) -> Self {
-        let count = usize::try_from(capacity_bytes / USUAL_VALUE_BYTES).unwrap_or(usize::MAX).max(VALUE_COUNT_MIN);
-        let mut options = OptionsBuilder::new();
-        options.weight_capacity(capacity_bytes).estimated_items_capacity(count).hot_allocation(hot_share);
-        let options = options.build().ok().filter(|_| capacity_bytes > 0);
-        let weights = ByteWeights(PhantomData);
+        let hasher = RandomState::default();
+        let shard_count = if capacity_bytes == 0 { 0 } else { shard_count(capacity_bytes) };
         Self {
-            cache: options.map(|options| Cache::with_options(options, weights, Default::default(), Default::default())),
-            weight_bytes_max: AtomicU64::new(capacity_bytes / VALUE_SHARE),
-            admission: MemoryAdmission::new(capacity_bytes),
+            shards: (0..shard_count).map(|number| RwLock::new(Shard::new(hasher.hash_one(number)))).collect(),
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            bytes: AtomicU64::new(0),
+            eviction_count: AtomicUsize::new(0),
+            admission: MemoryAdmission::default(),
             change_count: AtomicU64::new(0),
-            hasher: DefaultHashBuilder::default(),
+            hasher,
             groups: (0..GROUP_COUNT).map(|_| Mutex::new(0)).collect(),
         }
     }
@@ -109,36 +108,47 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     /// Changes the capacity and evicts values above it. Returns `false` if that is impossible: a cache created with
     /// capacity 0 never keeps anything.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) -> bool {
-        let Some(cache) = &self.cache else { return capacity_bytes == 0 };
-        self.weight_bytes_max.store(capacity_bytes / VALUE_SHARE, Relaxed);
-        cache.set_capacity(capacity_bytes);
+        if self.shards.is_empty() {
+            return capacity_bytes == 0;
+        }
+        let before = self.capacity_bytes.swap(capacity_bytes, Relaxed);
+        if capacity_bytes < before {
+            self.make_room(0, f32::INFINITY);
+            self.shards.iter().for_each(|shard| shard.write().ignore_poison().shrink());
+        }
         true
     }
 
     /// Returns the value of `key`.
     pub fn get(&self, key: &[u8]) -> Option<V> {
-        self.cache.as_ref()?.get(key)
+        let key = self.hashed(key);
+        self.shard(key)?.read().ignore_poison().get(key).cloned()
     }
 
     /// Returns whether `key` has a value. Unlike [`MemoryCache::get`], this does not count as a request for it.
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.contains_key(key))
+        let key = self.hashed(key);
+        self.shard(key).is_some_and(|shard| shard.read().ignore_poison().contains(key))
     }
 
     /// Returns whether a value of `len_bytes` is small enough to be kept.
     pub fn can_keep(&self, len_bytes: u64) -> bool {
-        self.cache.is_some() && len_bytes <= self.weight_bytes_max.load(Relaxed)
+        let len_bytes_max = (self.capacity_bytes() / VALUE_SHARE).min(u64::from(u32::MAX));
+        !self.shards.is_empty() && len_bytes <= len_bytes_max
     }
 
     /// Returns whether a requested value of `len_bytes` that the store has should be kept: it is small enough, and
     /// there is room, or more requests are likely. Ask once for each request, before the value is copied for memory.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
-        let Some(cache) = self.cache.as_ref().filter(|_| self.can_keep(len_bytes)) else { return false };
-        let memory = || MemoryUse {
-            value_count: cache.len() as u64,
-            has_room: cache.weight() < cache.capacity() / FULL_SHARE * (FULL_SHARE - 1),
-        };
-        self.admission.admits(self.hasher.hash_one(key), memory)
+        let key = self.hashed(key);
+        let weight = len_bytes + slot_bytes(key.key);
+        let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
+        if self.bytes() + weight <= self.capacity_bytes() {
+            return true;
+        }
+        let mut shard = shard.write().ignore_poison();
+        let miss = shard.note_miss(key, weight as u32);
+        self.admission.admits(key.hash, miss.returned_after) && shard.has_cheaper(miss.worth)
     }
 
     /// Returns the current moment.
@@ -152,13 +162,14 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     ///
     /// Rarely returns false although the key has not changed, because another key with the same hash has.
     pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
-        *self.lock(key) <= since.0
+        *self.lock(self.hashed(key)) <= since.0
     }
 
     /// Keeps a value that was read from the store since `since`, if it is small enough and its key has not changed.
     ///
     /// Rarely drops a value although its key has not changed, because another key with the same hash has.
     pub fn insert(&self, key: &[u8], value: V, since: ChangeMoment) {
+        let key = self.hashed(key);
         let last_change = self.lock(key);
         if *last_change <= since.0 {
             self.keep(key, value);
@@ -167,62 +178,72 @@ impl<V: Weigh + Clone> MemoryCache<V> {
 
     /// Keeps a value that was read from the store since `since` although nobody has requested it.
     ///
-    /// In a full cache, it displaces the oldest value without a second request. Values that were requested more than
-    /// once stay. The new value joins them with its second request, like any other.
+    /// In a full cache, it displaces values that were requested once, some time ago, but not those that were requested
+    /// more often.
     pub fn insert_unrequested(&self, key: &[u8], value: V, since: ChangeMoment) {
+        let key = self.hashed(key);
         let last_change = self.lock(key);
-        if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key))
-            && *last_change <= since.0
-        {
-            // A ghost from an earlier stay would make the value hot at once, although it was not requested.
-            cache.remove(key);
-            self.keep(key, value);
+        let weight = weight_bytes(key.key, &value);
+        let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight) && *last_change <= since.0) else { return };
+        let worth = {
+            let shard = shard.read().ignore_poison();
+            if shard.contains(key) {
+                return;
+            }
+            shard.unrequested_worth(weight as u32)
+        };
+        if self.make_room(weight, worth) {
+            self.bytes.fetch_add(weight, Relaxed);
+            shard.write().ignore_poison().insert_unrequested(key, value, weight as u32);
         }
     }
 
     /// Keeps the value that has just replaced an older one in the store. Only one write to a key may run at a time.
     pub fn replace(&self, key: &[u8], value: V) {
+        let key = self.hashed(key);
         let mut last_change = self.lock(key);
-        self.change(key, &mut last_change);
-        self.keep(key, value);
+        *last_change = self.next_change();
+        if !self.keep(key, value) {
+            self.take(key);
+        }
     }
 
     /// Removes a key whose value in the store is about to change, or has changed.
     pub fn remove(&self, key: &[u8]) {
+        let key = self.hashed(key);
         let mut last_change = self.lock(key);
-        self.change(key, &mut last_change);
+        *last_change = self.next_change();
+        self.take(key);
     }
 
     /// Removes everything.
     pub fn clear(&self) {
-        let _alone = self.change_all();
-        if let Some(cache) = &self.cache {
-            cache.clear();
-        }
+        self.retain(|_| false);
     }
 
     /// Removes the values that are not wanted. A value that was read from the store before this call is not inserted
     /// after it.
     pub(crate) fn retain(&self, is_wanted: impl Fn(&V) -> bool) {
         let _alone = self.change_all();
-        if let Some(cache) = &self.cache {
-            cache.retain(|_, value| is_wanted(value));
+        for shard in &self.shards {
+            let removed = shard.write().ignore_poison().retain(&is_wanted);
+            self.bytes.fetch_sub(removed.iter().map(|slot| u64::from(slot.weight)).sum(), Relaxed);
         }
     }
 
     /// Returns the capacity in bytes.
     pub fn capacity_bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::capacity)
+        self.capacity_bytes.load(Relaxed)
     }
 
-    /// Returns the bytes that the values take, as weighed.
+    /// Returns the bytes that the values take, as weighed, with their keys and the cache's tables.
     pub fn bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::weight)
+        self.bytes.load(Relaxed)
     }
 
     /// Returns the number of values.
     pub fn len(&self) -> u64 {
-        self.cache.as_ref().map_or(0, |cache| cache.len() as u64)
+        self.shards.iter().map(|shard| shard.read().ignore_poison().len() as u64).sum()
     }
 
     /// Returns whether there is no value.
@@ -230,17 +251,41 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.len() == 0
     }
 
-    fn keep(&self, key: &[u8], value: V) {
-        if let Some(cache) = self.cache.as_ref().filter(|_| self.can_keep(weight_bytes(key, &value))) {
-            cache.insert(key.into(), value);
+    /// Inserts or replaces a value, if it is small enough. Returns whether it is.
+    fn keep(&self, key: HashedKey<'_>, value: V) -> bool {
+        let weight = weight_bytes(key.key, &value);
+        let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
+        self.make_room(weight, f32::INFINITY);
+        self.bytes.fetch_add(weight, Relaxed);
+        let before = shard.write().ignore_poison().insert(key, value, weight as u32);
+        if let Some((_, weight)) = before {
+            self.bytes.fetch_sub(u64::from(weight), Relaxed);
+        }
+        true
+    }
+
+    fn take(&self, key: HashedKey<'_>) {
+        let Some(shard) = self.shard(key) else { return };
+        let taken = shard.write().ignore_poison().remove(key);
+        if let Some(slot) = taken {
+            self.bytes.fetch_sub(u64::from(slot.weight), Relaxed);
         }
     }
 
-    fn change(&self, key: &[u8], last_change: &mut LastChange) {
-        *last_change = self.next_change();
-        if let Some(cache) = &self.cache {
-            cache.remove(key);
+    /// Evicts values until there is room for a new one of this weight. Returns `false` if those are worth more than
+    /// `worth_max`.
+    fn make_room(&self, weight: u64, worth_max: f32) -> bool {
+        let mut empty_count = 0;
+        while self.bytes() + weight > self.capacity_bytes() && empty_count < self.shards.len() {
+            let number = self.eviction_count.fetch_add(1, Relaxed) & (self.shards.len() - 1);
+            let evicted = self.shards[number].write().ignore_poison().evict(worth_max, |key| self.hasher.hash_one(key));
+            match evicted {
+                Eviction::Evicted(slot) => _ = self.bytes.fetch_sub(u64::from(slot.weight), Relaxed),
+                Eviction::Dearer => return false,
+                Eviction::Empty => empty_count += 1,
+            }
         }
+        true
     }
 
     /// Marks all keys as changed. Nothing is inserted or removed until the result is dropped.
@@ -256,8 +301,16 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.change_count.fetch_add(1, AcqRel) + 1
     }
 
-    fn lock(&self, key: &[u8]) -> MutexGuard<'_, LastChange> {
-        self.groups[self.hasher.hash_one(key) as usize % GROUP_COUNT].lock().ignore_poison()
+    fn lock(&self, key: HashedKey<'_>) -> MutexGuard<'_, LastChange> {
+        self.groups[key.hash as usize % GROUP_COUNT].lock().ignore_poison()
+    }
+
+    fn hashed<'a>(&self, key: &'a [u8]) -> HashedKey<'a> {
+        HashedKey { key, hash: self.hasher.hash_one(key) }
+    }
+
+    fn shard(&self, key: HashedKey<'_>) -> Option<&RwLock<Shard<V>>> {
+        self.shards.get((key.hash >> SHARD_SHIFT) as usize & self.shards.len().wrapping_sub(1))
     }
 }
 
@@ -271,43 +324,38 @@ impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
     }
 }
 
-/// Weighs values by their memory in bytes.
-struct ByteWeights<V>(PhantomData<fn(V)>);
-
-impl<V> Clone for ByteWeights<V> {
-    fn clone(&self) -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<V: Weigh> Weighter<Box<[u8]>, V> for ByteWeights<V> {
-    fn weight(&self, key: &Box<[u8]>, value: &V) -> u64 {
-        weight_bytes(key, value)
-    }
+/// Returns the number of shards: enough that the processors rarely wait for each other.
+fn shard_count(capacity_bytes: u64) -> usize {
+    let wanted = thread::available_parallelism().map_or(1, usize::from) * SHARDS_PER_PROCESSOR;
+    let most = usize::try_from(capacity_bytes / SHARD_BYTES_MIN).unwrap_or(usize::MAX);
+    wanted.min(most).next_power_of_two().min(SHARD_COUNT_MAX)
 }
 
 fn weight_bytes(key: &[u8], value: &impl Weigh) -> u64 {
-    value.weight_bytes() + key.len() as u64 + SLOT_BYTES
+    value.weight_bytes() + slot_bytes(key)
 }
 
-/// Share of the capacity for values requested more than once. Room for new values costs hits (Zipf 0.9, a memory cache
-/// of a twentieth of the objects: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
-const HOT_SHARE: f64 = 0.97;
-/// Share of the capacity for values requested more than once, in a cache that keeps many values before anybody requests
-/// them. Those need room until their first request, which comes one page view later.
-const HOT_SHARE_BESIDE_UNREQUESTED: f64 = 0.8;
+/// Returns the memory of a value's slot and key.
+fn slot_bytes(key: &[u8]) -> u64 {
+    SLOT_BYTES + key.len().next_multiple_of(KEY_STEP_BYTES) as u64
+}
+
 /// The largest value is the capacity divided by this.
 const VALUE_SHARE: u64 = 32;
-/// A cache with less than this share (1/n) of its capacity free counts as full.
-const FULL_SHARE: u64 = 8;
-/// Assumed size of a value, from which the initial size of the tables is computed. They grow as needed.
-const USUAL_VALUE_BYTES: u64 = 16 << 10;
-const VALUE_COUNT_MIN: usize = 64;
-/// Memory for each value in the library's tables.
-const SLOT_BYTES: u64 = 96;
+/// Memory for each value in the tables: 48 bytes of its slot if the value is a pointer with a tag, 4 to 11 in the index
+/// and 8 to 16 of ghosts.
+const SLOT_BYTES: u64 = 68;
+/// The allocator takes multiples of this for short keys.
+const KEY_STEP_BYTES: usize = 16;
 /// Number of groups of keys: larger than the number of changes during a usual read, so that few of them concern the
 /// group of the key that is read. Takes 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;
+const SHARDS_PER_PROCESSOR: usize = 4;
+/// A shard of fewer bytes would have too few values to choose from.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+const SHARD_COUNT_MAX: usize = 256;
+/// The bits of a hash that choose the shard.
+const SHARD_SHIFT: u32 = 56;
 
 #[cfg(test)]
 mod tests;

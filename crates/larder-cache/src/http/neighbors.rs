@@ -135,7 +135,7 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            Self { store, hot: Arc::new(MemoryCache::with_room_for_unrequested(1 << 20)), runtime }
+            Self { store, hot: Arc::new(MemoryCache::new(1 << 20)), runtime }
         }
 
         fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {

@@ -105,7 +105,7 @@ fn cache_of_no_bytes_keeps_nothing() {
 
 #[test]
 fn unrequested_values_evict_none_that_was_requested_twice() {
-    let memory = MemoryCache::with_room_for_unrequested(1 << 20);
+    let memory = MemoryCache::new(1 << 20);
     for _ in 0..3 {
         for number in 0..500_u32 {
             if memory.get(&number.to_le_bytes()).is_none() {
