@@ -7,7 +7,7 @@
 use http::Uri;
 
 use crate::{
-    key::{KIND_PRIMARY, KeyError, normal_authority, primary_key},
+    key::{KIND_PRIMARY, KeyError, normal_authority, primary_key, push_primary_key},
     steps,
 };
 
@@ -79,11 +79,35 @@ impl KeyRules {
     /// # Errors
     /// The same as for [`primary_key`].
     pub fn key(&self, scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
-        let key = primary_key(scheme, authority, path_and_query)?;
+        let mut key = Vec::new();
+        self.write_key((scheme, authority, path_and_query), &mut key)?;
+        Ok(key)
+    }
+
+    /// Replaces the content of `key` by the key of a resource under these rules, so that one buffer serves many
+    /// lookups. `url` is its scheme, its authority, and its path with query.
+    ///
+    /// ```
+    /// use larder_http::key_rules::KeyRules;
+    ///
+    /// let mut key = Vec::new();
+    /// KeyRules::default().write_key(("http", "a.example", "/x"), &mut key)?;
+    /// assert_eq!(key, KeyRules::default().key("http", "a.example", "/x")?);
+    /// # Ok::<(), larder_http::key::KeyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The same as for [`primary_key`]. The buffer is empty then.
+    pub fn write_key(&self, url: (&str, &str, &str), key: &mut Vec<u8>) -> Result<(), KeyError> {
+        key.clear();
+        push_primary_key(url, key)?;
         steps::take(key.len());
         let matched =
-            self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(&key, prefix)).zip(Some(rule)));
-        Ok(matched.map(|(prefix, rule)| rule.apply(&key, prefix)).unwrap_or(key))
+            self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(key, prefix)).zip(Some(rule)));
+        if let Some((prefix, rule)) = matched {
+            *key = rule.apply(key, prefix);
+        }
+        Ok(())
     }
 }
 
