@@ -190,8 +190,6 @@ impl ClientExchange {
         let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
         let line = target.line(|| client.line_to(&origin));
         let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
-        let peer = client.peer.ip();
-        let client = client.address_of(target);
         // An HTTP/1.0 client cannot wait for a 100 (Continue).
         let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
         let named = host.to_str().unwrap_or_default();
@@ -209,9 +207,9 @@ impl ClientExchange {
             version,
             origin,
             choice,
-            client,
+            client: client.address_of(target),
             ends,
-            peer,
+            peer: client.peer.ip(),
             line,
             goes_on,
             interim: None,
