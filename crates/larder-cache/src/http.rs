@@ -65,38 +65,54 @@ use larder_http::{Reuse, Rules, Settings, StoredHead, Timestamp, route::RequestT
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
 pub mod answer;
-pub mod arrivals;
+pub(crate) mod arrivals;
 pub mod body;
-pub mod body_budget;
 pub mod chunks;
 pub mod committed_body;
 pub mod confirmation;
-pub mod copies;
+pub(crate) mod copies;
 pub mod entry;
-pub mod fetch;
 pub mod fetcher;
-pub mod groups;
-pub mod hot;
 pub mod http_cache;
 pub mod invalidation;
-pub mod key_set;
-pub mod key_slots;
 pub mod late_commits;
-pub mod library;
+pub(crate) mod library;
 pub mod lookup;
-pub mod mark;
-pub mod neighbors;
-pub mod patience;
-pub mod pins;
-pub mod purged;
-pub mod responses;
+pub(crate) mod purged;
 mod sightings;
 pub mod storing;
-pub mod survivors;
-pub mod tag_changes;
-pub mod tier;
+pub(crate) mod tag_changes;
 mod tiered;
 pub mod work;
+
+// For larder-proxy: fleets, pins, the second tier, limits of memory and time. Other programs have no use for them,
+// because `Cache::responses` creates all of this state.
+#[doc(hidden)]
+pub mod body_budget;
+#[doc(hidden)]
+pub mod fetch;
+#[doc(hidden)]
+pub mod groups;
+#[doc(hidden)]
+pub mod hot;
+#[doc(hidden)]
+pub mod key_set;
+#[doc(hidden)]
+pub mod key_slots;
+#[doc(hidden)]
+pub mod mark;
+#[doc(hidden)]
+pub mod neighbors;
+#[doc(hidden)]
+pub mod patience;
+#[doc(hidden)]
+pub mod pins;
+#[doc(hidden)]
+pub mod responses;
+#[doc(hidden)]
+pub mod survivors;
+#[doc(hidden)]
+pub mod tier;
 
 /// The cache of responses, as one worker uses it for the requests of one site. The [module](self) has an example.
 pub struct ResponseCache {

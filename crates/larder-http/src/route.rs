@@ -19,6 +19,13 @@ use crate::{
 };
 
 /// Whether an origin can be contacted for a request.
+///
+/// ```
+/// use larder_http::{reuse::StaleAllowed, route::UplinkState};
+///
+/// assert!(!UplinkState::Up.is_down());
+/// assert!(UplinkState::Down(StaleAllowed::HoweverOld).is_down());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UplinkState {
     /// The origin can be contacted.
@@ -36,7 +43,28 @@ impl UplinkState {
     }
 }
 
-/// The demands of a request and its client's session on a stored response. [`decide`] has an example.
+/// The demands of a request and its client's session on a stored response.
+///
+/// ```
+/// # use http::{HeaderMap, Method, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_http::{Reuse, Rules, Settings, route::{RequestTerms, UplinkState}, rules::RuledRequest};
+///
+/// # let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "max-age=60".parse()?)]);
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// // `stored` has `max-age=60`, but this request wants nothing older than ten seconds.
+/// let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "max-age=10".parse()?)]);
+/// let (method, authority) = (&Method::GET, "a.example");
+/// let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// let judge = |secs| terms.judge(&stored, &Rules::default(), &Settings::default(), now.plus_secs(secs));
+/// assert!(matches!(judge(5), Reuse::Fresh { .. }));
+/// assert!(matches!(judge(15), Reuse::MustValidate { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTerms<'a> {
     /// The request's method.
@@ -100,7 +128,27 @@ impl<'a> RequestTerms<'a> {
     }
 }
 
-/// The facts that a decision needs in addition to the stored response. [`decide`] has an example.
+/// The facts that [`decide`] needs in addition to the stored response.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, reuse::StaleAllowed, rules::RuledRequest};
+/// use larder_http::{cache_status::Forward, route::*};
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// let facts = RouteFacts {
+///     terms: RequestTerms::new(ruled, UplinkState::Down(StaleAllowed::HoweverOld)),
+///     settings: &settings,
+///     is_uncollapsible: false,
+///     has_store: true,
+///     knows_digest: false,
+///     do_tags_differ: false,
+///     is_never_stored: false,
+///     near_bytes: 1 << 20,
+/// };
+/// assert_eq!(decide_without::<()>(&facts, Forward::UriMiss), UnstoredRoute::Offline);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RouteFacts<'a> {
     /// The request's terms.
@@ -123,7 +171,30 @@ pub struct RouteFacts<'a> {
     pub near_bytes: u64,
 }
 
-/// The share of the requested part of a stored body that is available.
+/// The share of the requested part of a stored body that is available. A long body is stored in chunks, which can be
+/// evicted one by one.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Reason, Reuse, Settings, reuse::Age, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// let age = Age { age_secs: 10, ttl_secs: 50 };
+/// let decision = Reuse::Fresh { age, reason: Reason::ExplicitLifetime };
+/// let route = |extent| {
+///     let judged = JudgedResponse { response: "the stored one", decision, extent, covers_what_is_told: true };
+///     decide(&facts, StoredState::Response(judged))
+/// };
+/// assert!(matches!(route(AvailableExtent::Lacking), Route::Stored { .. }));
+/// assert!(matches!(route(AvailableExtent::Gone), Route::Unstored(_)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AvailableExtent {
     /// All of the requested part is available.
@@ -135,6 +206,24 @@ pub enum AvailableExtent {
 }
 
 /// The content of the store for a resource. `S` is the caller's type of a stored response.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, rules::RuledRequest};
+/// use larder_http::{cache_status::Forward, route::*};
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// // A page in another language is stored. The reason for the request to the origin says so.
+/// let route = decide(&facts, StoredState::<()>::OtherVariants);
+/// let Route::Unstored(UnstoredRoute::Fly { forward, .. }) = route else { panic!("a fetch") };
+/// assert_eq!(forward.to_value("Larder"), "Larder; fwd=vary-miss");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState<S> {
     /// A response is stored for the request's selecting fields.
@@ -145,7 +234,29 @@ pub enum StoredState<S> {
     Nothing,
 }
 
-/// A stored response, and the decision of the caching rules about it.
+/// A stored response, and the decision of the caching rules about it, which [`RequestTerms::judge`] returns.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Reason, Reuse, Settings, reuse::Age, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// let judged = JudgedResponse {
+///     response: "the stored one",
+///     decision: Reuse::Fresh { age: Age { age_secs: 10, ttl_secs: 50 }, reason: Reason::ExplicitLifetime },
+///     extent: AvailableExtent::Whole,
+///     covers_what_is_told: true,
+/// };
+/// let route = decide(&facts, StoredState::Response(judged));
+/// assert!(matches!(route, Route::Stored { response: "the stored one", .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedResponse<S> {
     /// The stored response.
@@ -158,7 +269,24 @@ pub struct JudgedResponse<S> {
     pub covers_what_is_told: bool,
 }
 
-/// The way in which a request is answered, with the stored response if it is needed. [`decide`] has an example.
+/// The way in which a request is answered, with the stored response if it is needed. [`decide`] returns it, and the
+/// caller executes it.
+///
+/// ```
+/// use larder_http::{Reason, reuse::Age, route::{Route, UnstoredRoute}};
+///
+/// fn explain(route: &Route<&str>) -> &'static str {
+///     match route {
+///         Route::Stored { .. } => "a hit",
+///         Route::Meanwhile { .. } => "a stale hit, validated in the background",
+///         Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline) => "504",
+///         Route::Unstored(_) => "a request to the origin",
+///     }
+/// }
+///
+/// let age = Age { age_secs: 10, ttl_secs: 50 };
+/// assert_eq!(explain(&Route::Stored { response: "page", age, reason: Reason::ExplicitLifetime }), "a hit");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<S> {
     /// The stored response answers the request.
@@ -182,6 +310,24 @@ pub enum Route<S> {
 }
 
 /// The way in which a request is answered if no stored response answers it.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// // A request with `only-if-cached` never reaches the origin.
+/// let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "only-if-cached".parse()?)]);
+/// # let (method, authority, settings) = (&Method::GET, "a.example", Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// assert_eq!(decide(&facts, StoredState::<()>::Nothing), Route::Unstored(UnstoredRoute::Refuse));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnstoredRoute<S> {
     /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.

@@ -53,7 +53,18 @@ pub struct Rules {
     have_conditions: bool,
 }
 
-/// A rule: the responses that match, and the overrides for them. [`Rules`] has an example.
+/// A rule of the operator: the responses that match, and the overrides for them.
+///
+/// ```
+/// use larder_http::{Ruling, rules::{MatchTexts, Rule}};
+///
+/// let texts = MatchTexts { hosts: vec!["*.example.com".to_owned()], ..MatchTexts::default() };
+/// let ruling = Ruling { name: "ours".to_owned(), is_never_stored: true, ..Ruling::default() };
+/// assert!(Rule::new(&texts, ruling.clone()).is_ok());
+///
+/// let texts = MatchTexts { statuses: vec!["6xx".to_owned()], ..MatchTexts::default() };
+/// assert_eq!(Rule::new(&texts, ruling).unwrap_err().found, "6xx");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rule {
     matches: RuleMatches,
@@ -69,7 +80,7 @@ pub struct Rule {
 
 /// The responses that a rule matches. A property that is not given matches everything.
 #[derive(Clone, Debug, Default)]
-pub struct RuleMatches {
+struct RuleMatches {
     hosts: Vec<ServerPattern>,
     paths: Vec<GlobMatcher>,
     methods: Vec<Method>,
@@ -84,8 +95,26 @@ pub struct RuleMatches {
 /// A test of a request for cases that patterns cannot describe.
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
-/// The responses that a rule matches, as the operator writes them. An empty list matches everything. [`Rules`] has an
-/// example.
+/// The responses that a rule matches, as the operator writes them. An empty list matches everything.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Rules, Ruling, rules::{MatchTexts, Rule, RuledRequest}};
+///
+/// let texts = MatchTexts {
+///     hosts: vec!["*.example.com".to_owned()],
+///     types: vec!["image/*".to_owned()],
+///     ..MatchTexts::default()
+/// };
+/// let ruling = Ruling { name: "images".to_owned(), immutable: true, ..Ruling::default() };
+/// let rules = Rules::new(vec![Rule::new(&texts, ruling).expect("valid texts")]);
+///
+/// let (method, fields) = (&Method::GET, HeaderMap::new());
+/// let request = RuledRequest { method, scheme: "https", authority: "a.example.com", path: "/x", fields: &fields };
+/// let response = |media_type: &str| HeaderMap::from_iter([(http::header::CONTENT_TYPE, media_type.parse().unwrap())]);
+/// assert!(rules.find(&request, StatusCode::OK, &response("image/png")).is_some());
+/// assert!(rules.find(&request, StatusCode::OK, &response("text/html")).is_none());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
     /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
@@ -127,7 +156,19 @@ pub struct BadRule {
     pub found: String,
 }
 
-/// The properties of a request that rules compare. [`Rules`] has an example.
+/// The properties of a request that rules compare.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use larder_http::{Rules, rules::RuledRequest};
+///
+/// let fields = HeaderMap::from_iter([(http::header::ACCEPT, "text/html".parse()?)]);
+/// let (method, authority) = (&Method::GET, "a.example:8080");
+/// let request = RuledRequest { method, scheme: "http", authority, path: "/x?n=1", fields: &fields };
+/// assert_eq!(request.accept(), "text/html");
+/// assert!(Rules::default().find_before(&request).is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RuledRequest<'a> {
     /// The request's method.
@@ -170,7 +211,15 @@ enum TypePattern {
     Kind(String),
 }
 
-/// A property that a rule can match. [`MatchedPart::check`] tells whether a text is valid for it.
+/// A property that a rule can match. Use [`MatchedPart::check`] to refuse an invalid text where the operator wrote it.
+///
+/// ```
+/// use larder_http::rules::MatchedPart;
+///
+/// assert!(MatchedPart::Host.check("*.example.com").is_ok());
+/// assert!(MatchedPart::Type.check("image/*").is_ok());
+/// assert!(MatchedPart::Type.check("image").is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchedPart {
     /// One of [`MatchTexts::hosts`].

@@ -51,6 +51,7 @@ pub struct ChunkedBody {
 }
 
 /// The reason why memory and store cannot supply the bytes.
+#[doc(hidden)] // the error of `ChunkedBody::read`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsenceReason {
     /// The bytes are not stored.
@@ -91,7 +92,7 @@ pub fn is_divisible(fields: &impl Fields) -> bool {
 
 /// Bytes and their position in the body.
 #[derive(Clone)]
-pub struct PlacedBytes {
+pub(crate) struct PlacedBytes {
     /// The position of the first byte.
     pub start: u64,
     /// The bytes.
@@ -140,6 +141,7 @@ impl ChunkedBody {
     ///
     /// # Errors
     /// They are not stored, or the store does not respond.
+    #[doc(hidden)] // for larder-proxy
     pub async fn read(&self, number: u64, range: Range<u64>, waiting: ReadPatience) -> Result<Bytes, AbsenceReason> {
         let span = self.span(number);
         let key = self.chunk_key(number);
@@ -190,7 +192,7 @@ impl ChunkedBody {
     }
 
     /// Probes chunk `number`, and remembers the result.
-    pub async fn probe(&self, number: u64) -> ProbeEnd {
+    pub(crate) async fn probe(&self, number: u64) -> ProbeEnd {
         let Some(store) = &self.cache.shared.store else { return ProbeEnd::Absent };
         if self.was_seen(number) {
             return ProbeEnd::Whole;
@@ -216,7 +218,7 @@ impl ChunkedBody {
     }
 
     /// Reads the fragment of a chunk, if one is stored.
-    pub async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
+    pub(crate) async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
         let key = fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
         let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
@@ -280,7 +282,7 @@ impl ChunkedBody {
     }
 
     /// Stores a part of chunk `number` as its fragment.
-    pub async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
+    pub(crate) async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
         debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
         let key = fragment_key(&self.place.key, self.place.representation, number);
         storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
@@ -296,12 +298,12 @@ impl ChunkedBody {
 
 impl PlacedBytes {
     /// Returns the positions of the bytes in the body.
-    pub fn span(&self) -> Range<u64> {
+    pub(crate) fn span(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }
 
     /// Returns the bytes of this range of the body if all of them are present.
-    pub fn slice(&self, span: Range<u64>) -> Option<Bytes> {
+    pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
         let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
         (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))

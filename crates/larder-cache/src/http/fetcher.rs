@@ -34,7 +34,7 @@ use super::{
     lookup::FoundResponse,
     storing::{StoreAdmission, StorePlace},
 };
-use crate::object::CursorTerms;
+pub use crate::object::{CursorTerms, PromiseRule};
 
 /// A client's request.
 pub trait ClientRequest: Send + Sync + 'static {

@@ -265,6 +265,7 @@ pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
 }
 
 /// The error if the store failed or did not respond, so that it is unknown whether it has the entry.
+#[doc(hidden)] // the error of `ask`, for larder-proxy
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTrouble;
 
@@ -275,7 +276,7 @@ pub async fn read(cache: &ResponseCache, store: &Store, key: &[u8]) -> Option<(R
 }
 
 /// Reads an entry as [`read`] does, but distinguishes an absent entry from an unreadable one.
-pub async fn try_read(
+pub(crate) async fn try_read(
     cache: &ResponseCache,
     store: &Store,
     key: &[u8],
@@ -291,6 +292,7 @@ pub async fn try_read(
 }
 
 /// Awaits a read of the store and returns its result.
+#[doc(hidden)] // for larder-proxy
 pub async fn ask<T>(
     cache: &ResponseCache,
     waiting: ReadPatience,

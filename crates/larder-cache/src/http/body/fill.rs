@@ -25,7 +25,7 @@ use crate::http::{
 };
 
 /// The entry that an arriving body becomes.
-pub struct Fill {
+pub(crate) struct Fill {
     pub(super) plan: Arc<FillPlan>,
     /// Number of bytes received.
     received: u64,
@@ -46,7 +46,7 @@ pub struct Fill {
 }
 
 /// The facts about a response that decide how its body is stored.
-pub struct FillPlan {
+pub(crate) struct FillPlan {
     /// The keys under which the response is stored.
     pub place: StorePlace,
     /// The head in the form to store, without the body's place.

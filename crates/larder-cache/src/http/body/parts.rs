@@ -27,7 +27,7 @@ pub struct PartsReader<F: Fetcher> {
 }
 
 /// The source of the parts.
-pub enum PartsSource<F: Fetcher> {
+pub(crate) enum PartsSource<F: Fetcher> {
     /// The whole body, in memory.
     Whole(Bytes),
     /// A cursor over all parts. If they are not in ascending order, each gets a cursor of its own.
@@ -36,7 +36,7 @@ pub enum PartsSource<F: Fetcher> {
 
 impl<F: Fetcher> PartsReader<F> {
     /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
-    pub fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
+    pub(crate) fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
         Self { source, pieces, part_bytes: 0, remaining: multipart.content_length() }
     }
