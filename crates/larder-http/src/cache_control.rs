@@ -382,13 +382,12 @@ pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
 /// Returns the directives of one line. A quote that never closes is an ordinary character, so it hides no directive.
 ///
 /// ```
-/// use larder_http::cache_control::{Argument, directives};
-///
+/// # use larder_http::cache_control::{Argument, directives};
 /// let mut found = directives(b"max-age=60, private=\"set-cookie\"");
 /// let max_age = found.next().expect("two directives");
 /// assert_eq!((max_age.name, max_age.argument), (&b"max-age"[..], Argument::Token(b"60")));
 /// assert_eq!(max_age.argument.seconds(), Some(60));
-/// assert_eq!(found.next().expect("two directives").argument, Argument::Quoted(b"set-cookie"));
+/// assert_eq!(found.next().expect("another").argument, Argument::Quoted(b"set-cookie"));
 /// ```
 pub fn directives(line: &[u8]) -> Directives<'_> {
     Directives { rest: line, quotes_close: true }
@@ -397,8 +396,7 @@ pub fn directives(line: &[u8]) -> Directives<'_> {
 /// An iterator over the directives of one line of Cache-Control, as [`directives`] returns it.
 ///
 /// ```
-/// use larder_http::cache_control::directives;
-///
+/// # use larder_http::cache_control::directives;
 /// // A comma inside of quotes separates nothing.
 /// let names = directives(b"no-cache=\"a, b\", max-age=60").map(|directive| directive.name);
 /// assert!(names.eq([&b"no-cache"[..], b"max-age"]));

@@ -58,7 +58,7 @@ enum StrippedArgument {
     Beginning(Box<[u8]>),
 }
 
-/// Why a rule for keys is invalid, so that an operator can be told at start.
+/// Why a rule for keys is invalid, so that the program can show the cause at its start.
 ///
 /// ```
 /// use larder_http::key_rules::{KeyRule, KeyRuleError};

@@ -46,6 +46,7 @@ pub(crate) struct PageRequest {
     path: String,
     fields: HeaderMap,
     key: Arc<[u8]>,
+    takes_plain: bool,
 }
 
 /// The body of a page, as the origin sends it.
@@ -66,9 +67,22 @@ pub(crate) struct Site {
 
 impl PageRequest {
     /// Creates a request for `path`, with these fields.
-    pub(crate) fn new(path: &str, fields: HeaderMap) -> Arc<Self> {
+    pub(crate) fn new(path: &str, fields: HeaderMap) -> Self {
         let key = Settings::default().key_rules.key("https", AUTHORITY, path).expect("it is a path").into();
-        Arc::new(Self { path: path.to_owned(), fields, key })
+        Self { path: path.to_owned(), fields, key, takes_plain: false }
+    }
+
+    /// Returns this request with the wish to encode the head of the response itself.
+    pub(crate) fn plain(self) -> Self {
+        Self { takes_plain: true, ..self }
+    }
+}
+
+impl PageBody {
+    /// Creates a body of these bytes, which arrive in one piece.
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        let meter = BodyMeter::of_len(bytes.len() as u64);
+        Self { bytes: Some(bytes), meter }
     }
 }
 
@@ -76,7 +90,8 @@ impl Site {
     /// Opens the cache of the site's responses in a directory.
     pub(crate) fn open(directory: &Path) -> larder_cache::Result<Arc<HttpCache<Self>>> {
         let cache = Cache::builder(directory).disk("32MB").open()?;
-        let (entry_bytes_max, responses) = (cache.value_bytes_max(), cache.responses(Settings::default()));
+        let entry_bytes_max = cache.value_bytes_max();
+        let responses = cache.responses(Settings::default());
         let marks = ResponseMarks { via: None, add_cache_status: true, cache_name: "example".to_owned() };
         let site = Self { cache, responses, bodies: BodyTable::default(), marks, events: Mutex::default() };
         Ok(Arc::new(HttpCache { flights: Arc::default(), fetcher: Arc::new(site), entry_bytes_max }))
@@ -92,7 +107,16 @@ pub(crate) fn run(example: impl AsyncFnOnce(Arc<HttpCache<Site>>)) {
 
 /// Requests a page from the cache.
 pub(crate) async fn get(site: &Arc<HttpCache<Site>>, path: &str) -> Result<Answer<Site>, Refusal> {
-    CacheQuery { http: site, asked: &PageRequest::new(path, HeaderMap::new()) }.answer().await
+    let asked = Arc::new(PageRequest::new(path, HeaderMap::new()));
+    CacheQuery { http: site, asked: &asked }.answer().await
+}
+
+/// Fetches a page, reads it, and waits until it is stored. Returns its key.
+pub(crate) async fn store(site: &Arc<HttpCache<Site>>, path: &str) -> Arc<[u8]> {
+    let answer = get(site, path).await.expect("the origin always answers");
+    read(answer.response.made(&site.fetcher.marks, answer.status).into_body()).await.expect("the whole page");
+    site.fetcher.cache.sync().await.expect("the disk works");
+    PageRequest::new(path, HeaderMap::new()).key
 }
 
 /// Reads the whole body of an answer.
@@ -122,8 +146,13 @@ pub(crate) async fn read(body: AnswerBody<Site>) -> Result<Vec<u8>, BodyError> {
 
 impl ClientRequest for PageRequest {
     fn terms(&self) -> RequestTerms<'_> {
-        let (method, path, fields) = (&Method::GET, &*self.path, &self.fields);
-        let ruled = RuledRequest { method, scheme: "https", authority: AUTHORITY, path, fields };
+        let ruled = RuledRequest {
+            method: &Method::GET,
+            scheme: "https",
+            authority: AUTHORITY,
+            path: &self.path,
+            fields: &self.fields,
+        };
         RequestTerms::new(ruled, UplinkState::Up)
     }
 
@@ -141,6 +170,10 @@ impl ClientRequest for PageRequest {
 
     fn client(&self) -> IpAddr {
         Ipv4Addr::LOCALHOST.into()
+    }
+
+    fn takes_plain(&self) -> bool {
+        self.takes_plain
     }
 
     fn names_digest(&self) -> bool {
@@ -212,10 +245,9 @@ impl Fetcher for Site {
     }
 
     async fn ask(&self, asked: &PageRequest, _: &RequestEdits) -> Result<(response::Parts, PageBody), Refusal> {
-        let bytes = Bytes::from(format!("the page {}", asked.path));
-        let response = http::Response::builder().header("cache-control", "max-age=60").body(()).expect("valid fields");
-        let meter = BodyMeter::of_len(bytes.len() as u64);
-        Ok((response.into_parts().0, PageBody { bytes: Some(bytes), meter }))
+        let page = format!("{:PAGE_BYTES$}", format!("the page {}", asked.path));
+        let response = http::Response::builder().header("cache-control", "max-age=60").header("etag", "\"v1\"");
+        Ok((response.body(()).expect("valid fields").into_parts().0, PageBody::new(page.into())))
     }
 
     fn refuse(_: &PageRequest, refusal: Refusal) -> Refusal {
@@ -302,3 +334,5 @@ impl Fetcher for Site {
 
 /// The host of the site.
 const AUTHORITY: &str = "site.example";
+/// Length of a page, which is filled up with spaces.
+const PAGE_BYTES: usize = 10_000;

@@ -36,7 +36,28 @@ use crate::http::{
     storing, tiered,
 };
 
-/// A body that is stored in chunks.
+/// A long body, which is stored in chunks with one entry each. A [`Fetcher`](crate::http::fetcher::Fetcher) gets it
+/// with the questions about the body.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_cache::http::{chunks::{BodyKeys, ChunkedBody}, fetcher::Fetcher};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
+/// # let received = ReceivedHead { status, fields, request_time: now, response_time: now };
+/// # let (len, representation) = (2_500_000, 7);
+/// # let place = BodyPlace::Chunks { len, representation };
+/// # let head = StoredHead::new(received, place, Default::default(), &TargetList::default());
+/// # let key = fetcher::store(&site, "/film").await;
+/// let keys = BodyKeys { primary: key.clone(), key, representation: 7 };
+/// let body = ChunkedBody::new(site.fetcher.cache(), keys, &head, Some(2_500_000));
+/// assert_eq!(body.span(0), 0..1 << 20);
+/// assert_eq!(body.span(2), 2 << 20..2_500_000);
+/// # });
+/// ```
 pub struct ChunkedBody {
     /// The cache that has the chunks.
     pub cache: Arc<ResponseCache>,
@@ -60,7 +81,16 @@ pub enum AbsenceReason {
     Trouble,
 }
 
-/// The keys of a body's resource and entry.
+/// The keys of a body's resource and of the entry that has its head. They differ if the resource varies.
+///
+/// ```
+/// use larder_cache::http::chunks::BodyKeys;
+///
+/// let primary: std::sync::Arc<[u8]> = (*b"Phttps://site.example/film").into();
+/// // A resource that does not vary: its only response has the resource's key.
+/// let keys = BodyKeys { key: primary.clone(), primary, representation: 7 };
+/// assert_eq!(keys.key, keys.primary);
+/// ```
 #[derive(Clone)]
 pub struct BodyKeys {
     /// The resource's key.
