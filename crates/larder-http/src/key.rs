@@ -20,7 +20,14 @@ pub const KIND_PRIMARY: u8 = b'P';
 /// First byte of the key of a variant.
 pub(crate) const KIND_VARIANT: u8 = b'V';
 
-/// Why a request has no key.
+/// Why a request has no key, so that the cache can neither answer it nor store its response.
+///
+/// ```
+/// use larder_http::key::{KeyError, primary_key};
+///
+/// assert_eq!(primary_key("ftp", "a.example", "/"), Err(KeyError::Scheme));
+/// assert_eq!(primary_key("http", "user@a.example", "/"), Err(KeyError::Authority));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The scheme is neither `http` nor `https`.

@@ -27,7 +27,18 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
-/// A rule that changes the keys of some URLs. [`KeyRules`] has an example.
+/// A rule that changes the keys of some URLs, because they lead to the same content as others.
+///
+/// ```
+/// use larder_http::key_rules::{KeyRule, KeyRules};
+///
+/// let rule = KeyRule::new(&["https://a.example/".to_owned()], &["session".to_owned()], None)?;
+/// let rules = KeyRules::new(vec![rule]);
+/// let key = |path| rules.key("https", "a.example", path);
+/// assert_eq!(key("/x?session=1"), key("/x?session=2"));
+/// assert_ne!(key("/x?page=1"), key("/x?page=2"));
+/// # Ok::<(), larder_http::key_rules::KeyRuleError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
     /// Primary keys of the URL prefixes that the rule applies to.
@@ -47,7 +58,15 @@ enum StrippedArgument {
     Beginning(Box<[u8]>),
 }
 
-/// Why a rule is invalid.
+/// Why a rule for keys is invalid, so that the program can show the cause at its start.
+///
+/// ```
+/// use larder_http::key_rules::{KeyRule, KeyRuleError};
+///
+/// let rule = |url: &str, argument: &str| KeyRule::new(&[url.to_owned()], &[argument.to_owned()], None);
+/// assert_eq!(rule("a.example", "session"), Err(KeyRuleError::Url));
+/// assert_eq!(rule("https://a.example/", "*_id"), Err(KeyRuleError::Argument));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRuleError {
     /// The text is not a URL of `http` or `https` without a query.
