@@ -8,7 +8,28 @@ use std::{
 };
 
 /// Something that happened to a key, as [`CacheBuilder::on_event`](crate::CacheBuilder::on_event) reports it.
-/// [`CacheStats`] has an example.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+/// # let directory = tempfile::tempdir()?;
+/// use larder_cache::{Cache, CacheEvent};
+/// use std::sync::{Arc, Mutex};
+///
+/// let missed = Arc::new(Mutex::new(Vec::new()));
+/// let keys = Arc::clone(&missed);
+/// let cache = Cache::builder(directory.path()).disk("32MB").on_event(move |event| {
+///     if let CacheEvent::Miss { key } = event {
+///         keys.lock().unwrap().push(key.to_vec());
+///     }
+/// });
+/// let cache = cache.open()?;
+/// # runtime.block_on(async {
+/// assert!(cache.get("a key").await?.is_none());
+/// # larder_cache::Result::Ok(())
+/// # })?;
+/// assert_eq!(*missed.lock().unwrap(), [b"a key"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent<'a> {

@@ -65,40 +65,74 @@ use larder_http::{Reuse, Rules, Settings, StoredHead, Timestamp, route::RequestT
 use self::{groups::PageGroups, mark::KeyMarks, patience::StorePatience, survivors::CacheSurvivors};
 
 pub mod answer;
-pub mod arrivals;
+pub(crate) mod arrivals;
 pub mod body;
-pub mod body_budget;
 pub mod chunks;
 pub mod committed_body;
 pub mod confirmation;
-pub mod copies;
+pub(crate) mod copies;
 pub mod entry;
-pub mod fetch;
 pub mod fetcher;
-pub mod groups;
-pub mod hot;
 pub mod http_cache;
 pub mod invalidation;
-pub mod key_set;
-pub mod key_slots;
 pub mod late_commits;
-pub mod library;
+pub(crate) mod library;
 pub mod lookup;
-pub mod mark;
-pub mod neighbors;
-pub mod patience;
-pub mod pins;
-pub mod purged;
-pub mod responses;
+pub(crate) mod purged;
 mod sightings;
 pub mod storing;
-pub mod survivors;
-pub mod tag_changes;
-pub mod tier;
+pub(crate) mod tag_changes;
 mod tiered;
 pub mod work;
 
-/// The cache of responses, as one worker uses it for the requests of one site. The [module](self) has an example.
+// For larder-proxy: fleets, pins, the second tier, limits of memory and time. Other programs have no use for them,
+// because `Cache::responses` creates all of this state.
+#[doc(hidden)]
+pub mod body_budget;
+#[doc(hidden)]
+pub mod fetch;
+#[doc(hidden)]
+pub mod groups;
+#[doc(hidden)]
+pub mod hot;
+#[doc(hidden)]
+pub mod key_set;
+#[doc(hidden)]
+pub mod key_slots;
+#[doc(hidden)]
+pub mod mark;
+#[doc(hidden)]
+pub mod neighbors;
+#[doc(hidden)]
+pub mod patience;
+#[doc(hidden)]
+pub mod pins;
+#[doc(hidden)]
+pub mod responses;
+#[doc(hidden)]
+pub mod survivors;
+#[doc(hidden)]
+pub mod tier;
+
+/// The cache of responses, as one worker uses it for the requests of one site.
+/// [`Cache::responses`](crate::Cache::responses) creates it.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # let directory = tempfile::tempdir().unwrap();
+/// # runtime.block_on(async {
+/// use larder_cache::{Cache, http::storing::{StorePlace, StoreAdmission, admission}};
+/// use larder_http::Settings;
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, Timestamp, VaryRule};
+///
+/// let cache = Cache::builder(directory.path()).disk("32MB").open()?;
+/// // The caches of two sites with settings of their own have the same responses.
+/// let (site, other) = (cache.responses(Settings::default()), cache.responses(Settings::private()));
+/// assert!(std::sync::Arc::ptr_eq(&site.shared.works, &other.shared.works));
+/// assert_eq!(site.shared.entry_bytes_max, cache.value_bytes_max());
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 pub struct ResponseCache {
     /// The parts that all of its users share.
     pub shared: Arc<CacheShared>,
@@ -125,6 +159,21 @@ impl ResponseCache {
 }
 
 /// Something that happened to a request's use of the store, for the caller's figures.
+///
+/// ```
+/// use larder_cache::http::{StoreEvent, StoreEventSink};
+/// use std::{sync::{Arc, atomic::{AtomicU64, Ordering::Relaxed}}, time::Duration};
+///
+/// let failures = Arc::new(AtomicU64::new(0));
+/// let counted = Arc::clone(&failures);
+/// let sink: StoreEventSink = Arc::new(move |event| match event {
+///     StoreEvent::Failed | StoreEvent::TooSlow => drop(counted.fetch_add(1, Relaxed)),
+///     StoreEvent::Bypassed | StoreEvent::Read(_) => {}
+/// });
+/// sink(StoreEvent::Read(Duration::from_millis(2)));
+/// sink(StoreEvent::Failed);
+/// assert_eq!(failures.load(Relaxed), 1);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum StoreEvent {
     /// The store failed. The request continued without it.
@@ -140,7 +189,22 @@ pub enum StoreEvent {
 /// The receiver of a cache's events.
 pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
 
-/// The parts of the cache that all workers share under one configuration.
+/// The parts of the cache that all workers share under one configuration. A fetch begins with [`CacheShared::begin`],
+/// so that a removal in the meantime is noticed.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{fetcher::Fetcher, invalidation};
+///
+/// let responses = site.fetcher.cache();
+/// let key = fetcher::store(&site, "/news").await;
+/// let work = responses.shared.begin(&key);
+/// assert!(responses.shared.is_current(&work, || None));
+/// assert!(invalidation::remove_resources(responses, &[key.to_vec()]).await.is_ok());
+/// assert!(!responses.shared.is_current(&work, || None), "its response must not be stored");
+/// # });
+/// ```
 pub struct CacheShared {
     /// Whether the store responds.
     pub patience: StorePatience,

@@ -53,7 +53,9 @@ pub mod http;
 mod json;
 mod keys;
 mod memory;
+#[doc(hidden)] // for the tests of its laws, in tests/it/object
 pub mod object;
+#[doc(hidden)] // for larder-proxy
 #[expect(missing_debug_implementations, reason = "it is the state of a server, which nobody prints")]
 pub mod purges;
 mod size;

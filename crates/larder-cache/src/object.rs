@@ -83,7 +83,14 @@ pub struct RunId(pub u32);
 /// Parts of a body: ascending, disjoint, none empty. A body of unknown length is `0..u64::MAX`.
 pub type Spans = SmallVec<[Range<u64>; 1]>;
 
-/// The terms on which a client reads. [`Core`] has an example.
+/// The terms on which a client reads a body.
+///
+/// ```
+/// # use larder_cache::object::{CursorTerms, PromiseRule};
+/// // The head of the response is sent only when all bytes are certain, and nothing is requested for it.
+/// let terms = CursorTerms { may_ask: false, promise: PromiseRule::All };
+/// assert_ne!(terms.promise, PromiseRule::First);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CursorTerms {
     /// Whether the client may cause requests to the origin. A client that may not gets only bytes that are present or
@@ -93,7 +100,21 @@ pub struct CursorTerms {
     pub promise: PromiseRule,
 }
 
-/// When a client is promised its bytes ([`Action::Promise`]), so that the head of its response may be sent.
+/// When a client is promised its bytes, so that the head of its response may be sent. A response that breaks off later
+/// cannot be replaced by an error.
+///
+/// ```
+/// # use larder_cache::object::PromiseRule;
+/// fn rule(is_head_sent: bool, can_wait: bool) -> PromiseRule {
+///     match (is_head_sent, can_wait) {
+///         (true, _) => PromiseRule::Given,
+///         (false, true) => PromiseRule::All,
+///         (false, false) => PromiseRule::First,
+///     }
+/// }
+///
+/// assert_eq!(rule(false, true), PromiseRule::All);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRule {
     /// Once every byte is present, or in a run whose head has come.

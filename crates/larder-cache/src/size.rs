@@ -18,7 +18,15 @@ use std::{error, fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// The error for a text that is not a size. [`ByteSize`] has an example.
+/// The error for a text that is not a size. Show it to the user together with [`SizeError::HELP`].
+///
+/// ```
+/// use larder_cache::{ByteSize, SizeError};
+///
+/// let error: SizeError = "ten GB".parse::<ByteSize>().unwrap_err();
+/// let message = format!("{error}; {}", SizeError::HELP);
+/// assert!(message.contains("`ten GB`"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeError {
     problem: &'static str,

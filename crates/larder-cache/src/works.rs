@@ -47,7 +47,20 @@ pub struct ActiveKeys {
 /// none.
 type Shard = Mutex<Vec<Arc<ActiveKey>>>;
 
-/// Work on a key that may store a value, from the moment when the value is requested. [`ActiveKeys`] has an example.
+/// Work on a key that may store a value, from the moment when the value is requested. Begin it before the request, so
+/// that a change of the key in the meantime is noticed.
+///
+/// ```
+/// use larder_cache::ActiveKeys;
+/// use std::sync::Arc;
+///
+/// let keys = Arc::new(ActiveKeys::default());
+/// let work = keys.begin(&b"a key"[..].into());
+/// assert!(work.is_current());
+/// keys.mark(b"a key");
+/// assert!(!work.is_current());
+/// assert!(work.renewed().is_current(), "it begins after the change");
+/// ```
 pub struct KeyWork {
     keys: Arc<ActiveKeys>,
     of: Arc<ActiveKey>,
@@ -58,12 +71,44 @@ pub struct KeyWork {
 /// A write of a value that work has brought. [`KeyWork::begin_commit`] creates it.
 ///
 /// If it is [outdated](Self::is_outdated) after the write, remove the value before you drop the commit.
+///
+/// ```
+/// use larder_cache::ActiveKeys;
+/// use std::{collections::HashMap, sync::Arc};
+///
+/// let (keys, mut store) = (Arc::new(ActiveKeys::default()), HashMap::new());
+/// let work = keys.begin(&b"a key"[..].into());
+/// let commit = work.begin_commit().expect("the key has not changed");
+/// store.insert("a key", "a value");
+/// keys.mark(b"a key"); // as another task does that removes the key
+/// if commit.is_outdated() {
+///     store.remove("a key");
+/// }
+/// drop(commit);
+/// assert!(store.is_empty());
+/// ```
 pub struct KeyCommit {
     work: KeyWork,
 }
 
 /// The commits that were running when their work was marked. Once they have [ended](Self::ended), nothing that they
-/// wrote is found.
+/// wrote is found. Wait for them before you report that a key was removed.
+///
+/// ```
+/// use larder_cache::ActiveKeys;
+/// use std::sync::Arc;
+///
+/// let keys = Arc::new(ActiveKeys::default());
+/// let work = keys.begin(&b"a key"[..].into());
+/// let commit = work.begin_commit().expect("the key has not changed");
+/// let marked = keys.mark(b"a key");
+/// assert!(!marked.is_empty());
+/// drop(commit);
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// marked.ended().await;
+/// # });
+/// ```
 #[must_use = "the result of older work may still appear while these commits run"]
 #[derive(Default)]
 pub struct MarkedCommits {

@@ -81,7 +81,19 @@ impl<T> Drop for Completion<T> {
     }
 }
 
-/// A future for the outcome of an operation. Dropping it does not cancel the operation.
+/// A future for the outcome of an operation. Any executor can await it, or [`crate::block_on`] on a thread that may
+/// block.
+///
+/// Dropping it does not cancel the operation: a write whose future is gone still reaches the device.
+///
+/// ```
+/// use larder_device::{Completion, block_on};
+/// use std::io::ErrorKind;
+///
+/// let (completion, pending) = Completion::<()>::pair();
+/// drop(completion); // as a device does that goes away
+/// assert_eq!(block_on(pending).unwrap_err().kind(), ErrorKind::BrokenPipe);
+/// ```
 pub struct PendingTransfer<T>(Arc<OutcomeSlot<T>>);
 
 impl_debug!(PendingTransfer<T> {});

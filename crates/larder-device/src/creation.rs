@@ -12,8 +12,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A new volume file under a temporary name. Dropping it removes the file, unless [`Self::finish`] has given it its
-/// name.
+/// A new volume file under a temporary name. Dropping it removes the file, unless [`Self::finish`] has given the file
+/// its own name.
+///
+/// With it, a crash while the first bytes are written leaves no file that looks like a volume.
+///
+/// ```
+/// use larder_device::UnfinishedFile;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let name = folder.path().join("volume");
+/// let (file, unfinished) = UnfinishedFile::create(&name, 1 << 20, true)?;
+/// assert!(!name.exists());
+/// // Write the volume's header here.
+/// unfinished.finish()?;
+/// assert_eq!(std::fs::metadata(&name)?.len(), file.len_bytes());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct UnfinishedFile {
     path: PathBuf,

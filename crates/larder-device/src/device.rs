@@ -52,6 +52,19 @@ pub trait Device: Send + Sync + 'static {
 }
 
 /// An operation for a device. The device owns the buffer until it completes the operation.
+///
+/// The methods `read`, `write` and `sync` of `dyn Device` create one and return a future. Create one yourself to get
+/// the outcome by a callback, or in a device around another one ([`crate::delegate_device!`]).
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Completion, Device, MemoryDevice, Transfer};
+///
+/// let device = MemoryDevice::from_contents(vec![7; 4096]);
+/// let completion = Completion::callback(|outcome: std::io::Result<AlignedBuffer>| {
+///     assert_eq!(outcome.unwrap().as_slice(), [7; 512]);
+/// });
+/// device.submit(Transfer::Read { offset_bytes: 1024, buffer: AlignedBuffer::with_len(512), completion });
+/// ```
 #[derive(Debug)]
 pub enum Transfer {
     /// Fills the whole buffer with the bytes from `offset_bytes` on.

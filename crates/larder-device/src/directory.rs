@@ -45,6 +45,21 @@ pub trait Directory: Send + Sync + 'static {
 }
 
 /// An operation for a directory. The directory owns the buffer until it completes the operation.
+///
+/// The methods of `dyn Directory`, such as `read`, create one and return a future. Create one yourself to get the
+/// outcome by a callback, or in a directory around another one.
+///
+/// ```
+/// use larder_device::{Completion, Directory, FileName, FileWork, MemoryDirectory};
+/// use std::io::ErrorKind;
+///
+/// let directory = MemoryDirectory::new(1 << 20);
+/// let file = FileName::new("a/1").unwrap();
+/// let completion = Completion::callback(|outcome: std::io::Result<()>| {
+///     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::NotFound);
+/// });
+/// directory.submit(FileWork::Remove { file, completion });
+/// ```
 #[derive(Debug)]
 pub enum FileWork {
     /// Fills the whole buffer with the bytes of a file from `offset_bytes` on.
@@ -135,7 +150,16 @@ impl dyn Directory {
 }
 
 /// The name of a file in a [`Directory`]. It has up to four parts, separated by `/`, of letters, digits, `-`, `_` and
-/// `.`. No part begins with a dot, so no name leads out of the directory.
+/// `.`.
+///
+/// No part begins with a dot, so a name that came from outside cannot lead out of the directory.
+///
+/// ```
+/// use larder_device::FileName;
+///
+/// assert_eq!(FileName::new("0/ff/entry.1").unwrap().as_str(), "0/ff/entry.1");
+/// assert_eq!(FileName::new("../etc/passwd"), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Box<str>);
 

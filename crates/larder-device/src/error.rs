@@ -8,7 +8,22 @@ use std::{fmt, io};
 /// A result with a [`DeviceError`].
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// The kind of an error. It tells the caller how to react.
+/// The reaction that an error demands of the caller: correct an argument, wait, or free space.
+///
+/// ```
+/// use larder_device::{DeviceErrorKind, VolumeFile};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume");
+/// let first = VolumeFile::create(&path, 1 << 20)?;
+/// let error = VolumeFile::open(&path).unwrap_err();
+/// assert_eq!(error.kind(), DeviceErrorKind::InUse);
+/// drop(first);
+/// assert!(VolumeFile::open(&path).is_ok());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceErrorKind {
     /// An argument is wrong, such as a path, a size or a file that is not a store. Correct it.
@@ -21,7 +36,18 @@ pub enum DeviceErrorKind {
     Full,
 }
 
-/// An error with its kind, a description of the place and the problem, and its cause.
+/// The error of opening or creating a volume or a directory: its kind, a description of the place and the problem, and
+/// its cause.
+///
+/// ```
+/// use larder_device::{DeviceErrorKind, VolumeFile};
+/// use std::path::Path;
+///
+/// let error = VolumeFile::open(Path::new("/dev/null/volume")).unwrap_err();
+/// assert_eq!(error.kind(), DeviceErrorKind::Unavailable);
+/// assert!(error.place().contains("/dev/null/volume"));
+/// assert!(error.into_cause().is_some());
+/// ```
 #[derive(Debug)]
 pub struct DeviceError {
     kind: DeviceErrorKind,

@@ -14,7 +14,23 @@ use crate::{
     in_flight::{SystemCall, TransferBounds},
 };
 
-/// A device in memory. It only takes memory for pages that were written.
+/// A device in memory, for tests and for measuring without a disk. It only takes memory for pages that were written.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Device, MemoryDevice, block_on};
+/// use std::sync::Arc;
+///
+/// let memory = Arc::new(MemoryDevice::new(1 << 40));
+/// let before = memory.snapshot();
+/// let device: Arc<dyn Device> = memory;
+/// let mut buffer = AlignedBuffer::with_len(4096);
+/// buffer.as_mut_slice().fill(7);
+/// block_on(device.write(1 << 30, Arc::new(buffer))).unwrap();
+/// assert_eq!(block_on(device.read(1 << 30, 512)).unwrap().as_slice(), [7; 512]);
+///
+/// let before: Arc<dyn Device> = Arc::new(before);
+/// assert_eq!(block_on(before.read(1 << 30, 512)).unwrap().as_slice(), [0; 512]);
+/// ```
 pub struct MemoryDevice {
     pages: Box<[RwLock<Page>]>,
     bounds: TransferBounds,

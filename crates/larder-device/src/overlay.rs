@@ -15,6 +15,19 @@ use std::{
 use crate::{AlignedBuffer, Completion, Device, Transfer, in_flight::TransferBounds};
 
 /// A device on top of another one. Its writes stay in memory, and the other device is only read.
+///
+/// Use it to try an operation that writes, such as opening a store, on a device that must not change.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Device, MemoryDevice, OverlayDevice, block_on};
+/// use std::sync::Arc;
+///
+/// let below: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(vec![7; 8192]));
+/// let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(&below)));
+/// block_on(overlay.write(0, Arc::new(AlignedBuffer::with_len(4096)))).unwrap();
+/// assert_eq!(block_on(overlay.read(0, 4096)).unwrap().as_slice(), [0; 4096]);
+/// assert_eq!(block_on(below.read(0, 4096)).unwrap().as_slice(), [7; 4096]);
+/// ```
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     written: Arc<Mutex<Blocks>>,

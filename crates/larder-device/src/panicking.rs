@@ -12,11 +12,35 @@ use std::{
 
 use crate::{Device, Transfer};
 
-/// Payload of a panic that a test has planned. Fences around engines recognize it.
+/// Payload of the panic of a [`PanickingDevice`]. Code that catches panics recognizes by it that a test has planned
+/// this one, and need not report a fault of the program.
+///
+/// ```
+/// use larder_device::PlannedPanic;
+/// use std::panic::{catch_unwind, panic_any};
+///
+/// let panic = catch_unwind(|| panic_any(PlannedPanic)).unwrap_err();
+/// assert!(panic.is::<PlannedPanic>());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedPanic;
 
 /// A device for tests that panics once in [`Device::submit`], and otherwise passes operations to another device.
+///
+/// It shows what a failed assertion costs whose cause lies between two operations.
+///
+/// ```
+/// use larder_device::{Device, MemoryDevice, PanickingDevice, PlannedPanic, block_on};
+/// use std::{panic::{AssertUnwindSafe, catch_unwind}, sync::Arc};
+///
+/// let panicking = Arc::new(PanickingDevice::new(Arc::new(MemoryDevice::new(8192)), || true));
+/// let device: Arc<dyn Device> = panicking.clone();
+/// panicking.panic_after(1);
+/// assert!(block_on(device.read(0, 4096)).is_ok());
+/// let outcome = catch_unwind(AssertUnwindSafe(|| block_on(device.read(0, 4096))));
+/// assert!(outcome.unwrap_err().is::<PlannedPanic>());
+/// assert!(block_on(device.read(0, 4096)).is_ok());
+/// ```
 pub struct PanickingDevice {
     inner: Arc<dyn Device>,
     counts: fn() -> bool,

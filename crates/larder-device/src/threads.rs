@@ -13,7 +13,24 @@ use crate::{
     queue::too_much_waits,
 };
 
-/// A device that makes blocking calls on threads of its own.
+/// A device that makes blocking calls on threads of its own. It works where io_uring is refused.
+///
+/// [`crate::open_device`] chooses between the two. Use this type to set the number of threads.
+///
+/// ```
+/// use larder_device::{Device, ThreadsDevice, VolumeFile, block_on};
+/// use std::{num::NonZeroUsize, sync::Arc};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume");
+/// let file = Arc::new(VolumeFile::create(&path, 1 << 20)?);
+/// let device: Arc<dyn Device> = Arc::new(ThreadsDevice::new(file, NonZeroUsize::new(2).unwrap())?);
+/// assert_eq!(block_on(device.read(0, 4096))?.as_slice(), [0; 4096]);
+/// assert!(block_on(device.read(1 << 20, 4096)).is_err(), "it is beyond the end");
+/// # Ok(())
+/// # }
+/// ```
 pub struct ThreadsDevice {
     file: Arc<VolumeFile>,
     pool: ThreadPool<InFlight>,

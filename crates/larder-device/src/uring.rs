@@ -29,7 +29,27 @@ use crate::{
     in_flight::{InFlight, SystemCall},
 };
 
-/// A device on io_uring.
+/// A device on io_uring. [`crate::open_device`] with [`crate::IoChoice::Auto`] creates one if the kernel permits it;
+/// use this type if the caller decides what happens otherwise.
+///
+/// ```
+/// use larder_device::{Device, UringDevice, VolumeFile, block_on};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume");
+/// let file = Arc::new(VolumeFile::create(&path, 1 << 20)?);
+/// match UringDevice::new(file) {
+///     Ok(device) => {
+///         let device: Arc<dyn Device> = Arc::new(device);
+///         assert_eq!(block_on(device.read(0, 4096))?.as_slice(), [0; 4096]);
+///     }
+///     Err(refused) => println!("the kernel refuses io_uring: {refused}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct UringDevice {
     file: Arc<VolumeFile>,
     background: BackgroundRing,

@@ -23,6 +23,18 @@ use crate::{AlignedBuffer, Device, ThreadsDevice, in_flight::TransferBounds};
 use crate::{DeviceError, DeviceErrorKind, Result};
 
 /// The kernel interface for I/O on a volume.
+///
+/// ```
+/// use larder_device::{IoChoice, VolumeFile, open_device};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("volume");
+/// let device = open_device(VolumeFile::create(&path, 1 << 20)?, IoChoice::Threads)?;
+/// assert_eq!(device.name(), "threads");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
     /// io_uring if the kernel permits it, otherwise threads. A fallback to threads is logged once.

@@ -22,7 +22,15 @@ use crate::{
     targeted::TargetList,
 };
 
-/// A directive of Cache-Control and its argument, as written in the field. [`directives`] has an example.
+/// A directive of Cache-Control and its argument, as written in the field. Use it for directives that
+/// [`ResponseDirectives`] does not know.
+///
+/// ```
+/// use larder_http::cache_control::{Argument, Directive, directives};
+///
+/// let found: Vec<_> = directives(b"max-age=60, immutable").collect();
+/// assert_eq!(found[1], Directive { name: b"immutable", argument: Argument::Absent });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive<'a> {
     /// The directive's name as received. It may contain octets that no token allows.
@@ -31,7 +39,17 @@ pub struct Directive<'a> {
     pub argument: Argument<'a>,
 }
 
-/// The argument of a [`Directive`].
+/// The argument of a [`Directive`]. The forms are distinguished because `private="set-cookie"` means less than
+/// `private`.
+///
+/// ```
+/// use larder_http::cache_control::{Argument, directives};
+///
+/// let argument = |line| directives(line).next().expect("a directive").argument;
+/// assert_eq!(argument(b"max-age=60").seconds(), Some(60));
+/// assert_eq!(argument(b"private=\"set-cookie\""), Argument::Quoted(b"set-cookie"));
+/// assert_eq!(argument(b"max-age = 60"), Argument::Malformed);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument<'a> {
     /// The directive has no argument.
@@ -364,19 +382,25 @@ pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
 /// Returns the directives of one line. A quote that never closes is an ordinary character, so it hides no directive.
 ///
 /// ```
-/// use larder_http::cache_control::{Argument, directives};
-///
+/// # use larder_http::cache_control::{Argument, directives};
 /// let mut found = directives(b"max-age=60, private=\"set-cookie\"");
 /// let max_age = found.next().expect("two directives");
 /// assert_eq!((max_age.name, max_age.argument), (&b"max-age"[..], Argument::Token(b"60")));
 /// assert_eq!(max_age.argument.seconds(), Some(60));
-/// assert_eq!(found.next().expect("two directives").argument, Argument::Quoted(b"set-cookie"));
+/// assert_eq!(found.next().expect("another").argument, Argument::Quoted(b"set-cookie"));
 /// ```
 pub fn directives(line: &[u8]) -> Directives<'_> {
     Directives { rest: line, quotes_close: true }
 }
 
-/// An iterator over the directives of a line. [`directives`] creates it, and has an example.
+/// An iterator over the directives of one line of Cache-Control, as [`directives`] returns it.
+///
+/// ```
+/// # use larder_http::cache_control::directives;
+/// // A comma inside of quotes separates nothing.
+/// let names = directives(b"no-cache=\"a, b\", max-age=60").map(|directive| directive.name);
+/// assert!(names.eq([&b"no-cache"[..], b"max-age"]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Directives<'a> {
     rest: &'a [u8],

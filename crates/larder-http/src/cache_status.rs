@@ -13,6 +13,12 @@ use crate::{
 pub const CACHE_NAME: &str = "Larder";
 
 /// Why a request went to the origin (RFC 9211 2.2).
+///
+/// ```
+/// use larder_http::{CacheStatus, cache_status::Forward};
+///
+/// assert_eq!(CacheStatus::forwarded(Forward::UriMiss).to_value("Larder"), "Larder; fwd=uri-miss");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
     /// The cache was configured not to handle this request.
@@ -33,7 +39,17 @@ pub enum Forward {
     Partial,
 }
 
-/// The way in which a request was handled.
+/// The way in which a request was handled. [`CacheStatus::hit`] and [`CacheStatus::forwarded`] create the usual ones;
+/// set the fields of `Forwarded` once the response is known.
+///
+/// ```
+/// use larder_http::{CacheStatus, cache_status::{Forward, RequestHandling}};
+///
+/// let status = Some(http::StatusCode::OK);
+/// let handling = RequestHandling::Forwarded { why: Forward::Stale, status, stored: true, collapsed: false };
+/// let member = CacheStatus { handling, detail: None, tier: None };
+/// assert_eq!(member.to_value("Larder"), "Larder; fwd=stale; fwd-status=200; stored");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestHandling {
     /// Answered from the cache.
@@ -54,7 +70,14 @@ pub enum RequestHandling {
     },
 }
 
-/// The storage that a hit came from.
+/// The storage that a hit came from. It tells whoever reads the field whether the disk was involved.
+///
+/// ```
+/// use larder_http::{CacheStatus, cache_status::Tier};
+///
+/// let hit = CacheStatus::hit(60).from_tier(Tier::Memory);
+/// assert_eq!(hit.to_value("Larder"), "Larder; hit; ttl=60; detail=memory");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Memory alone.

@@ -5,7 +5,32 @@ use sfv::{BareItem, Dictionary, ListEntry};
 
 use crate::cache_control::ResponseDirectives;
 
-/// The combined constraints of all redirects that led to a response. [`crate::redirects::through`] has an example.
+/// The combined constraints of all redirects that led to a response. A cache that follows redirects itself stores them
+/// with the final response, which may not be fresh for longer than the redirects are.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode, Uri};
+/// use larder_http::{Settings, Timestamp, redirects, storable::Exchange};
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let nothing = HeaderMap::new();
+///
+/// let url: Uri = "https://a.example/latest".parse()?;
+/// let mut fields = HeaderMap::new();
+/// fields.insert("location", "/1.2".parse()?);
+/// fields.insert("cache-control", "no-store".parse()?);
+/// let redirect = Exchange {
+///     method: &Method::GET,
+///     request_fields: &nothing,
+///     status: StatusCode::FOUND,
+///     response_fields: &fields,
+///     request_time: now,
+///     response_time: now,
+/// };
+/// let target = redirects::target(&url, redirect.status, &fields).expect("a redirect");
+/// let chain = redirects::through(None, &redirect, &target, &Settings::default());
+/// assert!(!chain.is_storable);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The shortest freshness lifetime among the redirects, in seconds after the receipt of the response.

@@ -9,7 +9,16 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 
-/// Why bytes are not a stored head. The caller treats the entry as absent.
+/// Why bytes are not a stored head. The caller treats the entry as absent: the bytes may come from a damaged disk, or
+/// from a later version of the format.
+///
+/// ```
+/// use larder_http::{DecodeError, StoredHead, TargetList};
+///
+/// let decode = |bytes: &'static [u8]| StoredHead::decode(bytes.into(), &TargetList::default());
+/// assert_eq!(decode(b"").unwrap_err(), DecodeError::Truncated);
+/// assert_eq!(decode(b"GIF89a").unwrap_err(), DecodeError::Version);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes end too early.

@@ -22,7 +22,13 @@ use crate::{
     list::{elements, tokens, trim},
 };
 
-/// A content coding.
+/// A content coding, by which a body is compressed on its way to a client.
+///
+/// ```
+/// use larder_http::coding::ContentCoding;
+///
+/// assert_eq!(ContentCoding::Brotli.token(), "br");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
     /// `zstd` (RFC 8878).
@@ -33,7 +39,21 @@ pub enum ContentCoding {
     Gzip,
 }
 
-/// The operator's choice of responses to encode and of codings to use. [`CodingWish`] has an example.
+/// The operator's choice of responses to encode and of codings to use. By default, nothing is encoded.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use larder_http::coding::{Compression, ContentCoding};
+///
+/// let compression = Compression { codings: vec![ContentCoding::Gzip], ..Compression::default() };
+/// let mut fields = HeaderMap::new();
+/// fields.insert("content-type", "application/json".parse()?);
+/// assert!(compression.is_about(StatusCode::OK, &fields, Some(5000)));
+/// assert!(!compression.is_about(StatusCode::OK, &fields, Some(50)), "it is too short");
+/// fields.insert("content-type", "image/png".parse()?);
+/// assert!(!compression.is_about(StatusCode::OK, &fields, Some(5000)), "it is compressed already");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// The codings offered to clients, best first. An empty list, the default, turns encoding off.

@@ -26,7 +26,15 @@ pub struct EntityTag<'a> {
     pub opaque: &'a [u8],
 }
 
-/// An iterator over the tags of a list in If-Match or If-None-Match. [`EntityTag`] has an example.
+/// An iterator over the tags of a list in If-Match or If-None-Match, as [`EntityTag::list`] returns it. It skips
+/// malformed elements.
+///
+/// ```
+/// use larder_http::entity_tag::EntityTag;
+///
+/// let tags = EntityTag::list(b"\"v1\", v2, W/\"v3\"").map(|tag| tag.opaque);
+/// assert!(tags.eq([&b"v1"[..], b"v3"]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     rest: &'a [u8],

@@ -41,7 +41,17 @@ enum AnnouncedEnd {
     EndStream,
 }
 
-/// The way in which a body has ended.
+/// The way in which a body has ended, as its connection reports it to a [`BodyMeter`].
+///
+/// ```
+/// use larder_http::{fields::BodyLength, framing::{BodyMeter, EndMark}};
+///
+/// // A body in chunks is complete after its last chunk, not when its connection is closed.
+/// let mut meter = BodyMeter::http1(BodyLength::Chunked);
+/// meter.take(1000);
+/// assert!(meter.end(EndMark::Close).is_err());
+/// assert!(meter.end(EndMark::LastChunk).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndMark {
     /// A frame with END_STREAM was received (RFC 9113 8.1).
@@ -54,13 +64,37 @@ pub enum EndMark {
     Close,
 }
 
-/// The proof that a body was received as a whole. Only a [`BodyMeter`], which has an example, creates it.
+/// The proof that a body was received as a whole. Code that stores a body as complete takes this proof, so that no path
+/// can store a truncated one.
+///
+/// Only a [`BodyMeter`] creates it.
+///
+/// ```
+/// use larder_http::framing::{BodyMeter, CompletedBody, EndMark};
+///
+/// fn store(body: &[u8], proof: &CompletedBody) {
+///     assert_eq!(body.len() as u64, proof.len());
+/// }
+///
+/// let mut meter = BodyMeter::of_len(5);
+/// meter.take(5);
+/// store(b"hello", &meter.end(EndMark::Length).expect("all bytes"));
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct CompletedBody {
     len: u64,
 }
 
-/// The report that a body has ended before it was complete. [`BodyMeter`] has an example.
+/// The report that a body has ended before it was complete. Its text says how much of the body has arrived.
+///
+/// ```
+/// use larder_http::framing::{BodyMeter, EndMark};
+///
+/// let mut meter = BodyMeter::of_len(10);
+/// meter.take(6);
+/// let report = meter.end(EndMark::Length).unwrap_err();
+/// assert_eq!(report.to_string(), "the body ended after 6 of 10 bytes");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncompleteBody {
     len: Option<u64>,

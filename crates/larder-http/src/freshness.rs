@@ -12,6 +12,24 @@ use crate::{Reason, Settings, Timestamp, date::as_http_date, facts::Facts};
 
 /// The lifetime that a response states, or the facts from which one is guessed. The strongest source is used (RFC 9111
 /// 4.2.1).
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_http::freshness::Lifetime;
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let lifetime = |value: &'static str| {
+/// #     let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, value.parse().unwrap())]);
+/// #     let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// #     let body = BodyPlace::Whole { len: 0 };
+/// #     StoredHead::new(received, body, Default::default(), &TargetList::default()).freshness().lifetime
+/// # };
+/// // `lifetime` is that of a response with this Cache-Control.
+/// assert_eq!(lifetime("max-age=60"), Lifetime::Explicit { millis: 60_000 });
+/// assert_eq!(lifetime("max-age=60, s-maxage=10"), Lifetime::Explicit { millis: 10_000 });
+/// assert_eq!(lifetime("max-age=soon"), Lifetime::Explicit { millis: 0 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// The response states a lifetime: `s-maxage`, `max-age`, or `Expires` minus `Date`.

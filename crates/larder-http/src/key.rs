@@ -20,7 +20,14 @@ pub const KIND_PRIMARY: u8 = b'P';
 /// First byte of the key of a variant.
 pub(crate) const KIND_VARIANT: u8 = b'V';
 
-/// Why a request has no key.
+/// Why a request has no key, so that the cache can neither answer it nor store its response.
+///
+/// ```
+/// use larder_http::key::{KeyError, primary_key};
+///
+/// assert_eq!(primary_key("ftp", "a.example", "/"), Err(KeyError::Scheme));
+/// assert_eq!(primary_key("http", "user@a.example", "/"), Err(KeyError::Authority));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The scheme is neither `http` nor `https`.
@@ -35,15 +42,24 @@ pub enum KeyError {
     Star,
 }
 
-/// Spare capacity of a primary key. A proxy may append the origin's name; with less, that would reallocate the key on
-/// every such request.
-const SUFFIX_BYTES: usize = 48;
-
 /// Returns the key of a resource: its URI with scheme and host in lower case, without default port and fragment.
 ///
 /// # Errors
 /// The request cannot be answered from the cache. The caller forwards or refuses it.
 pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
+    let mut key = Vec::new();
+    push_primary_key((scheme, authority, path_and_query), &mut key)?;
+    Ok(key)
+}
+
+/// Appends the key of a resource to `key`, as [`primary_key`] returns it for its scheme, authority, and path with query.
+///
+/// # Errors
+/// The same as for [`primary_key`]. Nothing is appended then.
+pub(crate) fn push_primary_key(
+    (scheme, authority, path_and_query): (&str, &str, &str),
+    key: &mut Vec<u8>,
+) -> Result<(), KeyError> {
     let default_port = default_port(scheme).ok_or(KeyError::Scheme)?;
     if scheme.len() + authority.len() + path_and_query.len() > PRIMARY_KEY_SIZE_MAX {
         return Err(KeyError::TooLong);
@@ -55,19 +71,19 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     if !(path.is_empty() || path.starts_with('/') || path.starts_with('?')) {
         return Err(KeyError::Path);
     }
-    let mut key = Vec::with_capacity(scheme.len() + authority.len() + path.len() + 8 + SUFFIX_BYTES);
+    key.reserve(scheme.len() + authority.len() + path.len() + 8);
     key.push(KIND_PRIMARY);
     key.extend_from_slice(if default_port == 443 { b"https://" } else { b"http://" });
     key.extend(host.bytes().map(|octet| octet.to_ascii_lowercase()));
     if let Some(port) = port.filter(|port| *port != default_port) {
         key.push(b':');
-        push_u64(&mut key, u64::from(port));
+        push_u64(key, u64::from(port));
     }
     if !path.starts_with('/') {
         key.push(b'/');
     }
     key.extend_from_slice(path.as_bytes());
-    Ok(key)
+    Ok(())
 }
 
 /// Returns the path and query of a request's target.

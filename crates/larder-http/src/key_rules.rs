@@ -7,7 +7,7 @@
 use http::Uri;
 
 use crate::{
-    key::{KIND_PRIMARY, KeyError, normal_authority, primary_key},
+    key::{KIND_PRIMARY, KeyError, normal_authority, primary_key, push_primary_key},
     steps,
 };
 
@@ -27,7 +27,18 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
-/// A rule that changes the keys of some URLs. [`KeyRules`] has an example.
+/// A rule that changes the keys of some URLs, because they lead to the same content as others.
+///
+/// ```
+/// use larder_http::key_rules::{KeyRule, KeyRules};
+///
+/// let rule = KeyRule::new(&["https://a.example/".to_owned()], &["session".to_owned()], None)?;
+/// let rules = KeyRules::new(vec![rule]);
+/// let key = |path| rules.key("https", "a.example", path);
+/// assert_eq!(key("/x?session=1"), key("/x?session=2"));
+/// assert_ne!(key("/x?page=1"), key("/x?page=2"));
+/// # Ok::<(), larder_http::key_rules::KeyRuleError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
     /// Primary keys of the URL prefixes that the rule applies to.
@@ -47,7 +58,15 @@ enum StrippedArgument {
     Beginning(Box<[u8]>),
 }
 
-/// Why a rule is invalid.
+/// Why a rule for keys is invalid, so that the program can show the cause at its start.
+///
+/// ```
+/// use larder_http::key_rules::{KeyRule, KeyRuleError};
+///
+/// let rule = |url: &str, argument: &str| KeyRule::new(&[url.to_owned()], &[argument.to_owned()], None);
+/// assert_eq!(rule("a.example", "session"), Err(KeyRuleError::Url));
+/// assert_eq!(rule("https://a.example/", "*_id"), Err(KeyRuleError::Argument));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRuleError {
     /// The text is not a URL of `http` or `https` without a query.
@@ -79,11 +98,35 @@ impl KeyRules {
     /// # Errors
     /// The same as for [`primary_key`].
     pub fn key(&self, scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
-        let key = primary_key(scheme, authority, path_and_query)?;
+        let mut key = Vec::new();
+        self.write_key((scheme, authority, path_and_query), &mut key)?;
+        Ok(key)
+    }
+
+    /// Replaces the content of `key` by the key of a resource under these rules, so that one buffer serves many
+    /// lookups. `url` is its scheme, its authority, and its path with query.
+    ///
+    /// ```
+    /// use larder_http::key_rules::KeyRules;
+    ///
+    /// let mut key = Vec::new();
+    /// KeyRules::default().write_key(("http", "a.example", "/x"), &mut key)?;
+    /// assert_eq!(key, KeyRules::default().key("http", "a.example", "/x")?);
+    /// # Ok::<(), larder_http::key::KeyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The same as for [`primary_key`]. The buffer is empty then.
+    pub fn write_key(&self, url: (&str, &str, &str), key: &mut Vec<u8>) -> Result<(), KeyError> {
+        key.clear();
+        push_primary_key(url, key)?;
         steps::take(key.len());
         let matched =
-            self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(&key, prefix)).zip(Some(rule)));
-        Ok(matched.map(|(prefix, rule)| rule.apply(&key, prefix)).unwrap_or(key))
+            self.0.iter().find_map(|rule| rule.prefixes.iter().find(|prefix| begins(key, prefix)).zip(Some(rule)));
+        if let Some((prefix, rule)) = matched {
+            *key = rule.apply(key, prefix);
+        }
+        Ok(())
     }
 }
 

@@ -29,7 +29,23 @@ pub struct Multipart {
     pieces: Vec<Piece>,
 }
 
-/// One piece of a body of several parts. Send the pieces in order.
+/// One piece of a body of several parts: text between the parts, or the bytes of one part. Send the pieces in order.
+///
+/// ```
+/// use larder_http::{multipart::{Multipart, Piece}, span::Span};
+///
+/// let body = b"0123456789";
+/// let parts = [Span { first: 0, last: 1 }, Span { first: 8, last: 9 }];
+/// let multipart = Multipart::new(&parts, 10, None, 0x5eed);
+/// let mut sent = Vec::new();
+/// for piece in multipart.pieces() {
+///     match piece {
+///         Piece::Text(text) => sent.extend_from_slice(text),
+///         Piece::Part(span) => sent.extend_from_slice(&body[span.first as usize..=span.last as usize]),
+///     }
+/// }
+/// assert_eq!(sent.len() as u64, multipart.content_length());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The head of a part, or the closing delimiter.

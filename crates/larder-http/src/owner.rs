@@ -23,8 +23,18 @@ pub const NODE_COUNT_MAX: usize = u16::MAX as usize;
 /// Largest weight of a node.
 pub const WEIGHT_MAX: u32 = 100;
 
-/// A node and its weight. A node with weight 2 owns twice as many keys as one with weight 1. [`OwnerTable`] has an
-/// example.
+/// A node and its weight, from which an [`OwnerTable`] is made. A node with weight 2 owns twice as many keys as one
+/// with weight 1.
+///
+/// ```
+/// use larder_http::owner::{OwnerNode, OwnerTable, SLOT_COUNT};
+///
+/// let nodes = [("a:8080", 1), ("b:8080", 3)].map(|(name, weight)| OwnerNode { name: name.to_owned(), weight });
+/// let table = OwnerTable::new(&nodes)?;
+/// let share = (0..SLOT_COUNT).filter(|slot| table.owner(*slot) == 1).count() as f64 / f64::from(SLOT_COUNT);
+/// assert!((share - 0.75).abs() < 0.05);
+/// # Ok::<(), larder_http::owner::OwnerError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerNode {
     /// The node's name, such as `10.0.0.1:8080`. All programs that choose an owner must use the same name.
@@ -60,7 +70,15 @@ impl fmt::Debug for OwnerTable {
     }
 }
 
-/// Why a list of nodes is invalid.
+/// Why a list of nodes is invalid. Two nodes with one name, for example, would each own the keys of the other.
+///
+/// ```
+/// use larder_http::owner::{OwnerError, OwnerNode, OwnerTable};
+///
+/// let node = |weight| OwnerNode { name: "a:8080".to_owned(), weight };
+/// assert_eq!(OwnerTable::new(&[node(1), node(1)]).unwrap_err(), OwnerError::Twice("a:8080".to_owned()));
+/// assert_eq!(OwnerTable::new(&[node(0)]).unwrap_err(), OwnerError::Weight(node(0)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerError {
     /// The list is empty.

@@ -70,7 +70,30 @@ pub struct Part {
     pub total_len: u64,
 }
 
-/// The relation of a response to the stored representation, of which [`request_fields`] requested a missing part.
+/// The relation of a response to the stored representation, of which [`request_fields`] requested a missing part. It
+/// decides whether the received bytes may be put together with the stored ones.
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_http::{partial::{Continuation, continuation}, span::Span};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let mut fields = HeaderMap::new();
+/// # fields.insert("etag", "\"v1\"".parse()?);
+/// # let received =
+/// #     ReceivedHead { status: StatusCode::OK, fields: fields.clone(), request_time: now, response_time: now };
+/// # let body = BodyPlace::Chunks { len: 1000, representation: 1 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// // `stored` has 1000 bytes and the tag "v1". Its bytes from 500 on are missing.
+/// let missing = Span { first: 500, last: 999 };
+/// fields.insert("content-range", "bytes 500-999/1000".parse()?);
+/// let relation = |fields: &HeaderMap| continuation(&stored, &missing, StatusCode::PARTIAL_CONTENT, fields, now);
+/// assert_eq!(relation(&fields), Continuation::Same(missing));
+/// fields.insert("etag", "\"v2\"".parse()?);
+/// assert_eq!(relation(&fields), Continuation::Changed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
     /// The response contains these bytes of the stored representation.

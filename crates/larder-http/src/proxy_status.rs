@@ -6,7 +6,15 @@
 use http::{HeaderValue, StatusCode};
 use sfv::{Item, KeyRef, ListSerializer, Parser, TokenRef};
 
-/// The error of an exchange, by the names of RFC 9209 2.3.
+/// The error of an exchange, by the names of RFC 9209 2.3. Choose the most exact one, because operators of other
+/// proxies look for its name.
+///
+/// ```
+/// use larder_http::{ProxyStatus, proxy_status::ProxyError};
+///
+/// assert_eq!(ProxyError::DnsTimeout.token(), "dns_timeout");
+/// assert_eq!(ProxyStatus::failed(ProxyError::DnsTimeout).to_value("Larder"), "Larder;error=dns_timeout");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyError {
     /// The resolver did not answer in time (2.3.1).

@@ -49,7 +49,19 @@ pub enum RangeRequest {
     Many(Vec<ByteRange>),
 }
 
-/// One requested range. The length of the representation is not known yet.
+/// One requested range, as the Range field states it. Its bytes are known once it is resolved against the length of the
+/// representation, see [`select`].
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::range::{ByteRange, RangeRequest, parse};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.insert("range", "bytes=0-99, -1".parse()?);
+/// let first = ByteRange::From { first: 0, last: Some(99) };
+/// assert_eq!(parse(&fields), RangeRequest::Many(vec![first, ByteRange::Suffix { len: 1 }]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
     /// The bytes from one position to another, both included, or to the end.

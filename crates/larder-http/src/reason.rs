@@ -3,6 +3,14 @@
 //! Invariant: every token is a structured-field token (RFC 9651 3.3.4), so it needs no quoting.
 
 /// The rule that decided how a request or response was handled. [`Reason::token`] is its name in Cache-Status and logs.
+///
+/// ```
+/// use larder_http::{CacheStatus, Reason, cache_status::Forward};
+///
+/// let status = CacheStatus::forwarded(Forward::Request).because(Reason::RequestNoCache);
+/// assert!(status.to_value("Larder").to_str()?.ends_with(Reason::RequestNoCache.token()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The response has an explicit lifetime that is not over (RFC 9111 4.2.1).

@@ -70,6 +70,27 @@ pub enum Reuse {
 }
 
 /// The stale responses that may be served while the origin cannot be reached (RFC 9111 4.2.4: "disconnected").
+///
+/// ```
+/// # use http::{HeaderMap, Method, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_http::{Reuse, Settings, reuse::{self, StaleAllowed}};
+///
+/// # let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "max-age=60, must-revalidate".parse()?)]);
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// // `stored` has `max-age=60, must-revalidate`. An hour later it is stale.
+/// let later = now.plus_secs(3600);
+/// let is_served = |allowed| {
+///     let decision = reuse::decide_disconnected(&Method::GET, &stored, later, &Settings::default(), allowed);
+///     matches!(decision, Reuse::Fresh { .. })
+/// };
+/// assert!(!is_served(StaleAllowed::HoweverOld));
+/// assert!(is_served(StaleAllowed::EvenForbidden));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaleAllowed {
     /// Responses that may also replace an error of the origin, for the same time.

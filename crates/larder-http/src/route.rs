@@ -6,101 +6,39 @@
 //! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
 //! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
 
-use http::{HeaderMap, HeaderName, Method, header};
+mod terms;
 
+use http::{Method, header};
+
+pub use self::terms::{RequestTerms, UplinkState};
 use crate::{
-    CacheStatus, Reason, Reuse, Rules, Settings, StoredHead, Timestamp,
-    cache_control::RequestDirectives,
+    CacheStatus, Reason, Reuse, Settings,
     cache_status::Forward,
-    fields::NameLengths,
     range::{self, ByteRange, RangeRequest},
-    reuse::{self, Age, StaleAllowed},
-    rules::{RuleAgreement, RuledRequest},
+    reuse::{self, Age},
 };
 
-/// Whether an origin can be contacted for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UplinkState {
-    /// The origin can be contacted.
-    #[default]
-    Up,
-    /// The origin cannot be contacted. Stale responses may be served as stated.
-    Down(StaleAllowed),
-}
-
-impl UplinkState {
-    /// Returns whether the origin cannot be contacted.
-    #[inline]
-    pub fn is_down(self) -> bool {
-        self != Self::Up
-    }
-}
-
-/// The demands of a request and its client's session on a stored response. [`decide`] has an example.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestTerms<'a> {
-    /// The request's method.
-    pub method: &'a Method,
-    /// The request's fields.
-    pub fields: &'a HeaderMap,
-    /// The lengths of the names in `fields`.
-    pub names: NameLengths,
-    /// The directives for caches in `fields`.
-    pub directives: RequestDirectives,
-    /// Whether the request's origin can be contacted.
-    pub line: UplinkState,
-    /// The request as rules compare it.
-    pub ruled: RuledRequest<'a>,
-    /// The rules of the client's session (`larder exec`), which apply after those of the operator.
-    pub session_rules: Option<&'a Rules>,
-}
-
-impl<'a> RequestTerms<'a> {
-    /// Parses the directives in a request's fields.
-    pub fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
-        let RuledRequest { method, fields, .. } = ruled;
-        let directives = RequestDirectives::from_fields(fields);
-        Self { method, fields, names: NameLengths::ANY, directives, line, ruled, session_rules: None }
-    }
-
-    /// Returns whether the request has a field.
-    #[inline]
-    pub fn has(&self, name: &HeaderName) -> bool {
-        self.names.may_have(name) && self.fields.contains_key(name)
-    }
-
-    /// Decides how a stored response may answer the request at `now`.
-    ///
-    /// Every use of a stored or shared response is decided here, so that all of them see the request's directives, the
-    /// operator's rules and the uplink's state.
-    pub fn judge(&self, stored: &StoredHead, operator: &Rules, settings: &Settings, now: Timestamp) -> Reuse {
-        let rules = [Some(operator), self.session_rules];
-        match Rules::agree(rules.into_iter().flatten(), &self.ruled, stored) {
-            RuleAgreement::Same => self.judge_by_terms(stored, settings, now),
-            RuleAgreement::OwnLifetime => {
-                let own = stored.for_cookies().map(|own| self.judge_by_terms(&own, settings, now));
-                let fresh = own.filter(|decision| matches!(decision, Reuse::Fresh { .. }));
-                fresh.unwrap_or(Reuse::NotUsable { reason: Reason::OtherRule })
-            }
-            RuleAgreement::Replace => Reuse::replaced(stored, now, settings, Reason::OtherRule),
-            RuleAgreement::Bypass => Reuse::NotUsable { reason: Reason::OtherRule },
-        }
-    }
-
-    fn judge_by_terms(&self, stored: &StoredHead, settings: &Settings, now: Timestamp) -> Reuse {
-        match self.line {
-            UplinkState::Up => reuse::decide_by_directives(self.method, &self.directives, stored, now, settings),
-            UplinkState::Down(allowed) => reuse::decide_disconnected(self.method, stored, now, settings, allowed),
-        }
-    }
-
-    /// Returns whether only a stored response may answer the request (RFC 9111 5.2.1.7).
-    pub fn is_only_if_cached(&self, settings: &Settings) -> bool {
-        reuse::is_only_if_cached(&self.directives, settings)
-    }
-}
-
-/// The facts that a decision needs in addition to the stored response. [`decide`] has an example.
+/// The facts that [`decide`] needs in addition to the stored response.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, reuse::StaleAllowed, rules::RuledRequest};
+/// use larder_http::{cache_status::Forward, route::*};
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// let facts = RouteFacts {
+///     terms: RequestTerms::new(ruled, UplinkState::Down(StaleAllowed::HoweverOld)),
+///     settings: &settings,
+///     is_uncollapsible: false,
+///     has_store: true,
+///     knows_digest: false,
+///     do_tags_differ: false,
+///     is_never_stored: false,
+///     near_bytes: 1 << 20,
+/// };
+/// assert_eq!(decide_without::<()>(&facts, Forward::UriMiss), UnstoredRoute::Offline);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RouteFacts<'a> {
     /// The request's terms.
@@ -123,7 +61,30 @@ pub struct RouteFacts<'a> {
     pub near_bytes: u64,
 }
 
-/// The share of the requested part of a stored body that is available.
+/// The share of the requested part of a stored body that is available. A long body is stored in chunks, which can be
+/// evicted one by one.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Reason, Reuse, Settings, reuse::Age, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// let age = Age { age_secs: 10, ttl_secs: 50 };
+/// let decision = Reuse::Fresh { age, reason: Reason::ExplicitLifetime };
+/// let route = |extent| {
+///     let judged = JudgedResponse { response: "the stored one", decision, extent, covers_what_is_told: true };
+///     decide(&facts, StoredState::Response(judged))
+/// };
+/// assert!(matches!(route(AvailableExtent::Lacking), Route::Stored { .. }));
+/// assert!(matches!(route(AvailableExtent::Gone), Route::Unstored(_)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AvailableExtent {
     /// All of the requested part is available.
@@ -135,6 +96,24 @@ pub enum AvailableExtent {
 }
 
 /// The content of the store for a resource. `S` is the caller's type of a stored response.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, rules::RuledRequest};
+/// use larder_http::{cache_status::Forward, route::*};
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// // A page in another language is stored. The reason for the request to the origin says so.
+/// let route = decide(&facts, StoredState::<()>::OtherVariants);
+/// let Route::Unstored(UnstoredRoute::Fly { forward, .. }) = route else { panic!("a fetch") };
+/// assert_eq!(forward.to_value("Larder"), "Larder; fwd=vary-miss");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredState<S> {
     /// A response is stored for the request's selecting fields.
@@ -145,7 +124,29 @@ pub enum StoredState<S> {
     Nothing,
 }
 
-/// A stored response, and the decision of the caching rules about it.
+/// A stored response, and the decision of the caching rules about it, which [`RequestTerms::judge`] returns.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Reason, Reuse, Settings, reuse::Age, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// # let (method, authority, fields, settings) = (&Method::GET, "a.example", HeaderMap::new(), Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// let judged = JudgedResponse {
+///     response: "the stored one",
+///     decision: Reuse::Fresh { age: Age { age_secs: 10, ttl_secs: 50 }, reason: Reason::ExplicitLifetime },
+///     extent: AvailableExtent::Whole,
+///     covers_what_is_told: true,
+/// };
+/// let route = decide(&facts, StoredState::Response(judged));
+/// assert!(matches!(route, Route::Stored { response: "the stored one", .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedResponse<S> {
     /// The stored response.
@@ -158,7 +159,24 @@ pub struct JudgedResponse<S> {
     pub covers_what_is_told: bool,
 }
 
-/// The way in which a request is answered, with the stored response if it is needed. [`decide`] has an example.
+/// The way in which a request is answered, with the stored response if it is needed. [`decide`] returns it, and the
+/// caller executes it.
+///
+/// ```
+/// use larder_http::{Reason, reuse::Age, route::{Route, UnstoredRoute}};
+///
+/// fn explain(route: &Route<&str>) -> &'static str {
+///     match route {
+///         Route::Stored { .. } => "a hit",
+///         Route::Meanwhile { .. } => "a stale hit, validated in the background",
+///         Route::Unstored(UnstoredRoute::Refuse | UnstoredRoute::Offline) => "504",
+///         Route::Unstored(_) => "a request to the origin",
+///     }
+/// }
+///
+/// let age = Age { age_secs: 10, ttl_secs: 50 };
+/// assert_eq!(explain(&Route::Stored { response: "page", age, reason: Reason::ExplicitLifetime }), "a hit");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<S> {
     /// The stored response answers the request.
@@ -182,6 +200,24 @@ pub enum Route<S> {
 }
 
 /// The way in which a request is answered if no stored response answers it.
+///
+/// ```
+/// # use http::{HeaderMap, Method};
+/// # use larder_http::{Settings, rules::RuledRequest};
+/// use larder_http::route::*;
+///
+/// // A request with `only-if-cached` never reaches the origin.
+/// let fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "only-if-cached".parse()?)]);
+/// # let (method, authority, settings) = (&Method::GET, "a.example", Settings::default());
+/// # let ruled = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// # let terms = RequestTerms::new(ruled, UplinkState::Up);
+/// # let (settings, is_uncollapsible, has_store, knows_digest) = (&settings, false, true, false);
+/// # let (do_tags_differ, is_never_stored, near_bytes) = (false, false, 1 << 20);
+/// # let facts = RouteFacts { terms, settings, is_uncollapsible, has_store, knows_digest, do_tags_differ,
+/// #     is_never_stored, near_bytes };
+/// assert_eq!(decide(&facts, StoredState::<()>::Nothing), Route::Unstored(UnstoredRoute::Refuse));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnstoredRoute<S> {
     /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
@@ -430,6 +466,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
+    use crate::{reuse::StaleAllowed, rules::RuledRequest};
 
     const AGE: Age = Age { age_secs: 5, ttl_secs: -1 };
     const FRESH: Reuse = Reuse::Fresh { age: AGE, reason: Reason::ExplicitLifetime };

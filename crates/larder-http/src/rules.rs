@@ -7,18 +7,21 @@
 
 mod agreement;
 mod conditions;
+mod patterns;
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::GlobMatcher;
 use http::{
     HeaderMap, Method, StatusCode,
     header::{ACCEPT, COOKIE},
 };
 
 pub use self::agreement::RuleAgreement;
-use self::conditions::{NamedConditions, NamedKind};
+use self::{
+    conditions::{NamedConditions, NamedKind},
+    patterns::{ServerPattern, StatusPattern, TypePattern, media_type_pattern, method, path, server, status},
+};
 use crate::{
     fields::{Fields, media_type},
-    key::default_port,
     ruling::{self, Ruling},
 };
 
@@ -53,7 +56,18 @@ pub struct Rules {
     have_conditions: bool,
 }
 
-/// A rule: the responses that match, and the overrides for them. [`Rules`] has an example.
+/// A rule of the operator: the responses that match, and the overrides for them.
+///
+/// ```
+/// use larder_http::{Ruling, rules::{MatchTexts, Rule}};
+///
+/// let texts = MatchTexts { hosts: vec!["*.example.com".to_owned()], ..MatchTexts::default() };
+/// let ruling = Ruling { name: "ours".to_owned(), is_never_stored: true, ..Ruling::default() };
+/// assert!(Rule::new(&texts, ruling.clone()).is_ok());
+///
+/// let texts = MatchTexts { statuses: vec!["6xx".to_owned()], ..MatchTexts::default() };
+/// assert_eq!(Rule::new(&texts, ruling).unwrap_err().found, "6xx");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rule {
     matches: RuleMatches,
@@ -69,7 +83,7 @@ pub struct Rule {
 
 /// The responses that a rule matches. A property that is not given matches everything.
 #[derive(Clone, Debug, Default)]
-pub struct RuleMatches {
+struct RuleMatches {
     hosts: Vec<ServerPattern>,
     paths: Vec<GlobMatcher>,
     methods: Vec<Method>,
@@ -84,8 +98,26 @@ pub struct RuleMatches {
 /// A test of a request for cases that patterns cannot describe.
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
-/// The responses that a rule matches, as the operator writes them. An empty list matches everything. [`Rules`] has an
-/// example.
+/// The responses that a rule matches, as the operator writes them. An empty list matches everything.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Rules, Ruling, rules::{MatchTexts, Rule, RuledRequest}};
+///
+/// let texts = MatchTexts {
+///     hosts: vec!["*.example.com".to_owned()],
+///     types: vec!["image/*".to_owned()],
+///     ..MatchTexts::default()
+/// };
+/// let ruling = Ruling { name: "images".to_owned(), immutable: true, ..Ruling::default() };
+/// let rules = Rules::new(vec![Rule::new(&texts, ruling).expect("valid texts")]);
+///
+/// let (method, fields) = (&Method::GET, HeaderMap::new());
+/// let request = RuledRequest { method, scheme: "https", authority: "a.example.com", path: "/x", fields: &fields };
+/// let response = |media_type: &str| HeaderMap::from_iter([(http::header::CONTENT_TYPE, media_type.parse().unwrap())]);
+/// assert!(rules.find(&request, StatusCode::OK, &response("image/png")).is_some());
+/// assert!(rules.find(&request, StatusCode::OK, &response("text/html")).is_none());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
     /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
@@ -127,7 +159,19 @@ pub struct BadRule {
     pub found: String,
 }
 
-/// The properties of a request that rules compare. [`Rules`] has an example.
+/// The properties of a request that rules compare.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use larder_http::{Rules, rules::RuledRequest};
+///
+/// let fields = HeaderMap::from_iter([(http::header::ACCEPT, "text/html".parse()?)]);
+/// let (method, authority) = (&Method::GET, "a.example:8080");
+/// let request = RuledRequest { method, scheme: "http", authority, path: "/x?n=1", fields: &fields };
+/// assert_eq!(request.accept(), "text/html");
+/// assert!(Rules::default().find_before(&request).is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RuledRequest<'a> {
     /// The request's method.
@@ -142,35 +186,15 @@ pub struct RuledRequest<'a> {
     pub fields: &'a HeaderMap,
 }
 
-/// A host, and a port if the rule is limited to one.
-#[derive(Clone, Debug)]
-struct ServerPattern {
-    host: HostPattern,
-    port: Option<u16>,
-}
-
-#[derive(Clone, Debug)]
-enum HostPattern {
-    Named(String),
-    /// Every name that ends with this suffix, which begins with a dot.
-    Below(String),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum StatusPattern {
-    Exact(StatusCode),
-    /// All statuses with this first digit.
-    Class(u16),
-}
-
-#[derive(Clone, Debug)]
-enum TypePattern {
-    Exact(String),
-    /// All types with this prefix, which ends with a slash.
-    Kind(String),
-}
-
-/// A property that a rule can match. [`MatchedPart::check`] tells whether a text is valid for it.
+/// A property that a rule can match. Use [`MatchedPart::check`] to refuse an invalid text where the operator wrote it.
+///
+/// ```
+/// use larder_http::rules::MatchedPart;
+///
+/// assert!(MatchedPart::Host.check("*.example.com").is_ok());
+/// assert!(MatchedPart::Type.check("image/*").is_ok());
+/// assert!(MatchedPart::Type.check("image").is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchedPart {
     /// One of [`MatchTexts::hosts`].
@@ -375,121 +399,13 @@ impl RuleMatches {
     }
 }
 
-impl ServerPattern {
-    fn is(&self, request: &RuledRequest<'_>) -> bool {
-        let host = host_of(request.authority);
-        let named = request.authority[host.len()..].strip_prefix(':').filter(|port| !port.is_empty());
-        let port = || named.map_or_else(|| default_port(request.scheme), |port| port.parse().ok());
-        self.host.is(host) && self.port.is_none_or(|wanted| port() == Some(wanted))
-    }
-}
-
-impl HostPattern {
-    fn is(&self, host: &str) -> bool {
-        match self {
-            Self::Named(name) => name.eq_ignore_ascii_case(host),
-            Self::Below(end) => {
-                let split = host.len().checked_sub(end.len()).filter(|split| *split > 0);
-                split.is_some_and(|split| host.as_bytes()[split..].eq_ignore_ascii_case(end.as_bytes()))
-            }
-        }
-    }
-}
-
-impl StatusPattern {
-    fn is(self, status: StatusCode) -> bool {
-        let status = about(status);
-        match self {
-            Self::Exact(exact) => exact == status,
-            Self::Class(class) => class == status.as_u16() / 100,
-        }
-    }
-}
-
-impl TypePattern {
-    fn is(&self, fields: &impl Fields) -> bool {
-        let Some(found) = media_type(fields).map(str::to_ascii_lowercase) else { return false };
-        match self {
-            Self::Exact(exact) => *exact == found,
-            Self::Kind(kind) => found.starts_with(kind.as_str()),
-        }
-    }
-}
-
 /// Returns whether one of the patterns matches; no pattern matches everything.
 fn is_any<T>(patterns: &[T], is: impl Fn(&T) -> bool) -> bool {
     patterns.is_empty() || patterns.iter().any(is)
 }
 
-/// Returns the host of an authority, without port.
-fn host_of(authority: &str) -> &str {
-    let end = authority.rfind(']').map_or(0, |end| end + 1);
-    authority[end..].find(':').map_or(authority, |colon| &authority[..end + colon])
-}
-
 fn bad(expected: &'static str, found: &str) -> BadRule {
     BadRule { expected, found: found.to_owned() }
-}
-
-fn server(text: &str) -> Result<ServerPattern, BadRule> {
-    let name = host_of(text);
-    let refused = || bad("a host name, or *.NAME for all names below it, with or without a port", text);
-    let port = match text[name.len()..].strip_prefix(':') {
-        Some(port) => Some(port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?),
-        None => None,
-    };
-    Ok(ServerPattern { host: host(name).ok_or_else(refused)?, port })
-}
-
-fn host(text: &str) -> Option<HostPattern> {
-    let is_host =
-        |name: &str| !name.is_empty() && name.parse::<http::uri::Authority>().is_ok() && host_of(name) == name;
-    match text.strip_prefix('*') {
-        Some(end) if end.strip_prefix('.').is_some_and(|name| is_host(name) && !name.contains('*')) => {
-            Some(HostPattern::Below(end.to_ascii_lowercase()))
-        }
-        None if is_host(text) => Some(HostPattern::Named(text.to_ascii_lowercase())),
-        _ => None,
-    }
-}
-
-fn path(text: &str) -> Result<GlobMatcher, BadRule> {
-    let refused = || bad("a path pattern that begins with a slash or with **", text);
-    if !text.starts_with('/') && !text.starts_with("**") {
-        return Err(refused());
-    }
-    let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|_| refused())?;
-    Ok(glob.compile_matcher())
-}
-
-fn method(text: &str) -> Result<Method, BadRule> {
-    text.parse().map_err(|_| bad("a method", text))
-}
-
-fn status(text: &str) -> Result<StatusPattern, BadRule> {
-    let refused = || bad("a status such as 404, or a class such as 5xx", text);
-    match text.strip_suffix("xx") {
-        Some(digit) => match digit.parse() {
-            Ok(class @ 2..=5) => Ok(StatusPattern::Class(class)),
-            _ => Err(refused()),
-        },
-        None => match text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok()) {
-            Some(status) if (200..600).contains(&status.as_u16()) => Ok(StatusPattern::Exact(status)),
-            _ => Err(refused()),
-        },
-    }
-}
-
-fn media_type_pattern(text: &str) -> Result<TypePattern, BadRule> {
-    let lower = text.to_ascii_lowercase();
-    let is_token = |token: &str| {
-        !token.is_empty() && token.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&octet))
-    };
-    match lower.split_once('/') {
-        Some((kind, "*")) if is_token(kind) => Ok(TypePattern::Kind(format!("{kind}/"))),
-        Some((kind, name)) if is_token(kind) && is_token(name) => Ok(TypePattern::Exact(lower)),
-        _ => Err(bad("a media type such as image/png or image/*", text)),
-    }
 }
 
 /// Media types of web pages. A network's login page has one of them, whatever URL was requested.

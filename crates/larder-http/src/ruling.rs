@@ -83,7 +83,16 @@ pub struct Ruling {
     pub chain: Option<Chain>,
 }
 
-/// The redirects that are followed.
+/// The redirects that a cache follows itself, so that the response of the last target answers the request.
+///
+/// ```
+/// use larder_http::{redirects::may_follow, ruling::RedirectPolicy};
+///
+/// let (from, to) = ("https://a.example/".parse()?, "http://a.example/".parse()?);
+/// assert!(!may_follow(&from, &to, RedirectPolicy::Safe));
+/// assert!(may_follow(&from, &to, RedirectPolicy::All));
+/// # Ok::<(), http::uri::InvalidUri>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RedirectPolicy {
     /// No redirects: the client receives them.
@@ -127,7 +136,15 @@ pub struct IgnoredParts {
     pub vary: Vec<HeaderName>,
 }
 
-/// The error for a word that names no ignorable part. [`IgnoredParts`] has an example.
+/// The error for a word that names no ignorable part of a request or response. [`IgnoredParts::WORDS`] lists the valid
+/// words, for the message to the operator.
+///
+/// ```
+/// use larder_http::ruling::{IgnoredParts, UnknownWord};
+///
+/// assert_eq!(IgnoredParts::default().add("everything"), Err(UnknownWord));
+/// assert!(IgnoredParts::WORDS.contains(&"set-cookie"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord;
 

@@ -3,8 +3,17 @@
 //! Invariant: a set is sorted, and its spans neither overlap nor touch. The caller limits the number of spans, so
 //! insertion is linear. A lookup is a binary search.
 
-/// The bytes of a body from `first` to `last`, both included, like a range of RFC 9110 14.1.2. [`SpanSet`] has an
-/// example.
+/// The bytes of a body from `first` to `last`, both included, like a range of RFC 9110 14.1.2.
+///
+/// ```
+/// use larder_http::span::Span;
+///
+/// let span = Span::new(100, 199).expect("the right order");
+/// assert_eq!(span.len(), 100);
+/// assert!(span.contains(&Span { first: 150, last: 199 }));
+/// assert_eq!(span.gap(&Span { first: 300, last: 399 }), 100);
+/// assert_eq!(Span::new(199, 100), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// The first byte.

@@ -23,8 +23,28 @@ use crate::{
     stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
-/// A request to the origin and the head of its response. Hop-by-hop fields are removed from both. [`Storability`] has
-/// an example.
+/// A request to the origin and the head of its response, with hop-by-hop fields removed from both.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Reason, Settings, Storability, Timestamp, storable::{self, Exchange}};
+///
+/// // A response to a request with credentials is not shared with others.
+/// let (sent, received) = (Timestamp::from_secs(1_800_000_000), Timestamp::from_secs(1_800_000_001));
+/// let request_fields = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Basic YTpi".parse()?)]);
+/// let response_fields = HeaderMap::from_iter([(http::header::CACHE_CONTROL, "max-age=60".parse()?)]);
+/// let exchange = Exchange {
+///     method: &Method::GET,
+///     request_fields: &request_fields,
+///     status: StatusCode::OK,
+///     response_fields: &response_fields,
+///     request_time: sent,
+///     response_time: received,
+/// };
+/// let refused = Storability::Refuse { reason: Reason::Authorization };
+/// assert_eq!(storable::decide(&exchange, &Settings::default()), refused);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request's method.

@@ -35,6 +35,15 @@ pub(crate) const FIELD_COUNT_MAX: usize = 512;
 pub(crate) const FIELDS_SIZE_MAX: usize = 64 << 10;
 
 /// The entry that is stored under a primary or variant key: a response, or the way to its variants.
+///
+/// ```
+/// use larder_http::{Head, TargetList, VaryMarker, VaryRule};
+///
+/// let marker = VaryMarker::new(VaryRule::Fields([http::header::ACCEPT_LANGUAGE].into()));
+/// let entry = Head::decode(marker.encode().into(), &TargetList::default())?;
+/// assert_eq!(entry, Head::VaryMarker(marker));
+/// # Ok::<(), larder_http::DecodeError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -47,7 +56,14 @@ pub enum Head {
     VaryMarker(VaryMarker),
 }
 
-/// The place of a stored response's body.
+/// The place of a stored response's body. A body longer than one entry of the store is in chunks.
+///
+/// ```
+/// use larder_http::BodyPlace;
+///
+/// assert_eq!(BodyPlace::Whole { len: 1000 }.len(), 1000);
+/// assert_eq!(BodyPlace::Chunks { len: 1 << 30, representation: 7 }.len(), 1 << 30);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyPlace {
     /// The body is in the same entry as the head.
@@ -64,7 +80,19 @@ pub enum BodyPlace {
     },
 }
 
-/// A response's head as it was received. [`StoredHead`] has an example.
+/// A response's head as it was received, from which a [`StoredHead`] is made.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp, fields::Fields};
+///
+/// let now = Timestamp::from_secs(1_800_000_000);
+/// let fields = HeaderMap::from_iter([(http::header::CONNECTION, "keep-alive".parse()?)]);
+/// let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// let stored = StoredHead::new(received, BodyPlace::Whole { len: 0 }, Default::default(), &TargetList::default());
+/// assert_eq!(stored.fields().first(&http::header::CONNECTION), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReceivedHead {
     /// The response's status.

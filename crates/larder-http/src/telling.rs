@@ -18,7 +18,17 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
-/// A field or a family of fields, and the software that uses it.
+/// A request field, or a family of fields, that frameworks use to build a response without naming it in Vary, and the
+/// property of the request that they take from it.
+///
+/// ```
+/// use larder_http::telling::{TELLING_FIELDS, is_telling};
+///
+/// let named = TELLING_FIELDS.iter().find(|field| field.name == "x-http-method-override").expect("it is listed");
+/// assert_eq!(named.tells, "the method");
+/// assert!(is_telling(&http::HeaderName::from_static("x-forwarded-host")));
+/// assert!(!is_telling(&http::HeaderName::from_static("x-forwarded-for")));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TellingField {
     /// The field's name in lower case. With `*` at its end it is the prefix of a family's names.

@@ -99,6 +99,30 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
 }
 
 /// The effect of a response to HEAD on a stored response to GET (RFC 9111 4.3.5).
+///
+/// ```
+/// # use http::{HeaderMap, Method, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, Settings, StoredHead, TargetList, Timestamp, storable::Exchange};
+/// use larder_http::validate::{HeadVerdict, judge_head};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let mut fields = HeaderMap::from_iter([(http::header::ETAG, "\"v1\"".parse()?)]);
+/// # let (status, request_fields) = (StatusCode::OK, HeaderMap::new());
+/// # let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// # let judge = |fields: &HeaderMap| {
+/// #     let (method, request_fields, response_fields) = (&Method::HEAD, &request_fields, fields);
+/// #     let (request_time, response_time) = (now, now);
+/// #     let answer = Exchange { method, request_fields, status, response_fields, request_time, response_time };
+/// #     judge_head(&stored, &answer, &Settings::default())
+/// # };
+/// // `stored` has the tag "v1". `judge` compares it with a response to HEAD with these fields.
+/// assert!(matches!(judge(&fields), HeadVerdict::Holds(_)));
+/// fields.insert("etag", "\"v2\"".parse()?);
+/// assert_eq!(judge(&fields), HeadVerdict::Changed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadVerdict {
     /// The stored response is still valid. This is its head with the fields and the lifetime of the new response.

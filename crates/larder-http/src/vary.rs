@@ -56,8 +56,18 @@ pub enum VaryRule {
     Star,
 }
 
-/// The selecting fields of the request whose response was stored: sorted by name, in normal form. [`VaryRule`] has an
-/// example.
+/// The selecting fields of the request whose response was stored: sorted by name, in normal form.
+///
+/// ```
+/// use http::HeaderMap;
+/// use larder_http::{Settings, VaryRule};
+///
+/// let rule = VaryRule::Fields([http::header::ACCEPT_LANGUAGE].into());
+/// let request = |value: &'static str| HeaderMap::from_iter([(http::header::ACCEPT_LANGUAGE, value.parse().unwrap())]);
+/// let stored = rule.select(&request("de,  en"), &Settings::default()).expect("the rule is not `*`");
+/// assert!(stored.matches(&request("de, en"), &Settings::default()), "white space does not count");
+/// assert!(!stored.matches(&request("en, de"), &Settings::default()));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectingFields {
     fields: Vec<(HeaderName, Option<Bytes>)>,

@@ -20,12 +20,11 @@ use larder_cache::{
             table::BodyTable,
         },
         chunks::ChunkedBody,
-        fetcher::{AccessAnswer, FetchEvent, Fetcher, Refusal, RequestEdits},
+        fetcher::{AccessAnswer, CursorTerms, FetchEvent, Fetcher, PromiseRule, Refusal, RequestEdits},
         late_commits::LateCommit,
         lookup::FoundResponse,
         storing::{StoreAdmission, StorePlace},
     },
-    object::{CursorTerms, PromiseRule},
 };
 use larder_http::{StoredHead, Timestamp};
 use std::{convert::Infallible, sync::Arc};

@@ -17,7 +17,11 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     if EMPTY_NAMES.contains(&source.stem()) {
         problems.push(format!("`{}` says nothing: name the file after what it is", source.stem()));
     }
-    if !source.lines.first().is_some_and(|line| line.comment.starts_with("//!")) {
+    // The examples in comments include parts of example programs, where no `//!` may stand.
+    let is_header = |comment: &str| {
+        comment.starts_with("//!") || (comment.starts_with("// ") && source.path.contains("/examples/"))
+    };
+    if !source.lines.first().is_some_and(|line| is_header(&line.comment)) {
         problems.push("no header: begin with `//!` and say what this file is".to_owned());
     }
     if !source.is_test_file() && source.product_line_count > PRODUCT_LINES_MAX {
@@ -44,6 +48,8 @@ mod tests {
     fn a_missing_header_is_found() {
         assert!(check_one("crates/a/src/b.rs", "fn b() {}\n")[0].starts_with("crates/a/src/b.rs:1: no header"));
         assert_eq!(check_one("crates/a/src/b.rs", "").len(), 1);
+        assert_eq!(check_one("crates/a/src/b.rs", "// b\nfn b() {}\n").len(), 1);
+        assert!(check_one("crates/a/examples/b/part.rs", "// b\nfn b() {}\n").is_empty());
     }
 
     #[test]

@@ -242,15 +242,18 @@ impl Clients {
         mut connection: BenchConnection,
     ) -> FetchResult {
         let path = || asked.object.path();
+        let method = if asked.kind == Kind::Head { Method::HEAD } else { Method::GET };
         let expected = match ExpectedBody::of(asked, &head) {
             Ok(expected) => expected,
-            Err(outcome) => return FetchResult { outcome, body_bytes: 0 },
+            Err(outcome) => {
+                self.discard(&head, &method, connection).await;
+                return FetchResult { outcome, body_bytes: 0 };
+            }
         };
         let (number, oldest) = numbers;
         let answered = fields::number(&head.fields, &fields::ANSWERED);
         let is_hit = answered != Some(number);
         let is_shared = answered.is_some_and(|answered| answered >= oldest);
-        let method = if asked.kind == Kind::Head { Method::HEAD } else { Method::GET };
         let mut body = match BodyDecoder::of_response(&head, &method, HEAD_LIMITS) {
             Ok(body) => body,
             Err(fault) => return failed(format!("no response: {fault}"), path()),
@@ -289,9 +292,7 @@ impl Clients {
                 body_bytes: at,
             };
         }
-        if connection.left > 0 && head.persists() && body.has_ended() {
-            self.idle.lock().ignore_poison().push(connection);
-        }
+        self.keep(&head, &body, connection);
         let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
             (true, Some(why)) => FetchOutcome::Forbidden(FetchFault::new(why, path())),
             _ if expected.is_outdated => {
@@ -301,6 +302,27 @@ impl Clients {
             (false, _) => FetchOutcome::Miss,
         };
         FetchResult { outcome, body_bytes: at }
+    }
+
+    /// Reads the body of an error and keeps its connection, as browsers and libraries do. A client that connects again
+    /// after each refusal would cost the proxy more than the refusal.
+    async fn discard(&self, head: &ResponseHead, method: &Method, mut connection: BenchConnection) {
+        let Ok(mut body) = BodyDecoder::of_response(head, method, HEAD_LIMITS) else { return };
+        let mut left = DISCARDED_BYTES_MAX;
+        while let Ok(Some(data)) = connection.stream.piece(&mut body).await {
+            left = left.saturating_sub(data.len());
+            if left == 0 {
+                return;
+            }
+        }
+        self.keep(head, &body, connection);
+    }
+
+    /// Returns a connection to the pool, if it can be used again after this response.
+    fn keep(&self, head: &ResponseHead, body: &BodyDecoder, connection: BenchConnection) {
+        if connection.left > 0 && head.persists() && body.has_ended() {
+            self.idle.lock().ignore_poison().push(connection);
+        }
     }
 
     fn breaks_off(&self, number: u64) -> bool {
@@ -414,6 +436,8 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Most bytes of an error's body that are read to keep its connection.
+const DISCARDED_BYTES_MAX: usize = 64 << 10;
 /// Length of the object that a probe requests, in bytes. The origin never breaks off such a response.
 const PROBE_BYTES: u64 = 1;
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);

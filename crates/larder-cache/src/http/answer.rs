@@ -4,10 +4,13 @@
 //! ([`CacheQuery::look`]), then fetched or passed on as that has planned; [`CacheQuery::answer`] does both. The caller
 //! sends the [`Answer`] to its client.
 
+#[doc(hidden)]
 pub mod hit;
+#[doc(hidden)]
 pub mod look;
 pub mod marks;
 pub mod pass;
+#[doc(hidden)]
 pub mod plan;
 mod query;
 mod reading;

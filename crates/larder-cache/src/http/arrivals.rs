@@ -11,17 +11,6 @@ use std::{
 };
 
 /// The representations whose bodies are still arriving.
-///
-/// ```
-/// use larder_cache::http::arrivals::Arrivals;
-/// use std::sync::Arc;
-///
-/// let arrivals = Arc::new(Arrivals::default());
-/// let mark = arrivals.begin(7);
-/// assert!(arrivals.has(7));
-/// drop(mark);
-/// assert!(!arrivals.has(7));
-/// ```
 #[derive(Default)]
 pub struct Arrivals(Mutex<HashSet<u64>>);
 

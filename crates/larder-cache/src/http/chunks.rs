@@ -36,7 +36,28 @@ use crate::http::{
     storing, tiered,
 };
 
-/// A body that is stored in chunks.
+/// A long body, which is stored in chunks with one entry each. A [`Fetcher`](crate::http::fetcher::Fetcher) gets it
+/// with the questions about the body.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_cache::http::{chunks::{BodyKeys, ChunkedBody}, fetcher::Fetcher};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
+/// # let received = ReceivedHead { status, fields, request_time: now, response_time: now };
+/// # let (len, representation) = (2_500_000, 7);
+/// # let place = BodyPlace::Chunks { len, representation };
+/// # let head = StoredHead::new(received, place, Default::default(), &TargetList::default());
+/// # let key = fetcher::store(&site, "/film").await;
+/// let keys = BodyKeys { primary: key.clone(), key, representation: 7 };
+/// let body = ChunkedBody::new(site.fetcher.cache(), keys, &head, Some(2_500_000));
+/// assert_eq!(body.span(0), 0..1 << 20);
+/// assert_eq!(body.span(2), 2 << 20..2_500_000);
+/// # });
+/// ```
 pub struct ChunkedBody {
     /// The cache that has the chunks.
     pub cache: Arc<ResponseCache>,
@@ -51,6 +72,7 @@ pub struct ChunkedBody {
 }
 
 /// The reason why memory and store cannot supply the bytes.
+#[doc(hidden)] // the error of `ChunkedBody::read`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsenceReason {
     /// The bytes are not stored.
@@ -59,7 +81,16 @@ pub enum AbsenceReason {
     Trouble,
 }
 
-/// The keys of a body's resource and entry.
+/// The keys of a body's resource and of the entry that has its head. They differ if the resource varies.
+///
+/// ```
+/// use larder_cache::http::chunks::BodyKeys;
+///
+/// let primary: std::sync::Arc<[u8]> = (*b"Phttps://site.example/film").into();
+/// // A resource that does not vary: its only response has the resource's key.
+/// let keys = BodyKeys { key: primary.clone(), primary, representation: 7 };
+/// assert_eq!(keys.key, keys.primary);
+/// ```
 #[derive(Clone)]
 pub struct BodyKeys {
     /// The resource's key.
@@ -91,7 +122,7 @@ pub fn is_divisible(fields: &impl Fields) -> bool {
 
 /// Bytes and their position in the body.
 #[derive(Clone)]
-pub struct PlacedBytes {
+pub(crate) struct PlacedBytes {
     /// The position of the first byte.
     pub start: u64,
     /// The bytes.
@@ -140,6 +171,7 @@ impl ChunkedBody {
     ///
     /// # Errors
     /// They are not stored, or the store does not respond.
+    #[doc(hidden)] // for larder-proxy
     pub async fn read(&self, number: u64, range: Range<u64>, waiting: ReadPatience) -> Result<Bytes, AbsenceReason> {
         let span = self.span(number);
         let key = self.chunk_key(number);
@@ -190,7 +222,7 @@ impl ChunkedBody {
     }
 
     /// Probes chunk `number`, and remembers the result.
-    pub async fn probe(&self, number: u64) -> ProbeEnd {
+    pub(crate) async fn probe(&self, number: u64) -> ProbeEnd {
         let Some(store) = &self.cache.shared.store else { return ProbeEnd::Absent };
         if self.was_seen(number) {
             return ProbeEnd::Whole;
@@ -216,7 +248,7 @@ impl ChunkedBody {
     }
 
     /// Reads the fragment of a chunk, if one is stored.
-    pub async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
+    pub(crate) async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
         let key = fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
         let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
@@ -280,7 +312,7 @@ impl ChunkedBody {
     }
 
     /// Stores a part of chunk `number` as its fragment.
-    pub async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
+    pub(crate) async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
         debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
         let key = fragment_key(&self.place.key, self.place.representation, number);
         storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
@@ -296,12 +328,12 @@ impl ChunkedBody {
 
 impl PlacedBytes {
     /// Returns the positions of the bytes in the body.
-    pub fn span(&self) -> Range<u64> {
+    pub(crate) fn span(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }
 
     /// Returns the bytes of this range of the body if all of them are present.
-    pub fn slice(&self, span: Range<u64>) -> Option<Bytes> {
+    pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
         let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
         (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))

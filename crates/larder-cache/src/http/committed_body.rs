@@ -8,7 +8,19 @@ use larder_http::{
     framing::{BodyMeter, CompletedBody, EndMark},
 };
 
-/// The body of a response that is stored, or the proof that its chunks are.
+/// The body of a response that is stored, or the proof that its chunks are stored.
+/// [`commit`](crate::http::storing::commit) takes it, so nothing is stored as complete without the proof.
+///
+/// ```
+/// use larder_cache::http::committed_body::CommittedBody;
+/// use larder_http::framing::{BodyMeter, EndMark};
+///
+/// let mut meter = BodyMeter::of_len(5);
+/// meter.take(5);
+/// let proof = meter.end(EndMark::Length).expect("all 5 bytes");
+/// assert_eq!(CommittedBody::Whole(proof, vec!["hello".into()]).stored_len(), 5);
+/// assert_eq!(CommittedBody::Part.stored_len(), 0);
+/// ```
 pub enum CommittedBody {
     /// The whole body, in one piece.
     Whole(CompletedBody, Vec<Bytes>),

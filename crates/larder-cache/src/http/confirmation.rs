@@ -22,7 +22,32 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// A stored response that an origin has just confirmed with a 304.
+/// A stored response that an origin has just confirmed with a 304. [`confirm`] stores its new head.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use larder_http::{Settings, Timestamp, storable::Exchange};
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_cache::http::{confirmation::*, fetcher::Fetcher, lookup::{LookupResult, find}, storing::StorePlace};
+/// use larder_http::validate::freshen;
+///
+/// let (responses, fields) = (site.fetcher.cache(), HeaderMap::new());
+/// let key = fetcher::store(&site, "/news").await;
+/// let LookupResult::Found(found) = find(responses, &key, &fields).await else { panic!("it is stored") };
+/// let work = responses.shared.begin(&key);
+/// # let now = Timestamp::from_secs(1_800_000_060);
+/// # let (method, request_fields, status) = (&Method::GET, &fields, StatusCode::NOT_MODIFIED);
+/// # let (response_fields, request_time, response_time) = (&fields, now, now);
+/// # let answer = Exchange { method, request_fields, status, response_fields, request_time, response_time };
+/// // `answer` is a 304, a minute later.
+/// let head = freshen(&found.entry.head, &answer, &Settings::default());
+/// let place = StorePlace::renewed(&key, &found, &head, &fields, &responses.http);
+/// confirm(responses, &fields, &found, Confirmation { place, head, work }).await;
+/// let LookupResult::Found(found) = find(responses, &key, &fields).await else { panic!("it stays stored") };
+/// assert_eq!(found.entry.head.response_time(), answer.response_time);
+/// # });
+/// ```
 pub struct Confirmation {
     /// The new place, or `None` if the response can no longer be stored.
     pub place: Option<StorePlace>,

@@ -18,7 +18,22 @@ use larder_store::MemoryHits;
 
 pub use crate::{chunk_format::CHUNK_BYTES, random};
 
-/// A stored response, shared by all requests that it answers. The [`http`](crate::http) module has an example.
+/// A stored response, shared by all requests that it answers.
+///
+/// ```
+/// use larder_cache::http::entry::CachedEntry;
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
+/// # let received = ReceivedHead { status, fields, request_time: now, response_time: now };
+/// # let place = BodyPlace::Whole { len: 5 };
+/// # let head = StoredHead::new(received, place, Default::default(), &TargetList::default());
+/// // `head` announces 5 bytes, so only such a body belongs to it.
+/// assert!(CachedEntry::whole(head.clone(), "hello, world".into()).is_none());
+/// let entry = CachedEntry::whole(head, "hello".into()).expect("5 bytes");
+/// assert_eq!(entry.body_len(), 5);
+/// ```
 pub struct CachedEntry {
     /// The stored head.
     pub head: StoredHead,
@@ -31,7 +46,21 @@ pub struct CachedEntry {
     is_split: bool,
 }
 
-/// The body of a stored response.
+/// The body of a stored response: its bytes, or the number by which its chunks are found.
+///
+/// ```
+/// use larder_cache::http::entry::EntryBody;
+///
+/// fn len(body: &EntryBody) -> u64 {
+///     match body {
+///         EntryBody::Whole(bytes) => bytes.len() as u64,
+///         EntryBody::Chunks { len, .. } => *len,
+///     }
+/// }
+///
+/// assert_eq!(len(&EntryBody::Whole("hello".into())), 5);
+/// assert_eq!(len(&EntryBody::Chunks { len: 1 << 30, representation: 7 }), 1 << 30);
+/// ```
 pub enum EntryBody {
     /// The whole body.
     Whole(Bytes),
@@ -44,7 +73,23 @@ pub enum EntryBody {
     },
 }
 
-/// The entry that leads from a resource to its variants.
+/// The entry that leads from a resource to its variants. It is stored under the resource's key, with the rules by which
+/// the keys of the variants are made.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, header::ACCEPT_LANGUAGE};
+/// use larder_cache::http::entry::ResourceMarker;
+/// use larder_http::{Settings, VaryRule};
+///
+/// let rule = VaryRule::Fields([ACCEPT_LANGUAGE].into());
+/// let marker = ResourceMarker::including(rule.clone(), None);
+/// let key = |language| {
+///     let fields = HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static(language))]);
+///     marker.variant_key(b"Phttps://site.example/", &rule, &fields, &Settings::default())
+/// };
+/// assert_eq!(key("de"), key("de"));
+/// assert_ne!(key("de"), key("en"));
+/// ```
 pub struct ResourceMarker {
     /// The rules by which the variants are selected.
     pub rules: VaryMarker,

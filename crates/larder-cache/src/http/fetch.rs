@@ -4,10 +4,10 @@
 //! [`larder_http`] decides what may be shared and stored.
 
 mod opening;
-pub mod part;
+pub(crate) mod part;
 pub mod presence;
-pub mod reader;
-pub mod shared;
-pub mod stage;
+pub(crate) mod reader;
+pub(crate) mod shared;
+pub(crate) mod stage;
 pub mod table;
 pub mod task;

@@ -34,9 +34,22 @@ use super::{
     lookup::FoundResponse,
     storing::{StoreAdmission, StorePlace},
 };
-use crate::object::CursorTerms;
+pub use crate::object::{CursorTerms, PromiseRule};
 
-/// A client's request.
+/// A client's request, as the cache needs to see it. The example program `site` of this crate implements it for
+/// requests without preconditions of a fleet.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # use fetcher::PageRequest;
+/// use http::{HeaderMap, HeaderValue, Method, header::RANGE};
+/// use larder_cache::http::fetcher::ClientRequest;
+///
+/// let fields = HeaderMap::from_iter([(RANGE, HeaderValue::from_static("bytes=0-99"))]);
+/// let request = PageRequest::new("/news", fields);
+/// assert_eq!(request.method(), Method::GET);
+/// assert!(request.has(&RANGE));
+/// ```
 pub trait ClientRequest: Send + Sync + 'static {
     /// Returns what the request and its client's session demand of a stored response.
     fn terms(&self) -> RequestTerms<'_>;
@@ -79,7 +92,20 @@ pub trait ClientRequest: Send + Sync + 'static {
     fn has_parts(&self) -> bool;
 }
 
-/// Requests responses from origins.
+/// The way to the origin: sends requests for the cache, and decides what the cache cannot know. Implement it to get
+/// shared fetches, validation and long bodies from [`CacheQuery::answer`](super::answer::CacheQuery::answer).
+///
+/// The file `examples/site/fetcher.rs` of this crate has an implementation without a network.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// // `get` answers a request from the cache, and `site` is an `HttpCache` with a `Fetcher`.
+/// assert!(fetcher::get(&site, "/news").await.expect("the origin answers").is_from_origin);
+/// fetcher::store(&site, "/weather").await;
+/// assert!(!fetcher::get(&site, "/weather").await.expect("it is stored").is_from_origin);
+/// # });
+/// ```
 pub trait Fetcher: Send + Sync + Sized + 'static {
     /// A client's request.
     type Asked: ClientRequest;
@@ -198,7 +224,23 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     fn note(&self, event: FetchEvent<'_, Self::Asked>);
 }
 
-/// An origin's decision about a client, see [`Fetcher::ask_permission`].
+/// An origin's decision about a client, see [`Fetcher::ask_permission`]. `P` is the [`Fetcher::Permission`].
+///
+/// ```
+/// use larder_cache::http::fetcher::AccessAnswer;
+/// use http::StatusCode;
+///
+/// /// Interprets the status of a HEAD with the client's credentials, which was sent only to learn the decision.
+/// fn decision(status: StatusCode) -> AccessAnswer<StatusCode> {
+///     match status {
+///         StatusCode::OK => AccessAnswer::Granted(status),
+///         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AccessAnswer::Refused,
+///         _ => AccessAnswer::Differs,
+///     }
+/// }
+///
+/// assert!(matches!(decision(StatusCode::FORBIDDEN), AccessAnswer::Refused));
+/// ```
 pub enum AccessAnswer<P> {
     /// The client may read what the permission covers.
     Granted(P),
@@ -208,7 +250,22 @@ pub enum AccessAnswer<P> {
     Refused,
 }
 
-/// Why the cache has no answer.
+/// Why the cache has no answer. [`Fetcher::refuse`] turns it into the failure that the client gets.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use fetcher::PageRequest;
+/// use http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
+/// use larder_cache::http::{answer::CacheQuery, fetcher::Refusal};
+///
+/// // Nothing is stored, and the request forbids a fetch.
+/// let fields = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("only-if-cached"))]);
+/// let asked = std::sync::Arc::new(PageRequest::new("/news", fields));
+/// let answer = CacheQuery { http: &site, asked: &asked }.answer().await;
+/// assert_eq!(answer.err(), Some(Refusal::OnlyIfCached));
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The request demands a stored response, and none answers it.
@@ -219,7 +276,23 @@ pub enum Refusal {
     Aborted,
 }
 
-/// The changes to a client's request on its way to the origin.
+/// The changes to a client's request on its way to the origin. A [`Fetcher`] applies them to each request that it
+/// sends.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, header::{ACCEPT, IF_NONE_MATCH, RANGE}};
+/// use larder_cache::http::fetcher::RequestEdits;
+///
+/// // The client wants a part. The cache validates the whole response.
+/// let tag = HeaderValue::from_static("\"v1\"");
+/// let edits = RequestEdits { whole: true, added: vec![(IF_NONE_MATCH, tag)], ..RequestEdits::default() };
+/// let mut fields = HeaderMap::from_iter([RANGE, ACCEPT].map(|name| (name, HeaderValue::from_static("x"))));
+/// let removed: Vec<_> = fields.keys().filter(|name| edits.remove(name)).cloned().collect();
+/// removed.iter().for_each(|name| drop(fields.remove(name)));
+/// fields.extend(edits.added);
+/// assert!(!fields.contains_key(RANGE) && fields.contains_key(ACCEPT));
+/// assert_eq!(fields[IF_NONE_MATCH], "\"v1\"");
+/// ```
 #[derive(Clone, Default)]
 pub struct RequestEdits {
     /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
@@ -245,7 +318,16 @@ impl RequestEdits {
     }
 }
 
-/// Something that happened to a fetch or a body.
+/// Something that happened to a fetch or a body, for counters and logs. `A` is the [`Fetcher::Asked`].
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// // The fetcher of `site` notes the events that it is told.
+/// fetcher::store(&site, "/news").await;
+/// assert_eq!(*site.fetcher.events.lock().unwrap(), ["begun", "stored"]);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum FetchEvent<'a, A> {
     /// A fetch began that other requests can share.
@@ -270,7 +352,24 @@ pub enum FetchEvent<'a, A> {
     },
 }
 
-/// The body of an origin's response as it arrives.
+/// The body of an origin's response as it arrives. Wrap the body type of an HTTP library in it, with a [`BodyMeter`]
+/// that counts its bytes: only the meter creates the proof that the body is complete.
+///
+/// [`BodyMeter`]: larder_http::framing::BodyMeter
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # use fetcher::PageBody;
+/// use larder_cache::http::fetcher::IncomingBody;
+/// use std::task::{Context, Poll, Waker};
+///
+/// // `PageBody` has its bytes at once, as one piece.
+/// let mut body = PageBody::new("hello".into());
+/// assert!(body.end().is_err(), "nothing has arrived");
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(matches!(body.poll_frame(&mut context), Poll::Ready(Some(Ok(frame))) if frame.is_data()));
+/// assert_eq!(body.end().expect("all has arrived").len(), 5);
+/// ```
 pub trait IncomingBody: Send + 'static {
     /// Returns the next bytes, or the trailers after them. `None` is the end of a complete body.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;

@@ -25,7 +25,22 @@ use super::{
     tiered, work,
 };
 
-/// Why an invalidation is not permanent.
+/// Why an invalidation is not permanent. The responses are hidden in any case; log the reason, because they may
+/// reappear after a crash.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{fetcher::Fetcher, invalidation::{NotInvalid, remove_resources}};
+///
+/// let key = fetcher::store(&site, "/news").await;
+/// match remove_resources(site.fetcher.cache(), &[key.to_vec()]).await {
+///     Ok(()) | Err(NotInvalid::NoUrl) => {}
+///     Err(NotInvalid::NotDurable(reason) | NotInvalid::NotShared(reason)) => eprintln!("not permanent: {reason}"),
+/// }
+/// assert!(fetcher::get(&site, "/news").await.expect("the origin answers").is_from_origin);
+/// # });
+/// ```
 #[derive(Debug)]
 pub enum NotInvalid {
     /// No response of this URI can be stored.

@@ -28,7 +28,25 @@ pub struct LateCommits {
     ended: Notify,
 }
 
-/// A late commit, until it is dropped.
+/// A response that is still being stored although its client has it, until this value is dropped. A program that ends
+/// waits for it.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+/// # let directory = tempfile::tempdir().unwrap();
+/// # runtime.block_on(async {
+/// use larder_cache::Cache;
+/// use larder_http::Settings;
+///
+/// let cache = Cache::builder(directory.path()).disk("32MB").open()?;
+/// assert!(cache.begin_late_commit().is_none(), "the cache has no responses");
+/// let responses = cache.responses(Settings::default());
+/// let commit = cache.begin_late_commit().expect("it has responses");
+/// drop(commit);
+/// cache.sync().await?; // waits until the commit is dropped
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 pub struct LateCommit(Arc<LateCommits>);
 
 impl LateCommits {

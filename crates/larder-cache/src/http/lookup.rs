@@ -24,6 +24,20 @@ use crate::http::{
 };
 
 /// The result of a lookup for a request.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use http::HeaderMap;
+/// use larder_cache::http::{fetcher::Fetcher, lookup::{LookupResult, find}};
+///
+/// let (responses, fields) = (site.fetcher.cache(), HeaderMap::new());
+/// let key = fetcher::store(&site, "/news").await;
+/// assert!(matches!(find(responses, &key, &fields).await, LookupResult::Found(_)));
+/// let unknown = (*b"Phttps://site.example/unknown").into();
+/// assert!(matches!(find(responses, &unknown, &fields).await, LookupResult::Nothing));
+/// # });
+/// ```
 pub enum LookupResult {
     /// A response for these selecting fields.
     Found(FoundResponse),
@@ -33,7 +47,22 @@ pub enum LookupResult {
     Nothing,
 }
 
-/// A stored response, and where it was found. The [`http`](crate::http) module has an example.
+/// A stored response, and where it was found. It may be stale: [`ResponseCache::judge`] decides whether it answers a
+/// request.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use http::HeaderMap;
+/// use larder_cache::http::{fetcher::Fetcher, lookup::{LookupResult, find, is_unchanged}};
+///
+/// let (responses, fields) = (site.fetcher.cache(), HeaderMap::new());
+/// let key = fetcher::store(&site, "/news").await;
+/// let LookupResult::Found(found) = find(responses, &key, &fields).await else { panic!("it is stored") };
+/// assert_eq!(found.key, key, "it does not vary");
+/// assert!(is_unchanged(responses, &key, &found));
+/// # });
+/// ```
 #[derive(Clone)]
 pub struct FoundResponse {
     /// The response.
@@ -265,6 +294,7 @@ pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
 }
 
 /// The error if the store failed or did not respond, so that it is unknown whether it has the entry.
+#[doc(hidden)] // the error of `ask`, for larder-proxy
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTrouble;
 
@@ -275,7 +305,7 @@ pub async fn read(cache: &ResponseCache, store: &Store, key: &[u8]) -> Option<(R
 }
 
 /// Reads an entry as [`read`] does, but distinguishes an absent entry from an unreadable one.
-pub async fn try_read(
+pub(crate) async fn try_read(
     cache: &ResponseCache,
     store: &Store,
     key: &[u8],
@@ -291,6 +321,7 @@ pub async fn try_read(
 }
 
 /// Awaits a read of the store and returns its result.
+#[doc(hidden)] // for larder-proxy
 pub async fn ask<T>(
     cache: &ResponseCache,
     waiting: ReadPatience,

@@ -9,8 +9,10 @@
 /// ```
 /// use larder_cache::http::mark::OriginMark;
 ///
-/// let key = OriginMark::of_origin("http://10.0.0.5").on(b"Phttps://a.example/".to_vec());
+/// let mark = OriginMark::of_origin("http://10.0.0.5");
+/// let key = mark.on(b"Phttps://a.example/".to_vec());
 /// assert_eq!(key, b"Phttps://a.example/ @http://10.0.0.5");
+/// assert_eq!(mark.without(&key), b"Phttps://a.example/");
 /// assert_eq!(OriginMark::of_key(&key).name(), Some("http://10.0.0.5"));
 /// assert_eq!(OriginMark::of_key(b"Phttps://a.example/"), OriginMark::NONE);
 /// ```
@@ -46,13 +48,24 @@ impl<'a> OriginMark<'a> {
     }
 
     /// Adds this mark to a resource's key.
-    #[inline]
     pub fn on(self, mut key: Vec<u8>) -> Vec<u8> {
+        self.add_to(&mut key);
+        key
+    }
+
+    /// Adds this mark to a resource's key in a buffer.
+    #[inline]
+    pub fn add_to(self, key: &mut Vec<u8>) {
         if let Some(name) = self.0 {
             key.extend_from_slice(BEGINNING);
             key.extend_from_slice(name.as_bytes());
         }
-        key
+    }
+
+    /// Returns a resource's key as it was before this mark was added.
+    pub fn without(self, key: &[u8]) -> &[u8] {
+        let len = self.0.map_or(0, |name| BEGINNING.len() + name.len());
+        &key[..key.len().saturating_sub(len)]
     }
 
     /// Returns the origin's name; `None` for a URL's own server.

@@ -49,6 +49,6 @@ pub(super) fn url_of(key: &[u8]) -> &str {
 }
 
 /// Returns the host in a key, in the form that site purges use.
-pub fn host_of_key(key: &[u8]) -> &str {
+pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
 }

@@ -29,7 +29,20 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// The keys under which a response is stored. The [`http`](crate::http) module has an example.
+/// The keys under which a response is stored: the resource's own, or that of a variant if the response varies.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, header::ACCEPT_LANGUAGE};
+/// use larder_cache::http::storing::StorePlace;
+/// use larder_http::{Settings, VaryRule};
+///
+/// let primary = (*b"Phttps://site.example/").into();
+/// let fields = HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static("de"))]);
+/// let place = |rule| StorePlace::new(&primary, &rule, &fields, None, &Settings::default());
+/// assert_eq!(place(VaryRule::Fields([].into())).expect("every request selects it").key, primary);
+/// assert_ne!(place(VaryRule::Fields([ACCEPT_LANGUAGE].into())).expect("some requests select it").key, primary);
+/// assert!(place(VaryRule::Star).is_none());
+/// ```
 pub struct StorePlace {
     /// The resource's key.
     pub primary: Arc<[u8]>,
@@ -43,7 +56,26 @@ pub struct StorePlace {
     pub admission: StoreAdmission,
 }
 
-/// Whether the store has admitted a response.
+/// Whether the store has admitted a response. It is decided before the body arrives, so that Cache-Status can say it.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use larder_http::{Settings, VaryRule};
+/// use http::HeaderMap;
+/// use larder_cache::http::{fetcher::Fetcher, lookup::{LookupResult, find}, storing::*};
+///
+/// let (responses, fields) = (site.fetcher.cache(), HeaderMap::new());
+/// # let key = fetcher::store(&site, "/news").await;
+/// # let LookupResult::Found(found) = find(responses, &key, &fields).await else { panic!("it is stored") };
+/// # let head = &found.entry.head;
+/// let place = StorePlace::new(&key, &VaryRule::from_fields(&fields), &fields, None, &responses.http);
+/// let place = place.expect("it does not vary");
+/// assert_eq!(place.admission, StoreAdmission::Open);
+/// // A store with room takes every response.
+/// assert_eq!(admission(responses, &place, head, Some(1000)), StoreAdmission::Granted);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreAdmission {
     /// The store decides once the whole body has arrived.

@@ -15,19 +15,6 @@ use std::{
 use quick_cache::sync::Cache;
 
 /// The resources whose entity tags changed recently.
-///
-/// ```
-/// use larder_cache::http::tag_changes::TagChanges;
-/// use std::time::{Duration, Instant};
-///
-/// let changes = TagChanges::default();
-/// let now = Instant::now();
-/// changes.note(b"a key", now);
-/// assert!(!changes.are_frequent(b"a key", now), "it may be a new version");
-/// let soon = now + Duration::from_secs(1);
-/// changes.note(b"a key", soon);
-/// assert!(changes.are_frequent(b"a key", soon));
-/// ```
 pub struct TagChanges {
     by_hash: Cache<u64, TagChange>,
     hasher: RandomState,

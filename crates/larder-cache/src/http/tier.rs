@@ -54,11 +54,14 @@ use self::{
     signing::TierKey,
     storage::PackStorage,
 };
-pub use self::{
+pub(crate) use self::{
     changes::{TierChange, TierClearing},
-    config::{TierBucket, TierConfig, TierPlace},
+    config::TierPlace,
     outgoing::TierLook,
     record::TierEntry,
+};
+pub use self::{
+    config::{TierBucket, TierConfig},
     signing::short_digest,
 };
 use crate::http::entry::random;

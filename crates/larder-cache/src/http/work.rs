@@ -12,7 +12,21 @@ use tokio::time::timeout;
 
 use crate::http::{CacheShared, ResponseCache, patience};
 
-/// Work on a resource that may store a response of it. The [`http`](crate::http) module has an example.
+/// Work on a resource that may store a response of it, from the moment when the request is sent. A change of the
+/// resource in the meantime makes it outdated, and nothing that it brings is stored.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{fetcher::Fetcher, invalidation::remove_resources};
+///
+/// let responses = site.fetcher.cache();
+/// let key = fetcher::store(&site, "/news").await;
+/// let (work, other) = (responses.shared.begin(&key), responses.shared.begin(&(*b"another key").into()));
+/// assert!(remove_resources(responses, &[key.to_vec()]).await.is_ok());
+/// assert!(!work.is_current() && other.is_current());
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct ResourceWork {
     key: KeyWork,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use larder_cache::{Cache, CacheBuilder};
-use larder_store::Clock;
+use larder_store::{Clock, StoreOptions};
 use std::{io, path::Path, time::Duration};
 use tempfile::TempDir;
 
@@ -50,8 +50,10 @@ impl TestCache {
     }
 }
 
+/// Returns the builder of a small cache, which waits for the disk of a busy machine longer than a program would.
 pub(crate) fn builder(path: &Path) -> CacheBuilder {
-    Cache::builder(path).disk("64MB").memory("8MB")
+    let waits_long = |options: &mut StoreOptions| options.room_wait = Duration::from_secs(60);
+    Cache::builder(path).disk("64MB").memory("8MB").configure_store(waits_long)
 }
 
 /// Returns `len` bytes that no other seed gives.

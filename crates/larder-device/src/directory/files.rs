@@ -20,7 +20,26 @@ use rustix::fs::{FlockOperation, OFlags};
 use super::{Directory, FileName, FileWork};
 use crate::{DeviceError, DeviceErrorKind, Result, pool::ThreadPool, queue::too_much_waits, volume};
 
-/// A directory on a real file system.
+/// A directory on a real file system, with operations on threads of its own. Use it for data in many files that is read
+/// and written without blocking the caller.
+///
+/// While it is open, no other process can open the same directory.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Directory, FileName, FilesDirectory, block_on};
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("files");
+/// let directory = FilesDirectory::open(&path, FilesDirectory::THREAD_COUNT_DEFAULT)?;
+/// let directory: Arc<dyn Directory> = Arc::new(directory);
+/// let name = FileName::new("a/1").unwrap();
+/// block_on(directory.write(name.clone(), 0, Arc::new(AlignedBuffer::with_len(5))))?;
+/// assert_eq!(block_on(directory.list())?, [name]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct FilesDirectory {
     root: Arc<LockedFolder>,
     pool: ThreadPool<FileWork>,

@@ -12,7 +12,22 @@ use std::{
 
 use super::{Directory, FileName, FileWork};
 
-/// A directory whose files are in memory. Nothing is durable.
+/// A directory whose files are in memory, for tests of code that takes a [`Directory`]. Nothing is durable.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Directory, FileName, MemoryDirectory, block_on};
+/// use std::{io::ErrorKind, sync::Arc};
+///
+/// let files = Arc::new(MemoryDirectory::new(4));
+/// let directory: Arc<dyn Directory> = files.clone();
+/// let name = FileName::new("a").unwrap();
+/// block_on(directory.write(name.clone(), 0, Arc::new(AlignedBuffer::with_len(4)))).unwrap();
+/// assert_eq!(files.contents(&name), Some(vec![0; 4]));
+///
+/// // A fifth byte does not fit, as on a full disk.
+/// let refused = block_on(directory.write(name, 4, Arc::new(AlignedBuffer::with_len(1))));
+/// assert_eq!(refused.unwrap_err().kind(), ErrorKind::StorageFull);
+/// ```
 pub struct MemoryDirectory {
     size_bytes_max: u64,
     files: Mutex<BTreeMap<FileName, Vec<u8>>>,

@@ -6,6 +6,20 @@ use crate::SplitMix64;
 /// default, there are no faults.
 ///
 /// With all numbers 0 and without a power loss, the device does everything that [`crate::Device`] promises.
+///
+/// ```
+/// use larder_device::{AlignedBuffer, Device, FaultPlan, FaultyDevice, block_on};
+/// use std::sync::Arc;
+///
+/// // A drive that acknowledges writes and loses them.
+/// let plan = FaultPlan { lost_writes_ppm: 1_000_000, ..FaultPlan::default() };
+/// let device = Arc::new(FaultyDevice::new(1 << 20, 42, plan));
+/// let writer: Arc<dyn Device> = device.clone();
+/// let mut buffer = AlignedBuffer::with_len(4096);
+/// buffer.as_mut_slice().fill(7);
+/// block_on(writer.write(0, Arc::new(buffer))).unwrap();
+/// assert_eq!(device.contents()[0], 0);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Writes that are acknowledged although only their first sectors of 512 bytes reach the medium, per million.
@@ -42,7 +56,17 @@ pub struct FaultPlan {
     pub dead_after: Option<u64>,
 }
 
-/// The operations and faults that a [`crate::FaultyDevice`] has counted.
+/// The operations and faults that a [`crate::FaultyDevice`] has counted. A test reads them to make sure that the faults
+/// it is about have occurred.
+///
+/// ```
+/// use larder_device::{Device, FaultPlan, FaultyDevice, block_on};
+///
+/// let device = FaultyDevice::new(1 << 20, 42, FaultPlan { read_errors_ppm: 1_000_000, ..FaultPlan::default() });
+/// let reader: &dyn Device = &device;
+/// assert!(block_on(reader.read(0, 4096)).is_err());
+/// assert_eq!((device.stats().transfers, device.stats().bad_reads()), (1, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultStats {
     /// Number of operations that were submitted.

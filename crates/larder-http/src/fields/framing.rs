@@ -12,6 +12,17 @@ use http::{
 use crate::decimal::{DIGITS_MAX, parse_u64};
 
 /// The framing of a body, according to the message's fields.
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::{BodyLength, check_request};
+///
+/// let mut fields = HeaderMap::new();
+/// assert_eq!(check_request(&fields, Version::HTTP_11), Ok(BodyLength::Unstated));
+/// fields.insert("transfer-encoding", "chunked".parse()?);
+/// assert_eq!(check_request(&fields, Version::HTTP_11), Ok(BodyLength::Chunked));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// No length is stated: a request has no body, and a response's body ends with the connection.
@@ -22,7 +33,18 @@ pub enum BodyLength {
     Chunked,
 }
 
-/// Why a message's framing is refused: 400 for a request, 502 for a response.
+/// Why a message's framing is refused: respond with 400 to a request, and with 502 in place of a response.
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::{FramingError, check_request};
+///
+/// let mut fields = HeaderMap::new();
+/// fields.append("content-length", "5".parse()?);
+/// fields.append("content-length", "6".parse()?);
+/// assert_eq!(check_request(&fields, Version::HTTP_11), Err(FramingError::Length));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingError {
     /// The message has both Content-Length and Transfer-Encoding (RFC 9112 6.1).

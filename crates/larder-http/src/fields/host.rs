@@ -7,6 +7,18 @@ use http::{HeaderMap, Uri, Version, header::HOST};
 use crate::key::split_authority;
 
 /// Why a request does not name exactly one host: respond with 400 (RFC 9112 3.2).
+///
+/// ```
+/// use http::{HeaderMap, Version};
+/// use larder_http::fields::{HostError, effective_authority};
+///
+/// let mut fields = HeaderMap::new();
+/// assert_eq!(effective_authority(&"/".parse()?, &fields, Version::HTTP_11), Err(HostError::Missing));
+/// fields.append("host", "a.example".parse()?);
+/// fields.append("host", "b.example".parse()?);
+/// assert_eq!(effective_authority(&"/".parse()?, &fields, Version::HTTP_11), Err(HostError::Repeated));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
     /// An HTTP/1.1 request has no Host, or an HTTP/2 request has neither Host nor an authority.

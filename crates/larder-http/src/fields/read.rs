@@ -6,6 +6,22 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// Rules that apply to stored and received responses take this trait, because the two keep their fields in different
 /// forms: a received response has a map, a stored one has the octets that HTTP/1.1 sends.
+///
+/// ```
+/// use http::{HeaderMap, header::SERVER};
+/// use larder_http::fields::Fields;
+///
+/// fn server(fields: &impl Fields) -> Option<&[u8]> {
+///     fields.single(&SERVER)
+/// }
+///
+/// let mut received = HeaderMap::new();
+/// received.insert(SERVER, "a".parse()?);
+/// assert_eq!(server(&received), Some(&b"a"[..]));
+/// received.append(SERVER, "b".parse()?);
+/// assert_eq!(server(&received), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Fields {
     /// Iterates over the names, in lower case, and the values.
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;

@@ -9,7 +9,24 @@ use http::header::COOKIE;
 use super::{RuledRequest, Rules};
 use crate::{Ruling, StoredHead};
 
-/// The relation of a request to the rule by which a response is stored.
+/// The relation of a request to the rule by which a response is stored. It keeps a response that one rule made storable
+/// from requests to which another rule applies.
+///
+/// ```
+/// # use http::{HeaderMap, Method, StatusCode};
+/// # use larder_http::{BodyPlace, ReceivedHead, StoredHead, TargetList, Timestamp};
+/// use larder_http::{Rules, rules::{RuleAgreement, RuledRequest}};
+///
+/// # let now = Timestamp::from_secs(1_800_000_000);
+/// # let (status, fields) = (StatusCode::OK, HeaderMap::new());
+/// # let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
+/// # let body = BodyPlace::Whole { len: 1000 };
+/// # let stored = StoredHead::new(received, body, Default::default(), &TargetList::default());
+/// # let (method, authority) = (&Method::GET, "a.example");
+/// # let request = RuledRequest { method, scheme: "http", authority, path: "/", fields: &fields };
+/// // No rule was applied to `stored`, and none applies to the request.
+/// assert_eq!(Rules::agree([&Rules::default()].into_iter(), &request, &stored), RuleAgreement::Same);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAgreement {
     /// The rule that was applied to the stored response applies to this request, too.

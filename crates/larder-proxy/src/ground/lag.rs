@@ -4,9 +4,10 @@
 //! of requests to refuse. `road::exchange` asks for each request that memory does not answer. Without refusals, each
 //! request of an overloaded proxy waits behind all others until its client gives up, so nearly all work is in vain.
 //!
-//! Invariant: nothing is refused unless the least lag of five windows in a row was above the limit. So neither a pause
-//! nor a burst that the proxy can work off refuses anything. Cost: one read of the clock per request, and one spawned
-//! task per 10 ms; none without requests.
+//! Invariants: nothing is refused unless the least lag of five windows in a row was above the limit. So neither a pause
+//! nor a burst that the proxy can work off refuses anything. Refusals that do not shorten the lag end: a refusal costs
+//! half as much as a short response, so refusing may be in vain. Cost: one read of the clock per request, and one
+//! spawned task per 10 ms; none without requests.
 
 use std::{
     sync::{Arc, Mutex},
@@ -30,6 +31,10 @@ struct LagState {
     late_windows: u32,
     /// The share of requests to refuse, in 256ths.
     share: u32,
+    /// Consecutive late windows with the largest share.
+    vain_windows: u32,
+    /// Until when nothing is refused, because refusals did not shorten the lag.
+    pause_until: Option<Instant>,
     /// The sum of `share` over the requests since the last refusal, so that refusals are evenly spread.
     due: u32,
 }
@@ -86,10 +91,23 @@ impl LagState {
         }
         self.window = None;
         self.late_windows = if least > limit { self.late_windows + 1 } else { 0 };
+        if self.pause_until.is_some_and(|until| now < until) {
+            return;
+        }
         if self.late_windows >= LATE_WINDOWS {
-            self.share = (self.share + SHARE_STEP).min(SHARE_MAX);
+            self.refuse_more(now);
         } else if least < limit / 2 {
             self.share = self.share.saturating_sub(SHARE_STEP / 2);
+        }
+    }
+
+    /// Takes in another late window: increases the share, or pauses if the largest share does not help.
+    fn refuse_more(&mut self, now: Instant) {
+        self.vain_windows = if self.share == SHARE_MAX { self.vain_windows + 1 } else { 0 };
+        self.share = (self.share + SHARE_STEP).min(SHARE_MAX);
+        if self.vain_windows == VAIN_WINDOWS {
+            (self.share, self.vain_windows) = (0, 0);
+            self.pause_until = Some(now + PAUSE);
         }
     }
 
@@ -111,6 +129,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 const LATE_WINDOWS: u32 = 5;
 /// Time without a probe after which the thread is no longer taken for late.
 const MEMORY: Duration = Duration::from_secs(1);
+/// Late windows with the largest share after which refusing is given up for a while.
+const VAIN_WINDOWS: u32 = 10;
+/// Time without refusals after they were in vain.
+const PAUSE: Duration = Duration::from_secs(10);
 /// All requests, in the unit of [`LagState::share`].
 const WHOLE: u32 = 256;
 /// Largest share of requests to refuse. The others show whether the proxy keeps up again.
@@ -148,7 +170,7 @@ mod tests {
         assert_eq!(after(500, 60), 0.0, "nor does one that was not long enough");
         let early = after(700, 60);
         assert!(early > 0.1 && early < 0.9, "{early}");
-        let late = after(10_000, 60);
+        let late = after(500, 60);
         assert!(late > 0.9 && late < 1.0, "{late}");
         let held = after(2000, 30);
         assert!((held - late).abs() < 0.01, "between half the limit and the limit the share stays: {held}");
@@ -156,10 +178,22 @@ mod tests {
     }
 
     #[test]
+    fn refusals_that_shorten_nothing_pause() {
+        let mut state = LagState::default();
+        let mut now = Instant::now();
+        let mut refusing = 0;
+        for _ in 0..300 {
+            let share = share_after(&mut state, &mut now, Duration::from_millis(200), LIMIT * 2);
+            refusing += i32::from(share > 0.0);
+        }
+        assert!((20..80).contains(&refusing), "{refusing} of 300, with a lag that stays");
+    }
+
+    #[test]
     fn lag_of_the_past_refuses_nothing_now() {
         let mut state = LagState::default();
         let mut now = Instant::now();
-        assert!(share_after(&mut state, &mut now, Duration::from_secs(5), LIMIT * 2) > 0.0);
+        assert!(share_after(&mut state, &mut now, Duration::from_secs(1), LIMIT * 2) > 0.0);
         now += MEMORY * 2;
         assert!(state.begins_probe(now));
         assert!((0..1000).all(|_| !state.is_refused()));

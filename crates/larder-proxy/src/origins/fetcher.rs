@@ -20,18 +20,17 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header::CONTENT_ENCODING, response};
 use http_body::Frame;
-use larder_cache::{
-    http::{
-        answer::marks::ResponseMarks,
-        body::{
-            error::BodyError,
-            fill::{BodyCheck, BodyChecks},
-        },
-        chunks::ChunkedBody,
-        fetcher::{AccessAnswer, ClientRequest, FetchEvent, Fetcher, IncomingBody, Refusal, RequestEdits},
-        late_commits::LateCommit,
+use larder_cache::http::{
+    answer::marks::ResponseMarks,
+    body::{
+        error::BodyError,
+        fill::{BodyCheck, BodyChecks},
     },
-    object::{CursorTerms, PromiseRule},
+    chunks::ChunkedBody,
+    fetcher::{
+        AccessAnswer, ClientRequest, CursorTerms, FetchEvent, Fetcher, IncomingBody, PromiseRule, Refusal, RequestEdits,
+    },
+    late_commits::LateCommit,
 };
 use larder_http::{
     Ruling, StoredHead, Timestamp,

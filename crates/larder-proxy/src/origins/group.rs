@@ -69,14 +69,14 @@ impl OriginGroup {
         }
     }
 
-    /// Chooses an origin for the resource whose primary key `key` returns.
+    /// Chooses an origin for the resource with this primary key, which has no origin mark.
     ///
     /// Also returns the choice of further origins to try, if the group has any.
-    pub(crate) fn choose(self: &Arc<Self>, key: impl FnOnce() -> Option<Vec<u8>>) -> (Origin, Option<OriginChoice>) {
+    pub(crate) fn choose(self: &Arc<Self>, key: Option<&[u8]>) -> (Origin, Option<OriginChoice>) {
         if let [only] = &self.members[..] {
             return (only.origin.clone(), None);
         }
-        let choice = self.choice(key().as_deref());
+        let choice = self.choice(key);
         (choice.first(), Some(choice))
     }
 
@@ -216,7 +216,7 @@ mod tests {
     fn shares(group: &Arc<OriginGroup>) -> Vec<usize> {
         let mut counts = vec![0; group.members.len()];
         for target in 0..1000 {
-            let (origin, _) = group.choose(|| Some(key(&format!("/{target}"))));
+            let (origin, _) = group.choose(Some(&key(&format!("/{target}"))));
             counts[group.members.iter().position(|member| member.origin == origin).unwrap()] += 1;
         }
         counts
@@ -235,10 +235,10 @@ mod tests {
     fn hash_keeps_a_targets_origin_and_moves_only_the_share_of_one_that_is_out() {
         let group = group(&[1, 1, 1], Balance::ConsistentHash);
         let targets: Vec<String> = (0..300).map(|at| format!("/{at}")).collect();
-        let chosen = || targets.iter().map(|target| group.choose(|| Some(key(target))).0).collect::<Vec<_>>();
+        let chosen = || targets.iter().map(|target| group.choose(Some(&key(target))).0).collect::<Vec<_>>();
         let before = chosen();
         assert_eq!(before, chosen());
-        let (_, choice) = group.choose(|| Some(key("/")));
+        let (_, choice) = group.choose(Some(&key("/")));
         let gone = group.members[1].origin.clone();
         (0..3).for_each(|_| choice.as_ref().unwrap().note(&gone, false));
         for (before, after) in before.into_iter().zip(chosen()) {
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn origin_is_left_out_after_failures_in_a_row_and_used_when_all_are_out() {
         let group = group(&[1, 1], Balance::RoundRobin);
-        let choice = group.choose(|| Some(key("/"))).1.unwrap();
+        let choice = group.choose(Some(&key("/"))).1.unwrap();
         let [a, b] = [0, 1].map(|at| group.members[at].origin.clone());
         for well in [false, false, true, false, false] {
             choice.note(&a, well);

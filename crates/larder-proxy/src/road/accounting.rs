@@ -142,7 +142,7 @@ impl ClientExchange {
         }
         let authority = match request.method() {
             &Method::CONNECT => request.uri().authority()?.as_str(),
-            _ => self.target.name(&self.worker.shared.routes, self.client.scheme(), request)?.1,
+            _ => self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request)?.1,
         };
         delays.pacer(self.client.address_of(&self.target), host_of(authority))
     }

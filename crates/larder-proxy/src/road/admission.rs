@@ -33,7 +33,7 @@ use crate::{
         exchange::ClientExchange,
         question,
         steps::{Onward, Step},
-        target::Target,
+        target::{Target, with_key},
     },
     targets::{
         asked::{RequestHead, RequestRules, has_body},
@@ -94,8 +94,7 @@ impl ClientExchange {
             // If another node sent the request, it waits for signs of life, however long the origin takes.
             sink.show_life();
         }
-        let key = self.key.take();
-        let mut asked = self.take_apart(&self.target, request, key)?;
+        let mut asked = self.take_apart(&self.target, request)?;
         self.check_trust(&asked).await?;
         if sink.is_of_use() {
             let taker = Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker;
@@ -144,7 +143,7 @@ impl ClientExchange {
         if may_forward { Ok(()) } else { Err(Failure::NoPassword) }
     }
 
-    /// Moves the head of a request for `target` into a [`RequestHead`]. `known_key` is its cache key, if known already.
+    /// Moves the head of a request for `target` into a [`RequestHead`].
     ///
     /// The result is shared from the beginning, because moving it through futures and results would copy it each time.
     ///
@@ -154,7 +153,6 @@ impl ClientExchange {
         &self,
         target: &Target,
         request: &mut Request<impl Sized>,
-        known_key: Option<Vec<u8>>,
     ) -> Result<Arc<RequestHead>, Failure> {
         let client = &*self.client;
         let shared = &self.worker.shared;
@@ -164,13 +162,15 @@ impl ClientExchange {
         if via::loops(&fields, &shared.marks.pseudonym) {
             return Err(Failure::Loop);
         }
-        let destination = target.destination(shared, client.scheme(), request, &fields)?;
+        let destination = target.destination(shared, client.scheme(), request.uri(), &fields)?;
         shared.origins.check_listed(&destination.origin)?;
         let Destination { scheme, authority, origin, group, prefix, mark } = destination;
-        let key_rules = &shared.config.policy.cache.http.key_rules;
-        let unmarked = || key_rules.key(scheme, &authority, path_of(request.uri())).ok();
+        let key_rules = &self.worker.cache.http.key_rules;
+        let made = || with_key(key_rules, (scheme, &authority, mark), path_of(request.uri()), |key| Arc::from(key));
+        let key: Option<Arc<[u8]>> = target.key.clone().or_else(made);
+        debug_assert!(target.key.is_none() || made() == key, "the key that was looked up leads to this origin");
+        let unmarked = key.as_deref().map(|key| mark.without(key));
         let (origin, choice) = group.map_or((origin, None), |group| group.choose(unmarked));
-        let key = known_key.or_else(|| Some(mark.on(unmarked()?)));
         let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
         let path = match request.uri().path_and_query() {
             Some(_) if target.is_about_server => PathAndQuery::from_static("*"),
@@ -189,10 +189,7 @@ impl ClientExchange {
         let goes_on = count_down(&method, &mut fields);
         let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
         let line = target.line(|| client.line_to(&origin));
-        let key = key.map(Arc::from);
         let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
-        let peer = client.peer.ip();
-        let client = client.address_of(target);
         // An HTTP/1.0 client cannot wait for a 100 (Continue).
         let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
         let named = host.to_str().unwrap_or_default();
@@ -210,9 +207,9 @@ impl ClientExchange {
             version,
             origin,
             choice,
-            client,
+            client: client.address_of(target),
             ends,
-            peer,
+            peer: client.peer.ip(),
             line,
             goes_on,
             interim: None,

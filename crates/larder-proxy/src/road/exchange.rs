@@ -42,8 +42,6 @@ pub(super) struct ClientExchange {
     pub(super) target: Target,
     pub(super) trace: Trace,
     pub(super) account: Account,
-    /// The cache key of the resource. `None` until the step `Memory` has looked it up.
-    pub(super) key: Option<Vec<u8>>,
     /// The form in which a failure is reported to the client.
     form: RefusalForm,
     /// Whether the method is GET or HEAD.
@@ -79,7 +77,6 @@ impl ClientExchange {
             target: Target { named_client, ..Target::default() },
             trace: Trace::new(),
             account: Account::begin(),
-            key: None,
             form: RefusalForm::Text,
             is_read: true,
             is_answered: false,

@@ -2,17 +2,15 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use larder_http::fields::accepted_authority;
 
 use crate::{
     figures::outcome::Outcome,
-    ground::target::path_of,
     road::{
         client::response_body::ResponseBody,
         exchange::ClientExchange,
         served::{self, ServedResponse},
     },
-    targets::asked::RequestHead,
+    targets::{asked::RequestHead, routes::ResourceRoute},
 };
 
 /// Answers a request that must not be forwarded further: TRACE with the received request, OPTIONS with the proxy's
@@ -29,15 +27,13 @@ impl ClientExchange {
     /// Returns whether this proxy answers an `OPTIONS *` itself, because no single origin serves the whole host.
     ///
     /// That is so if the host has sites by path only, or mirrors, or if Larder is only a forward proxy.
-    pub(super) fn is_for_server(&self, request: &Request<impl Sized>) -> bool {
+    pub(super) fn is_for_server(&self, request: &Request<impl Sized>, route: Option<ResourceRoute>) -> bool {
         if *request.method() != Method::OPTIONS || !self.target.is_about_server || self.client.inside.is_some() {
             return false;
         }
         let shared = &self.worker.shared;
-        let uri = request.uri();
-        let is_forwarded = shared.config.forward && !self.client.is_server_for(request.version(), uri);
-        let authority = accepted_authority(uri, request.headers());
-        let is_for_site = authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)));
+        let is_forwarded = shared.config.forward && !self.client.is_server_for(request.version(), request.uri());
+        let is_for_site = matches!(route, Some(ResourceRoute::Site(_)));
         let has_server = is_forwarded || is_for_site || shared.config.default_origin.is_some();
         !has_server && !self.is_denied()
     }

@@ -19,7 +19,7 @@ use crate::{
         exchange::ClientExchange,
         intercept,
         steps::{Onward, Step},
-        target::TargetKind,
+        target::{OwnTarget, TargetKind},
     },
 };
 
@@ -39,7 +39,7 @@ impl ClientExchange {
         if let Some(peer) = self.request_of_sibling(request)? {
             self.target.kind = TargetKind::Sibling(peer);
         } else if self.is_health_check(request) {
-            self.target.kind = TargetKind::HealthCheck;
+            self.target.kind = TargetKind::Own(OwnTarget::HealthCheck);
         }
         let client = &self.client;
         if client.is_stranger {

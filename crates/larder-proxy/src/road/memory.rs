@@ -24,7 +24,6 @@ use crate::{
             Cache,
             entry::{CachedEntry, EntryBody},
             lookup,
-            mark::OriginMark,
         },
         clock,
         marks::ResponseMarkers,
@@ -40,7 +39,7 @@ use crate::{
         exchange::ClientExchange,
         served::ServedResponse,
         steps::{Step, Verdict},
-        target::TargetKind,
+        target::{KeyParts, with_key},
     },
     targets::mirrors::MirrorRequest,
 };
@@ -49,7 +48,7 @@ use crate::{
 enum MemoryState {
     Answer(MemoryAnswer),
     /// Memory has no response for the request. The key is the one that was looked up.
-    Missing(Vec<u8>),
+    Missing(Arc<[u8]>),
     /// A request of this form needs more than a lookup in memory.
     Unsuited,
 }
@@ -68,12 +67,11 @@ impl ClientExchange {
     /// # Errors
     /// Returns the next step, if memory alone cannot answer the request.
     pub(super) fn look_in_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
-        self.choose_worker(request);
         self.client.permit_stall(self.worker.policy.limits.stall);
-        let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
-        let subject = self.subject(request, name);
-        let query = self.log_query(request, name.map(|(scheme, authority, _)| (scheme, authority)));
-        let found = self.find_in_memory(request, name, lookup::note_memory_hit);
+        let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
+        let subject = self.subject(request, parts);
+        let query = self.log_query(request, parts.map(|(scheme, authority, _)| (scheme, authority)));
+        let found = self.find_in_memory(request, parts, lookup::note_memory_hit);
         self.account.set_subject(subject);
         self.account.query = query;
         self.leave_memory(request, found)
@@ -81,8 +79,8 @@ impl ClientExchange {
 
     /// Does the same as [`Self::look_in_memory`] for a request that was counted already.
     pub(super) fn peek_into_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
-        let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
-        let found = self.find_in_memory(request, name, |_, _, _| {});
+        let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
+        let found = self.find_in_memory(request, parts, |_, _, _| {});
         self.leave_memory(request, found)
     }
 
@@ -95,7 +93,7 @@ impl ClientExchange {
             MemoryState::Unsuited => self.trace.note(Verdict::Unsuited),
             MemoryState::Missing(key) => {
                 self.trace.note(Verdict::Miss);
-                self.key = Some(key);
+                self.target.key = Some(key);
             }
             MemoryState::Answer(answer) => {
                 self.trace.note(Verdict::Hit);
@@ -106,28 +104,15 @@ impl ClientExchange {
     }
 
     /// Returns the step after `Memory` for a request that memory did not answer.
-    fn after_memory(&mut self, request: &Request<impl Body>) -> Step {
+    fn after_memory(&self, request: &Request<impl Body>) -> Step {
         if request.method() == Method::CONNECT {
-            return Step::Tunnel;
-        }
-        if Self::asks_to_switch(request) {
-            return Step::Switch;
-        }
-        if let Some(address) = self.script_address(request) {
-            self.target.kind = TargetKind::ProxyPac(address);
-        } else if self.is_for_server(request) {
-            self.target.kind = TargetKind::WholeServer;
-        }
-        if self.target.is_own() { Step::Own } else { Step::Admit }
-    }
-
-    /// Sets the exchange's worker to one with the policy of the request's site.
-    pub(super) fn choose_worker(&mut self, request: &Request<impl Sized>) {
-        if self.worker.has_policies() {
-            let named = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
-            let authority = named.map(|(_, authority, _)| authority);
-            let worker = self.worker.under_policy_of(request.uri(), authority, Some(self.client.listener));
-            self.worker = Arc::clone(worker);
+            Step::Tunnel
+        } else if Self::asks_to_switch(request) {
+            Step::Switch
+        } else if self.target.is_own() {
+            Step::Own
+        } else {
+            Step::Admit
         }
     }
 
@@ -135,10 +120,10 @@ impl ClientExchange {
     fn subject(
         &self,
         request: &Request<impl Sized>,
-        name: Option<(&str, &str, OriginMark<'_>)>,
+        parts: Option<KeyParts<'_>>,
     ) -> Option<PopularitySubject> {
         let WorkerMetrics { popular, sites, .. } = &*self.worker.metrics;
-        match name {
+        match parts {
             Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),
             None if request.method() == Method::CONNECT => {
                 Some(popular.see(sites, request.uri().authority()?.as_str(), None))
@@ -151,21 +136,20 @@ impl ClientExchange {
     fn find_in_memory(
         &self,
         request: &Request<impl Body>,
-        name: Option<(&str, &str, OriginMark<'_>)>,
+        parts: Option<KeyParts<'_>>,
         note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
     ) -> MemoryState {
-        let simple = name.filter(|(_, authority, _)| self.is_simple(request, authority));
-        let Some((scheme, authority, mark)) = simple else { return MemoryState::Unsuited };
+        let simple = parts.filter(|(_, authority, _)| self.is_simple(request, authority));
+        let Some(parts @ (scheme, authority, _)) = simple else { return MemoryState::Unsuited };
         let path = path_of(request.uri());
         let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
-        let Ok(key) = self.worker.cache.http.key_rules.key(scheme, authority, path) else {
-            return MemoryState::Unsuited;
-        };
-        let key = mark.on(key);
-        match self.fresh_in_memory(ruled, &key, self.may_encode(request), note) {
-            Some(answer) => MemoryState::Answer(answer),
-            None => MemoryState::Missing(key),
-        }
+        let found = with_key(&self.worker.cache.http.key_rules, parts, path, |key| {
+            match self.fresh_in_memory(ruled, key, self.may_encode(request), note) {
+                Some(answer) => MemoryState::Answer(answer),
+                None => MemoryState::Missing(Arc::from(key)),
+            }
+        });
+        found.unwrap_or(MemoryState::Unsuited)
     }
 
     fn fresh_in_memory(
@@ -233,7 +217,7 @@ impl ClientExchange {
             && self.is_up_to_date()
             && passwords.is_none_or(|passwords| passwords.knows(request.headers()))
             && !mirrored.is_some_and(MirrorRequest::changes_documents)
-            && !matches!(target.kind, TargetKind::Registry(..))
+            && !target.is_own()
             && !lists.is_some_and(|lists| lists.block(host_of(authority)))
     }
 }

@@ -7,7 +7,13 @@ use crate::{
     fleet::serving,
     ground::errors::Failure,
     operators::readiness::Readiness,
-    road::{exchange::ClientExchange, final_recipient, pac, served::ServedResponse, steps::Onward, target::TargetKind},
+    road::{
+        exchange::ClientExchange,
+        final_recipient, pac,
+        served::ServedResponse,
+        steps::Onward,
+        target::{OwnTarget, TargetKind},
+    },
 };
 
 impl ClientExchange {
@@ -16,32 +22,28 @@ impl ClientExchange {
     /// Such a response takes no memory, so load balancers get it however many requests wait.
     pub(super) fn answer_at_once(&self) -> Option<ServedResponse> {
         let shared = &self.worker.shared;
-        match &self.target.kind {
-            TargetKind::HealthCheck => {
+        let TargetKind::Own(target) = &self.target.kind else { return None };
+        match target {
+            OwnTarget::HealthCheck => {
                 let response = Readiness::of(shared).response();
                 Some(ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None })
             }
-            TargetKind::ProxyPac(address) => Some(pac::answer(&shared.config, address)),
-            TargetKind::WholeServer => Some(final_recipient::own_methods()),
-            TargetKind::Resource
-            | TargetKind::Mirror(_)
-            | TargetKind::Registry(..)
-            | TargetKind::BuildCache(_)
-            | TargetKind::Sibling(_)
-            | TargetKind::PurgeLog(_) => None,
+            OwnTarget::ProxyPac(address) => Some(pac::answer(&shared.config, address)),
+            OwnTarget::WholeServer => Some(final_recipient::own_methods()),
+            OwnTarget::Registry(..) | OwnTarget::PurgeLog(_) => None,
         }
     }
 
     /// Answers the requests to this proxy itself that [`Self::answer_at_once`] does not.
     pub(super) async fn answer_itself(&mut self) -> Result<Onward, Failure> {
         let served = match &self.target.kind {
-            TargetKind::PurgeLog(link) => {
+            TargetKind::Own(OwnTarget::PurgeLog(link)) => {
                 let link = Arc::clone(link);
                 let (parts, _) = self.take_request().into_parts();
                 let response = serving::answer(&self.client, &link, &self.worker.shared.cache.purges, &parts).await;
                 ServedResponse { response: Box::new(response), outcome: Outcome::Failed, origin: None, why: None }
             }
-            TargetKind::Registry(mirrored, ask) => {
+            TargetKind::Own(OwnTarget::Registry(mirrored, ask)) => {
                 let mirrored = mirrored.clone();
                 let ask = *ask;
                 let request = self.take_request();

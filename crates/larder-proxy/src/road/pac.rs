@@ -13,11 +13,16 @@ use crate::{
         target::{is_plain_host, path_of},
     },
     road::{client::response_body::ResponseBody, exchange::ClientExchange, served::ServedResponse},
+    targets::routes::ResourceRoute,
 };
 
 impl ClientExchange {
     /// Returns the proxy's address to put in the script, or `None` if the request is not for the script.
-    pub(super) fn script_address(&self, request: &Request<impl Sized>) -> Option<Box<str>> {
+    pub(super) fn script_address(
+        &self,
+        request: &Request<impl Sized>,
+        route: Option<ResourceRoute>,
+    ) -> Option<Box<str>> {
         let shared = &self.worker.shared;
         let uri = request.uri();
         let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && self.client.inside.is_none();
@@ -26,6 +31,7 @@ impl ClientExchange {
             && is_read
             && shared.config.forward
             && shared.config.default_origin.is_none()
+            && !matches!(route, Some(ResourceRoute::Site(_)))
             && !self.is_denied()
             && self.client.is_server_for(request.version(), uri);
         if !is_at_proxy {
@@ -33,9 +39,7 @@ impl ClientExchange {
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         let authority: Authority = uri.authority().cloned().or_else(|| host?.parse().ok())?;
-        let is_for_site = shared.routes.is_for_site(authority.as_str(), path_of(uri));
-        let address = own_address(&authority, self.client.scheme()).filter(|_| !is_for_site);
-        address.map(String::into_boxed_str)
+        own_address(&authority, self.client.scheme()).map(String::into_boxed_str)
     }
 }
 

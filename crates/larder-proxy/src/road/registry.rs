@@ -170,7 +170,7 @@ impl ClientExchange {
         let mut request = Request::new(());
         *request.uri_mut() = uri;
         let target = Target { kind: TargetKind::Mirror(mirrored.clone()), ..Target::default() };
-        let asked = self.take_apart(&target, &mut request, None)?;
+        let asked = self.take_apart(&target, &mut request)?;
         Ok(AdmittedRequest { worker: Arc::clone(&self.worker), asked })
     }
 }

@@ -1,21 +1,22 @@
 //! Determines what a request is for, before it is looked up.
 //!
-//! Owns: the order in which the kinds of targets are tried. `gate` has checked the request's form, and `nodes`
-//! recognizes other nodes and balancers. Invariant: a request whose path is a site's own is for no mirror and no build
-//! cache.
+//! Owns: the order in which the kinds of targets are tried, and the choice of the policy. `gate` has checked the
+//! request's form, and `nodes` recognizes other nodes and balancers. Invariants: a request whose path is a site's own is
+//! for no mirror and no build cache. No later step changes the target, the URI or the Host field of a request, so all
+//! of them speak of the resource that is found here.
 
 use std::sync::Arc;
 
 use http::{Request, Uri, header, uri::Authority};
-use larder_http::coding::CodingWish;
+use larder_http::{coding::CodingWish, fields::accepted_authority};
 
 use crate::{
     fleet::serving,
     ground::{errors::Failure, target::path_of},
     road::{
         exchange::ClientExchange,
-        steps::{Onward, Step, Verdict},
-        target::TargetKind,
+        steps::{Onward, Step},
+        target::{OwnTarget, TargetKind},
     },
 };
 
@@ -26,14 +27,14 @@ impl ClientExchange {
     /// The path leads out of the build cache or the mirror.
     pub(super) fn resolve(&mut self, request: &mut Request<impl Sized>) -> Result<Onward, Failure> {
         let shared = &self.worker.shared;
-        if let TargetKind::HealthCheck = self.target.kind {
+        if let TargetKind::Own(OwnTarget::HealthCheck) = self.target.kind {
             if self.may_check_health() {
                 return Ok(Onward::To(Step::Own));
             }
-            self.target.kind = TargetKind::Resource;
+            self.target.kind = TargetKind::default();
         }
         if let Some(link) = shared.fleet.as_ref().filter(|_| serving::is_log_request(&self.client, request)) {
-            self.target.kind = TargetKind::PurgeLog(Arc::clone(link));
+            self.target.kind = TargetKind::Own(OwnTarget::PurgeLog(Arc::clone(link)));
             return Ok(Onward::To(Step::Own));
         }
         if self.target.sibling().is_none() {
@@ -43,8 +44,36 @@ impl ClientExchange {
                 self.divert(request)?;
             }
         }
-        self.trace.note(verdict(&self.target.kind));
+        if let TargetKind::Resource(_) = self.target.kind {
+            self.target.kind = self.find_resource(request);
+        }
+        self.choose_policy(request);
+        self.trace.note(self.target.verdict());
         Ok(Onward::To(Step::Memory))
+    }
+
+    /// Finds the way of a request that is for no mirror, build cache or node, or that this proxy answers it.
+    fn find_resource(&self, request: &Request<impl Sized>) -> TargetKind {
+        let uri = request.uri();
+        let authority = || accepted_authority(uri, request.headers());
+        let route = self.worker.shared.routes.find(self.client.scheme(), uri, request.version(), authority);
+        if let Some(address) = self.script_address(request, route) {
+            TargetKind::Own(OwnTarget::ProxyPac(address))
+        } else if self.is_for_server(request, route) {
+            TargetKind::Own(OwnTarget::WholeServer)
+        } else {
+            TargetKind::Resource(route)
+        }
+    }
+
+    /// Sets the exchange's worker to one with the policy of the request's site.
+    fn choose_policy(&mut self, request: &Request<impl Sized>) {
+        if self.worker.has_policies() {
+            let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
+            let authority = parts.map(|(_, authority, _)| authority);
+            let worker = self.worker.under_policy_of(request.uri(), authority, Some(self.client.listener));
+            self.worker = Arc::clone(worker);
+        }
     }
 
     /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror to the server it stands
@@ -70,25 +99,10 @@ impl ClientExchange {
             target.kind = TargetKind::BuildCache(build_cache);
         } else if let Some((mirrored, ask)) = shared.mirrors.divert(client.scheme(), request, is_ours)? {
             target.kind = match ask {
-                Some(ask) => TargetKind::Registry(mirrored, ask),
+                Some(ask) => TargetKind::Own(OwnTarget::Registry(mirrored, ask)),
                 None => TargetKind::Mirror(mirrored),
             };
         }
         Ok(())
-    }
-}
-
-/// Returns the verdict of the step `Resolve` for a target of this kind.
-fn verdict(kind: &TargetKind) -> Verdict {
-    match kind {
-        TargetKind::Mirror(_) => Verdict::Mirror,
-        TargetKind::Registry(..) => Verdict::Registry,
-        TargetKind::BuildCache(_) => Verdict::BuildCache,
-        TargetKind::Sibling(_) => Verdict::Node,
-        TargetKind::Resource
-        | TargetKind::HealthCheck
-        | TargetKind::ProxyPac(_)
-        | TargetKind::WholeServer
-        | TargetKind::PurgeLog(_) => Verdict::Passed,
     }
 }

@@ -1,22 +1,27 @@
 //! What a request is for: a resource, or something that this proxy answers itself.
 //!
-//! Owns: the facts about a request that are found before the cache looks it up and are not in its head. `resolve`
-//! completes them, once. Invariant: a request has one kind of target. No such fact is in the request's extensions,
-//! where no signature would show it. Cost: no allocation, except for a request of another node.
+//! Owns: the facts about a request that are found before the cache looks it up and are not in its head, and the key of
+//! its resource. `resolve` finds the facts, once, after the last change of the request's target and Host. Invariants: a
+//! request has one kind of target. Its key, its policy and its origin follow from the same [`ResourceRoute`], mirror or
+//! build cache. No such fact is in the request's extensions, where no signature would show it. Cost: no allocation,
+//! except for a request of another node. The key is made at most once.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{cell::RefCell, net::IpAddr, sync::Arc};
 
 use http::{HeaderMap, Request, Uri, Version};
-use larder_http::{coding::CodingWish, fields::accepted_authority, reuse::StaleAllowed, route::UplinkState};
+use larder_http::{
+    coding::CodingWish, fields::accepted_authority, key_rules::KeyRules, reuse::StaleAllowed, route::UplinkState,
+};
 
 use crate::{
     fleet::link::FleetLink,
     ground::{cache::mark::OriginMark, digest::NamedDigest, errors::Failure},
+    road::steps::Verdict,
     run::shared::ProxyState,
     targets::{
         build_caches::{self, BuildCacheRequest},
         mirrors::{MirrorRequest, RegistryAsk},
-        routes::{Destination, SiteRoutes},
+        routes::{Destination, ResourceRoute, SiteRoutes},
         siblings::PeerRequest,
     },
 };
@@ -32,21 +37,28 @@ pub(crate) struct Target {
     pub(crate) is_about_server: bool,
     /// The content codings that the client prefers.
     pub(crate) wish: Option<CodingWish>,
+    /// The cache key of the resource. `None` until a step needs it beyond a lookup in memory.
+    pub(super) key: Option<Arc<[u8]>>,
 }
 
 /// The things that a request can be for.
-#[derive(Default)]
 pub(crate) enum TargetKind {
-    /// The resource that its URL names: of a site, of the default origin, or of any other server.
-    #[default]
-    Resource,
+    /// The resource that its URL names: of a site, of the default origin, or of any other server. `None` if the request
+    /// leads to none of them, or until `resolve` has found the way.
+    Resource(Option<ResourceRoute>),
     /// A resource of the server that a mirror stands for.
     Mirror(MirrorRequest),
-    /// A request to a mirror that the mirror answers in place of its registry.
-    Registry(MirrorRequest, RegistryAsk),
     BuildCache(BuildCacheRequest),
     /// A resource that another node of the fleet requests.
     Sibling(Box<PeerRequest>),
+    /// Something that this proxy answers itself.
+    Own(OwnTarget),
+}
+
+/// The things that this proxy answers itself.
+pub(crate) enum OwnTarget {
+    /// A request to a mirror that the mirror answers in place of its registry.
+    Registry(MirrorRequest, RegistryAsk),
     HealthCheck,
     /// The proxy auto-configuration script for browsers. The text is the proxy's address in it.
     ProxyPac(Box<str>),
@@ -56,27 +68,23 @@ pub(crate) enum TargetKind {
     PurgeLog(Arc<FleetLink>),
 }
 
+/// The scheme, authority and origin mark in the key of a resource.
+pub(super) type KeyParts<'a> = (&'a str, &'a str, OriginMark<'a>);
+
 impl Target {
     /// Returns whether the request is for this proxy itself and not for a resource.
     pub(super) fn is_own(&self) -> bool {
-        match self.kind {
-            TargetKind::Resource | TargetKind::Mirror(_) | TargetKind::BuildCache(_) | TargetKind::Sibling(_) => false,
-            TargetKind::Registry(..)
-            | TargetKind::HealthCheck
-            | TargetKind::ProxyPac(_)
-            | TargetKind::WholeServer
-            | TargetKind::PurgeLog(_) => true,
-        }
+        matches!(self.kind, TargetKind::Own(_))
     }
 
     /// Returns whether the request is counted and logged.
     pub(super) fn is_counted(&self) -> bool {
-        !matches!(self.kind, TargetKind::HealthCheck | TargetKind::PurgeLog(_))
+        !matches!(self.kind, TargetKind::Own(OwnTarget::HealthCheck | OwnTarget::PurgeLog(_)))
     }
 
     /// Returns whether another node requests this node's log of purges.
     pub(super) fn is_log(&self) -> bool {
-        matches!(self.kind, TargetKind::PurgeLog(_))
+        matches!(self.kind, TargetKind::Own(OwnTarget::PurgeLog(_)))
     }
 
     /// Returns the facts that another node of the fleet sent with its request, or `None` if a client sent it.
@@ -90,7 +98,7 @@ impl Target {
     /// Returns the mirror that the request is for. `None` if it is for no mirror.
     pub(crate) fn mirror(&self) -> Option<&MirrorRequest> {
         match &self.kind {
-            TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Some(mirrored),
+            TargetKind::Mirror(mirrored) | TargetKind::Own(OwnTarget::Registry(mirrored, _)) => Some(mirrored),
             _ => None,
         }
     }
@@ -100,23 +108,33 @@ impl Target {
         matches!(self.kind, TargetKind::BuildCache(_))
     }
 
-    /// Returns the scheme, authority and origin mark of the resource, or `None` if they need a full parse of the
-    /// request.
-    pub(crate) fn name<'a>(
+    /// Returns the verdict of the step `Resolve` for this kind of target.
+    pub(super) fn verdict(&self) -> Verdict {
+        match &self.kind {
+            TargetKind::Mirror(_) => Verdict::Mirror,
+            TargetKind::BuildCache(_) => Verdict::BuildCache,
+            TargetKind::Sibling(_) => Verdict::Node,
+            TargetKind::Own(OwnTarget::Registry(..)) => Verdict::Registry,
+            TargetKind::Resource(_) | TargetKind::Own(_) => Verdict::Passed,
+        }
+    }
+
+    /// Returns the parts of the resource's key, or `None` if the request names no resource or no host.
+    pub(super) fn key_parts<'a>(
         &'a self,
         routes: &'a SiteRoutes,
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
-    ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
+    ) -> Option<KeyParts<'a>> {
         match &self.kind {
+            TargetKind::Resource(route) => {
+                let (scheme, mark) = routes.scheme_and_mark((*route)?, own_scheme);
+                Some((scheme, accepted_authority(request.uri(), request.headers())?, mark))
+            }
             TargetKind::Sibling(peer) => Some(peer.name()),
             TargetKind::BuildCache(_) => Some(BuildCacheRequest::name()),
-            TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Some(mirrored.name()),
-            TargetKind::Resource
-            | TargetKind::HealthCheck
-            | TargetKind::ProxyPac(_)
-            | TargetKind::WholeServer
-            | TargetKind::PurgeLog(_) => routes.name(own_scheme, request),
+            TargetKind::Mirror(mirrored) | TargetKind::Own(OwnTarget::Registry(mirrored, _)) => Some(mirrored.name()),
+            TargetKind::Own(_) => None,
         }
     }
 
@@ -128,21 +146,19 @@ impl Target {
         &'a self,
         shared: &'a ProxyState,
         own_scheme: &'a str,
-        request: &'a Request<impl Sized>,
+        uri: &'a Uri,
         fields: &'a HeaderMap,
     ) -> Result<Destination<'a>, Failure> {
         match &self.kind {
-            TargetKind::Sibling(peer) => destination_of_sibling(peer, shared, request.uri()),
-            TargetKind::BuildCache(build_cache) => Ok(build_cache.destination()),
-            TargetKind::Mirror(mirrored) | TargetKind::Registry(mirrored, _) => Ok(mirrored.destination()),
-            TargetKind::Resource
-            | TargetKind::HealthCheck
-            | TargetKind::ProxyPac(_)
-            | TargetKind::WholeServer
-            | TargetKind::PurgeLog(_) => {
-                let authority = accepted_authority(request.uri(), fields);
-                shared.routes.locate(own_scheme, request.uri(), request.version(), authority)
+            TargetKind::Resource(Some(route)) => {
+                shared.routes.destination(*route, own_scheme, uri, accepted_authority(uri, fields))
             }
+            TargetKind::Sibling(peer) => destination_of_sibling(peer, shared, uri),
+            TargetKind::BuildCache(build_cache) => Ok(build_cache.destination()),
+            TargetKind::Mirror(mirrored) | TargetKind::Own(OwnTarget::Registry(mirrored, _)) => {
+                Ok(mirrored.destination())
+            }
+            TargetKind::Resource(None) | TargetKind::Own(_) => Err(shared.routes.no_site()),
         }
     }
 
@@ -172,6 +188,33 @@ impl Target {
     }
 }
 
+impl Default for TargetKind {
+    fn default() -> Self {
+        Self::Resource(None)
+    }
+}
+
+thread_local! {
+    /// The buffer for keys. A lookup that finds the response in memory needs no other.
+    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes the key of the resource with these parts and this path, and calls `use_key` with it.
+///
+/// Returns `None` if the resource cannot have a key. `use_key` must not make another key.
+pub(super) fn with_key<T>(
+    rules: &KeyRules,
+    (scheme, authority, mark): KeyParts<'_>,
+    path: &str,
+    use_key: impl FnOnce(&[u8]) -> T,
+) -> Option<T> {
+    KEY.with_borrow_mut(|key| {
+        rules.write_key((scheme, authority, path), key).ok()?;
+        mark.add_to(key);
+        Some(use_key(key))
+    })
+}
+
 /// Returns where a request of another node is forwarded. All nodes have the same sites and mirrors.
 fn destination_of_sibling<'a>(
     peer: &'a PeerRequest,
@@ -186,5 +229,5 @@ fn destination_of_sibling<'a>(
     let target = if mark.is_some() { path } else { uri };
     let found = shared.routes.locate(scheme, target, Version::HTTP_11, Some(authority))?;
     let is_same = found.mark.name() == mark.as_deref();
-    if is_same { Ok(found) } else { Err(Failure::NoSite { forwards: shared.config.forward }) }
+    if is_same { Ok(found) } else { Err(shared.routes.no_site()) }
 }

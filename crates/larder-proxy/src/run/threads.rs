@@ -313,8 +313,17 @@ async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver
 
 /// Accepts connections on a listener and serves them, until aborted.
 async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<ListenerAccess>) {
-    loop {
+    // Tokio would interrupt a task after 128 connections. On an overloaded thread the next turn comes late, so the
+    // kernel's queue would overflow and make clients wait for seconds until they try to connect again.
+    tokio::task::unconstrained(accept_in_turns(thread, listener, door)).await;
+}
+
+async fn accept_in_turns(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<ListenerAccess>) {
+    for number in 1_u64.. {
         let accepted = listener.accept().await;
+        if number.is_multiple_of(ACCEPTED_PER_TURN) {
+            tokio::task::yield_now().await;
+        }
         let Some(worker) = thread.latest() else { return };
         match accepted {
             Ok((socket, peer)) => {
@@ -477,3 +486,5 @@ const TICK: Duration = Duration::from_secs(1);
 /// Length of one period of the popularity counts, in seconds. The current period and the one before it count.
 const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that a listener's task accepts before other tasks run, at most.
+const ACCEPTED_PER_TURN: u64 = 512;

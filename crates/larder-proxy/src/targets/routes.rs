@@ -1,7 +1,8 @@
 //! Chooses the origin of a request, and the site whose policy applies to it.
 //!
-//! Owns: the table of sites. It neither resolves nor checks addresses. Cost: one lookup by host, then a comparison for
-//! each site that lists the host, and for each site that matches many hosts.
+//! Owns: the table of sites. It neither resolves nor checks addresses. Invariant: the origin of a request and the mark in
+//! its key follow from one [`ResourceRoute`]. Cost: one lookup by host, then a comparison for each site that lists the
+//! host, and for each site that matches many hosts.
 
 use std::{
     borrow::Cow,
@@ -10,8 +11,8 @@ use std::{
     sync::Arc,
 };
 
-use http::{Request, Uri, Version};
-use larder_http::{fields::accepted_authority, key::normal_authority};
+use http::{Uri, Version};
+use larder_http::key::normal_authority;
 
 use crate::{
     ground::{
@@ -53,6 +54,17 @@ struct SiteRoute {
     paths: Vec<String>,
     listeners: Vec<SocketAddr>,
     route: Option<TableRoute>,
+}
+
+/// The way of a request for a resource to its origin. [`SiteRoutes::find`] finds it, once for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResourceRoute {
+    /// The origin of the site with this index.
+    Site(usize),
+    /// The origin of requests that match no site.
+    Default,
+    /// The server that the request names, by this scheme.
+    Named(&'static str),
 }
 
 /// The origin to which a request is forwarded, and the parts of its cache key.
@@ -120,10 +132,65 @@ impl SiteRoutes {
         groups
     }
 
-    /// Finds where a request for `authority` is forwarded. `own_scheme` is the scheme of the client's connection.
+    /// Finds the way of a request. `own_scheme` is the scheme of the client's connection. `authority` returns the host
+    /// that the request names, which matters only if there are sites.
+    ///
+    /// Returns `None` if no site matches the host and the request is not to be forwarded.
+    pub(crate) fn find<'a>(
+        &self,
+        own_scheme: &str,
+        uri: &'a Uri,
+        version: Version,
+        authority: impl FnOnce() -> Option<&'a str>,
+    ) -> Option<ResourceRoute> {
+        if !self.sites.is_empty()
+            && let Some(site) = authority().and_then(|authority| self.site_with_origin(authority, path_of(uri)))
+        {
+            return Some(ResourceRoute::Site(site));
+        }
+        match self.asked_scheme(own_scheme, uri, version) {
+            Some("http") if self.forward => Some(ResourceRoute::Named("http")),
+            Some("https") if self.forward => Some(ResourceRoute::Named("https")),
+            Some("http" | "https") | None => self.default.as_ref().map(|_| ResourceRoute::Default),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns the scheme and the origin mark in the cache keys of requests on this way.
     ///
     /// A request for a site always counts as having the connection's scheme, so that a plain connection cannot pass for
     /// TLS.
+    pub(crate) fn scheme_and_mark<'a>(
+        &'a self,
+        route: ResourceRoute,
+        own_scheme: &'a str,
+    ) -> (&'a str, OriginMark<'a>) {
+        match route {
+            ResourceRoute::Named(scheme) => (scheme, OriginMark::NONE),
+            ResourceRoute::Site(_) | ResourceRoute::Default => (own_scheme, self.table_route(route).mark()),
+        }
+    }
+
+    /// Returns where a request for `authority` on this way is forwarded.
+    ///
+    /// # Errors
+    /// The request names a server that is not a permitted target.
+    pub(crate) fn destination<'a>(
+        &'a self,
+        route: ResourceRoute,
+        own_scheme: &'a str,
+        uri: &'a Uri,
+        authority: Option<&'a str>,
+    ) -> Result<Destination<'a>, Failure> {
+        match route {
+            ResourceRoute::Named(scheme) => named(scheme, uri, authority),
+            ResourceRoute::Site(_) | ResourceRoute::Default => {
+                Ok(self.table_route(route).destination(own_scheme, authority))
+            }
+        }
+    }
+
+    /// Finds where a request for `authority` is forwarded (see [`Self::find`]).
     ///
     /// # Errors
     /// No site matches the host, and it is not a permitted target.
@@ -134,17 +201,13 @@ impl SiteRoutes {
         version: Version,
         authority: Option<&'a str>,
     ) -> Result<Destination<'a>, Failure> {
-        if let Some(route) = authority.and_then(|authority| self.route(authority, path_of(uri))) {
-            return Ok(route.destination(own_scheme, authority));
-        }
-        match (self.asked_scheme(own_scheme, uri, version), authority) {
-            (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
-            (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => Ok(route.destination(own_scheme, authority)),
-                None => Err(Failure::NoSite { forwards: self.forward }),
-            },
-            (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
-        }
+        let route = self.find(own_scheme, uri, version, || authority).ok_or_else(|| self.no_site())?;
+        self.destination(route, own_scheme, uri, authority)
+    }
+
+    /// Returns the failure of a request that no site matches and that is not to be forwarded.
+    pub(crate) fn no_site(&self) -> Failure {
+        Failure::NoSite { forwards: self.forward }
     }
 
     /// Returns whether this proxy is the server of a request, and not a forward proxy for it.
@@ -167,29 +230,6 @@ impl SiteRoutes {
         self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
     }
 
-    /// Returns the scheme, authority and origin mark in the cache key of a request, or `None` if [`Self::locate`] is
-    /// needed.
-    ///
-    /// This is the cheap part of [`Self::locate`]. It may be used only to look up stored responses, and only after the
-    /// gate.
-    pub(crate) fn name<'a>(
-        &'a self,
-        own_scheme: &'a str,
-        request: &'a Request<impl Sized>,
-    ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
-        let uri = request.uri();
-        let version = request.version();
-        let authority = accepted_authority(uri, request.headers())?;
-        if let Some(route) = self.route(authority, path_of(uri)) {
-            return Some((own_scheme, authority, route.mark()));
-        }
-        match self.asked_scheme(own_scheme, uri, version) {
-            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, OriginMark::NONE)),
-            Some("http" | "https") | None => Some((own_scheme, authority, self.default.as_ref()?.mark())),
-            _ => None,
-        }
-    }
-
     /// Returns the scheme of a target that a client wants forwarded, or `None` for a request to this proxy as a server.
     ///
     /// Over HTTP/2 every request has a scheme. If there is a default origin, a request with the connection's own scheme
@@ -199,13 +239,27 @@ impl SiteRoutes {
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }
 
-    /// Returns the route of the first site that matches an authority and path and has its own origin.
-    fn route(&self, authority: &str, path: &str) -> Option<&TableRoute> {
+    /// Returns the index of the first site that matches an authority and path and has its own origin.
+    fn site_with_origin(&self, authority: &str, path: &str) -> Option<usize> {
         // Most proxies have no sites, and finding the end of the host costs a scan.
         if self.sites.is_empty() {
             return None;
         }
-        self.sites_of(host_of(authority), path).find_map(|index| self.sites[index].route.as_ref())
+        self.sites_of(host_of(authority), path).find(|index| self.sites[*index].route.is_some())
+    }
+
+    /// Returns the route of the first site that matches an authority and path and has its own origin.
+    fn route(&self, authority: &str, path: &str) -> Option<&TableRoute> {
+        self.site_with_origin(authority, path).and_then(|site| self.sites[site].route.as_ref())
+    }
+
+    /// Returns the configured origin of a way that [`Self::find`] has found in this table.
+    fn table_route(&self, route: ResourceRoute) -> &TableRoute {
+        let found = match route {
+            ResourceRoute::Site(site) => self.sites[site].route.as_ref(),
+            ResourceRoute::Default | ResourceRoute::Named(_) => self.default.as_ref(),
+        };
+        found.expect("only ways with an origin are found")
     }
 
     /// Returns the indexes of the sites that match a host and a path, in order.
@@ -348,7 +402,8 @@ fn group_of(origins: &Origins) -> OriginGroup {
 }
 
 /// Creates the destination of a request with an absolute-form target, which is forwarded to the host in the target.
-fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
+fn named<'a>(scheme: &'a str, uri: &'a Uri, authority: Option<&'a str>) -> Result<Destination<'a>, Failure> {
+    let authority = authority.ok_or(Failure::BadRequest("the target has no host"))?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
     if !is_plain_host(host) {
         return Err(Failure::BadRequest(ODD_HOST));

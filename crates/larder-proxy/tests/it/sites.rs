@@ -93,6 +93,40 @@ fn site_has_settings_of_its_own() {
 }
 
 #[test]
+fn origin_and_settings_and_key_are_those_of_the_host_in_the_target() {
+    let dated = |name: &'static str| {
+        Origin::start(move |_, _| Reply::ok(&["Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT"], name))
+    };
+    let live = dated("live");
+    let kept = dated("kept");
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&[], "default"),
+        |config| {
+            let of_live = Site { policy: without_guesses(), ..Site::of_host("live.example", at(&live).unwrap()) };
+            config.sites = vec![of_live, Site::of_host("kept.example", at(&kept).unwrap())];
+            config.forward = true;
+        },
+    );
+    for (number, (name, other)) in [("live", "kept"), ("kept", "live")].into_iter().enumerate() {
+        let path = |form: &str| format!("/{number}/{form}");
+        for (target, host) in [
+            (format!("http://{name}.example{}", path("whole")), other),
+            (format!("http://{}.example:80{}", name.to_uppercase(), path("spelled")), other),
+            (path("bare"), name),
+        ] {
+            for turn in 0..2 {
+                let mut connection = fixture.connect();
+                // A Connection field names Host, which all decisions still see.
+                connection.send(format!("GET {target} HTTP/1.1\r\nHost: {host}.example\r\nConnection: host\r\n\r\n"));
+                let response = connection.read_response("GET");
+                assert_eq!(response.text(), name, "{target} {host}");
+                assert_eq!(response.is_hit(), turn == 1 && name == "kept", "{target} {host}");
+            }
+        }
+    }
+}
+
+#[test]
 fn settings_go_by_the_listener_too_and_what_is_stored_is_everybodys() {
     let text = || "some text that repeats itself, ".repeat(200);
     let address: std::net::SocketAddr = "127.0.0.2:0".parse().unwrap();

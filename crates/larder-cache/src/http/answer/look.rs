@@ -91,6 +91,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     ///
     /// # Panics
     /// Its resource has no key.
+    #[doc(hidden)] // for larder-proxy, which looks and fetches in separate steps
     pub async fn look(self) -> LookResult<F> {
         let Self { http, asked } = self;
         let key = asked.key().expect("only a request with a key asks the cache");

@@ -37,6 +37,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     ///
     /// # Errors
     /// The origin is unreachable, or its response is malformed, and no stale response may be served.
+    #[doc(hidden)] // for larder-proxy
     pub async fn pass_planned(self, plan: &FetchPlan<F>) -> Result<Answer<F>, F::Failure> {
         let updates = plan.before.as_ref().filter(|_| *self.asked.method() == Method::HEAD);
         let passed = match updates {

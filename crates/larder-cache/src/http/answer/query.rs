@@ -14,6 +14,23 @@ use crate::http::{
 };
 
 /// A request that the cache answers. Its resource has a key, and its method is GET or HEAD.
+///
+/// [`CacheQuery::answer`] looks the response up, and fetches or validates it if necessary.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use fetcher::PageRequest;
+/// use http::HeaderMap;
+/// use larder_cache::http::answer::CacheQuery;
+/// use std::sync::Arc;
+///
+/// // `site` is an `HttpCache`, and `PageRequest` implements `ClientRequest`.
+/// let asked = Arc::new(PageRequest::new("/news", HeaderMap::new()));
+/// let answer = CacheQuery { http: &site, asked: &asked }.answer().await.expect("the origin answers");
+/// assert!(answer.is_from_origin);
+/// # });
+/// ```
 pub struct CacheQuery<'a, F: Fetcher> {
     /// The cache.
     pub http: &'a Arc<HttpCache<F>>,
@@ -21,7 +38,19 @@ pub struct CacheQuery<'a, F: Fetcher> {
     pub asked: &'a Arc<F::Asked>,
 }
 
-/// The answer to a request.
+/// The answer to a request. [`AnswerResponse::made`] turns it into a response.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::fetcher::Fetcher;
+///
+/// // `get` sends a `CacheQuery` and returns its `Answer`.
+/// let answer = fetcher::get(&site, "/news").await.expect("the origin answers");
+/// let response = answer.response.made(site.fetcher.marks(), answer.status);
+/// assert_eq!(response.headers()["cache-status"], "example; fwd=uri-miss; fwd-status=200; stored");
+/// # });
+/// ```
 pub struct Answer<F: Fetcher> {
     /// The response.
     pub response: AnswerResponse<F>,
@@ -33,7 +62,22 @@ pub struct Answer<F: Fetcher> {
     pub is_from_origin: bool,
 }
 
-/// The response of an answer.
+/// The response of an answer: with a head that is ready to send, or with the stored head, for a server that encodes
+/// heads itself.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{answer::AnswerResponse, fetcher::Fetcher};
+///
+/// fetcher::store(&site, "/news").await;
+/// let answer = fetcher::get(&site, "/news").await.expect("it is stored");
+/// assert_eq!(answer.response.status(), http::StatusCode::OK);
+/// // The request does not take plain responses, so all fields are set.
+/// let AnswerResponse::Made(response) = answer.response else { panic!("a plain response") };
+/// assert_eq!(response.headers()["etag"], "\"v1\"");
+/// # });
+/// ```
 pub enum AnswerResponse<F: Fetcher> {
     /// A response with all fields but those that belong to the client's connection.
     Made(Response<AnswerBody<F>>),
@@ -42,7 +86,26 @@ pub enum AnswerResponse<F: Fetcher> {
     Plain(PlainResponse),
 }
 
-/// A whole response to a plain GET: a head as it is stored, what the cache adds to it, and the body.
+/// A whole response to a plain GET: a head as it is stored, what the cache adds to it, and the body. A server that
+/// encodes heads itself sends it without a copy of the head.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use fetcher::PageRequest;
+/// # use http::HeaderMap;
+/// use larder_cache::http::answer::{AnswerResponse, CacheQuery};
+/// use larder_http::fields::Fields;
+///
+/// # fetcher::store(&site, "/news").await;
+/// // The page is stored. `plain` makes `ClientRequest::takes_plain` return true.
+/// let asked = std::sync::Arc::new(PageRequest::new("/news", HeaderMap::new()).plain());
+/// let answer = CacheQuery { http: &site, asked: &asked }.answer().await.expect("it is stored");
+/// let AnswerResponse::Plain(plain) = answer.response else { panic!("it is a whole response") };
+/// assert_eq!(plain.head().fields().first(&http::header::ETAG), Some(&b"\"v1\""[..]));
+/// assert_eq!((plain.age_secs, plain.body.len()), (Some(0), 10_000));
+/// # });
+/// ```
 pub struct PlainResponse {
     /// The fields for this client alone.
     pub own: HeaderMap,
@@ -91,7 +154,19 @@ impl<F: Fetcher> AnswerResponse<F> {
     }
 }
 
-/// The ways in which the cache answers.
+/// The way in which the cache answered, for counters and logs.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::answer::AnswerKind;
+///
+/// fetcher::store(&site, "/news").await;
+/// let (hit, miss) = (fetcher::get(&site, "/news").await, fetcher::get(&site, "/weather").await);
+/// assert!(matches!(hit.expect("stored").kind, AnswerKind::Hit | AnswerKind::MemoryHit));
+/// assert_eq!(miss.expect("fetched").kind, AnswerKind::Miss);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerKind {
     /// From the store.
@@ -112,7 +187,22 @@ pub enum AnswerKind {
     RefreshFailed,
 }
 
-/// The body of an answer.
+/// The body of an answer. Each kind is read in its own way, because bytes in memory need no waiting.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{answer::AnswerBody, fetcher::Fetcher};
+/// use std::future::poll_fn;
+///
+/// let answer = fetcher::get(&site, "/news").await.expect("the origin answers");
+/// let body = answer.response.made(site.fetcher.marks(), answer.status).into_body();
+/// // The page arrives from its origin, and every client that requests it now reads it as it arrives.
+/// let AnswerBody::Cursor(mut cursor) = body else { panic!("it does not arrive") };
+/// let first = poll_fn(|context| cursor.poll_data(context)).await.expect("it is not empty").expect("it arrives");
+/// assert!(first.starts_with(b"the page /news"));
+/// # });
+/// ```
 pub enum AnswerBody<F: Fetcher> {
     /// No bytes.
     Empty,

@@ -24,6 +24,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.
+    #[doc(hidden)] // for larder-proxy
     pub async fn fetch(self, mut sharing: Box<FetchPlan<F>>) -> Result<Answer<F>, F::Failure> {
         let asked = self.asked;
         let told =

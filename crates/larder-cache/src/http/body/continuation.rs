@@ -38,14 +38,31 @@ pub struct MissingRange<'a> {
 
 /// The response with which the origin, or another node, continues a body.
 #[derive(Clone, Copy, Debug)]
-pub struct ContinuedBody {
+pub(crate) struct ContinuedBody {
     /// The status of the response.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// Whether the bytes are stored here.
-    pub is_stored: bool,
+    pub(crate) is_stored: bool,
 }
 
-/// The relation of the origin's response to the bytes that are present.
+/// The relation of the origin's response to the bytes that are present. [`MissingRange::judge`] returns it.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # use fetcher::PageBody;
+/// use http::{HeaderValue, Response, StatusCode};
+/// use larder_cache::http::body::continuation::{ContinuationAnswer, MissingRange};
+/// use larder_http::Timestamp;
+///
+/// let validator = HeaderValue::from_static("\"v1\"");
+/// let missing = MissingRange { validator: &validator, len: 10, end: 10, is_divisible: true };
+/// let now = Timestamp::from_secs(1_800_000_000);
+/// // A new version of the body cannot continue the old one.
+/// let response = Response::builder().status(StatusCode::PARTIAL_CONTENT).header("content-range", "bytes 5-9/10");
+/// let (head, ()) = response.header("etag", "\"v2\"").body(()).unwrap().into_parts();
+/// let answer = missing.judge(5, &head, PageBody::new("world".into()), now);
+/// assert!(matches!(answer, ContinuationAnswer::Changed));
+/// ```
 pub enum ContinuationAnswer<B> {
     /// The response has the same representation, and brings this part of it.
     Continued {

@@ -21,7 +21,25 @@ use larder_store::ReclaimGuard;
 use super::{continuation::ContinuedBody, error::BodyError, long_body::LongBody};
 use crate::http::{entry::CHUNK_BYTES, fetcher::Fetcher};
 
-/// A client of a body. When it is dropped, the client leaves the body.
+/// A client of a body: its position in a body that other clients may read at the same time. Dropping it ends the
+/// client's share in the body.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{answer::AnswerBody, fetcher::Fetcher};
+/// use std::future::poll_fn;
+///
+/// let answer = fetcher::get(&site, "/news").await.expect("the origin answers");
+/// let body = answer.response.made(site.fetcher.marks(), answer.status).into_body();
+/// let AnswerBody::Cursor(mut cursor) = body else { panic!("it does not arrive") };
+/// assert_eq!(cursor.remaining(), Some(10_000));
+/// while let Some(bytes) = poll_fn(|context| cursor.poll_data(context)).await {
+///     assert!(!bytes.expect("the origin sends all").is_empty());
+/// }
+/// assert_eq!(cursor.remaining(), Some(0));
+/// # });
+/// ```
 pub struct BodyCursor<F: Fetcher> {
     body: Arc<LongBody<F>>,
     id: CursorId,
@@ -57,7 +75,7 @@ impl<F: Fetcher> BodyCursor<F> {
     ///
     /// # Errors
     /// The body cannot promise the bytes.
-    pub async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+    pub(crate) async fn ready(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
         poll_fn(|context| self.body.poll_promise(self.id, context)).await
     }
 
@@ -65,7 +83,7 @@ impl<F: Fetcher> BodyCursor<F> {
     ///
     /// # Errors
     /// The body cannot promise the bytes, or the first ones cannot be read.
-    pub async fn begin(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
+    pub(crate) async fn begin(&mut self) -> Result<Option<ContinuedBody>, CursorEnd> {
         let continued = self.ready().await?;
         if continued.is_none() {
             self.hold();

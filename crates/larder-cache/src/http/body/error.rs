@@ -2,7 +2,15 @@
 
 use std::fmt;
 
-/// Why a body could not be completed.
+/// Why a body could not be completed. The client's connection must then be closed, because the head of its response has
+/// already been sent.
+///
+/// ```
+/// use larder_cache::http::body::error::BodyError;
+///
+/// assert_eq!(BodyError::TooSlow.token(), "client-too-slow");
+/// assert_eq!(BodyError::TooSlow.to_string(), "the client fell too far behind");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// The origin broke off or was silent for too long.

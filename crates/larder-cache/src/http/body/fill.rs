@@ -25,7 +25,7 @@ use crate::http::{
 };
 
 /// The entry that an arriving body becomes.
-pub struct Fill {
+pub(crate) struct Fill {
     pub(super) plan: Arc<FillPlan>,
     /// Number of bytes received.
     received: u64,
@@ -46,7 +46,7 @@ pub struct Fill {
 }
 
 /// The facts about a response that decide how its body is stored.
-pub struct FillPlan {
+pub(crate) struct FillPlan {
     /// The keys under which the response is stored.
     pub place: StorePlace,
     /// The head in the form to store, without the body's place.
@@ -134,7 +134,28 @@ impl Fill {
     }
 }
 
-/// A check of a body while it passes.
+/// A check of a body while it passes, such as a comparison with a known digest.
+///
+/// ```
+/// use larder_cache::http::body::fill::BodyCheck;
+///
+/// /// Accepts bodies that are text, because a captive portal's page is not the requested archive.
+/// struct IsText(bool);
+///
+/// impl BodyCheck for IsText {
+///     fn push(&mut self, bytes: &[u8]) {
+///         self.0 &= !bytes.contains(&0);
+///     }
+///
+///     fn is_passed(self: Box<Self>) -> bool {
+///         self.0
+///     }
+/// }
+///
+/// let mut check = Box::new(IsText(true));
+/// check.push(b"hello\0");
+/// assert!(!check.is_passed());
+/// ```
 pub trait BodyCheck: Send {
     /// Processes the next bytes of the body.
     fn push(&mut self, bytes: &[u8]);
@@ -143,7 +164,22 @@ pub trait BodyCheck: Send {
     fn is_passed(self: Box<Self>) -> bool;
 }
 
-/// The checks of a body while it passes.
+/// The checks of a body while it passes, as [`Fetcher::checks`](crate::http::fetcher::Fetcher::checks) returns them. By
+/// default there are none.
+///
+/// ```
+/// use larder_cache::http::body::fill::{BodyCheck, BodyChecks};
+/// # struct DigestCheck;
+/// # impl BodyCheck for DigestCheck {
+/// #     fn push(&mut self, _: &[u8]) {}
+/// #     fn is_passed(self: Box<Self>) -> bool { true }
+/// # }
+///
+/// assert!(!BodyChecks::default().are_any());
+/// // `DigestCheck` implements `BodyCheck`.
+/// let checks = BodyChecks { named: Some(Box::new(DigestCheck)), ..BodyChecks::default() };
+/// assert!(checks.are_any());
+/// ```
 #[derive(Default)]
 pub struct BodyChecks {
     /// The check against the digest that the body's URL or a listing names. No client may receive a complete body that

@@ -47,7 +47,7 @@ pub struct LongBody<F: Fetcher> {
 }
 
 /// The part of a body that a response brings.
-pub struct ArrivingPart {
+pub(crate) struct ArrivingPart {
     /// Length of the whole body, if it is announced.
     pub len: Option<u64>,
     /// The bytes that the response brings, `u64::MAX` for the end of a body of unknown length.
@@ -63,7 +63,7 @@ pub struct ArrivingPart {
 }
 
 /// A body whose first response is about to be received.
-pub struct BegunBody<F: Fetcher> {
+pub(crate) struct BegunBody<F: Fetcher> {
     /// The body, to which clients can attach at once.
     pub body: Arc<LongBody<F>>,
     /// The number of the response in the core.
@@ -93,7 +93,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 
     /// Creates the body that a response begins.
-    pub fn begin(
+    pub(crate) fn begin(
         means: &Arc<F>,
         asked: &Arc<F::Asked>,
         keys: BodyKeys,

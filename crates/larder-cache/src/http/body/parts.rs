@@ -17,7 +17,28 @@ use larder_http::{
 use super::{cursor::BodyCursor, error::BodyError};
 use crate::http::fetcher::Fetcher;
 
-/// The parts of a body that are sent in one response.
+/// The parts of a body that are sent in one response, for a request for several ranges.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// # use fetcher::PageRequest;
+/// use http::{HeaderMap, HeaderValue, header::RANGE};
+/// use larder_cache::http::{answer::{AnswerBody, CacheQuery}, fetcher::Fetcher};
+/// use std::{future::poll_fn, sync::Arc};
+///
+/// fetcher::store(&site, "/news").await;
+/// let fields = HeaderMap::from_iter([(RANGE, HeaderValue::from_static("bytes=0-7, 9000-9007"))]);
+/// let asked = Arc::new(PageRequest::new("/news", fields));
+/// let answer = CacheQuery { http: &site, asked: &asked }.answer().await.expect("it is stored");
+/// let body = answer.response.made(site.fetcher.marks(), answer.status).into_body();
+/// let AnswerBody::Parts(mut parts) = body else { panic!("one part") };
+/// while let Some(bytes) = poll_fn(|context| parts.poll_data(context)).await {
+///     assert!(bytes.is_ok());
+/// }
+/// assert_eq!(parts.remaining(), 0);
+/// # });
+/// ```
 pub struct PartsReader<F: Fetcher> {
     source: PartsSource<F>,
     pieces: VecDeque<Piece>,
@@ -27,7 +48,7 @@ pub struct PartsReader<F: Fetcher> {
 }
 
 /// The source of the parts.
-pub enum PartsSource<F: Fetcher> {
+pub(crate) enum PartsSource<F: Fetcher> {
     /// The whole body, in memory.
     Whole(Bytes),
     /// A cursor over all parts. If they are not in ascending order, each gets a cursor of its own.
@@ -36,7 +57,7 @@ pub enum PartsSource<F: Fetcher> {
 
 impl<F: Fetcher> PartsReader<F> {
     /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
-    pub fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
+    pub(crate) fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
         Self { source, pieces, part_bytes: 0, remaining: multipart.content_length() }
     }

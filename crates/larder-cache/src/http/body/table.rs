@@ -12,7 +12,7 @@ use std::{
 use super::long_body::LongBody;
 use crate::http::fetcher::Fetcher;
 
-/// The bodies in use, by representation.
+/// The bodies in use, by representation. A [`Fetcher`] has one, so that all clients of a body share it.
 pub struct BodyTable<F: Fetcher> {
     bodies: Mutex<HashMap<u64, Weak<LongBody<F>>>>,
 }

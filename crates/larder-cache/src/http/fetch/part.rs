@@ -193,7 +193,7 @@ impl<F: Fetcher> Fetch<F> {
 }
 
 /// Returns whether a request with these fields needs no more than this span of the body.
-pub fn is_all_wanted(request_fields: &HeaderMap, there: &Span, total_len: u64) -> bool {
+pub(crate) fn is_all_wanted(request_fields: &HeaderMap, there: &Span, total_len: u64) -> bool {
     let RangeRequest::Single(wanted) = range::parse(request_fields) else { return false };
     match range::resolve(wanted, total_len) {
         RangeOutcome::Single { first, last } => there.first <= first && last <= there.last,

@@ -56,11 +56,11 @@ pub struct BodyPlan<F: Fetcher> {
 }
 
 /// The data from which a response can be built.
-pub struct ReadyAnswer<F: Fetcher> {
+pub(crate) struct ReadyAnswer<F: Fetcher> {
     /// The body, if it is in chunks.
-    pub body: Option<BodyCursor<F>>,
+    pub(crate) body: Option<BodyCursor<F>>,
     /// The origin's response, if the origin continues the stored body.
-    pub continued: Option<ContinuedBody>,
+    pub(crate) continued: Option<ContinuedBody>,
 }
 
 /// Checks the availability of a stored response, without contacting an origin.
@@ -156,7 +156,7 @@ impl<F: Fetcher> Availability<F> {
 
     /// Reads the first bytes, or waits until the origin has promised the missing ones. Returns `None` if the response
     /// must come from another source.
-    pub async fn ready(self) -> Option<ReadyAnswer<F>> {
+    pub(crate) async fn ready(self) -> Option<ReadyAnswer<F>> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
             Self::There(Some(plan)) | Self::Lacking(plan) => {

@@ -32,7 +32,7 @@ use crate::{
         exchange::ClientExchange,
         intercept::{self, Interception},
         steps::{Onward, Step, Trace, Verdict},
-        target::TargetKind,
+        target::{OwnTarget, TargetKind, with_key},
         tunnel,
     },
     run::worker::Worker,
@@ -90,14 +90,13 @@ impl ClientExchange {
             Step::Gate => self.pass_gate(None, request)?,
             Step::Resolve => self.resolve(request)?,
             Step::Memory => {
-                self.choose_worker(request);
                 // The stored response is looked up first, because a lookup puts it in memory, where a later client
                 // would find it.
                 self.look_up(request).await;
                 return Ok(self.peek_into_memory(request).err().unwrap_or(Step::Deliver));
             }
             Step::Own => {
-                if let TargetKind::Registry(..) = self.target.kind {
+                if let TargetKind::Own(OwnTarget::Registry(..)) = self.target.kind {
                     self.check_client()?;
                 }
                 return Ok(Step::Deliver);
@@ -120,10 +119,9 @@ impl ClientExchange {
     /// Looks up the stored response of a request, which puts it in memory.
     async fn look_up(&self, request: &Request<String>) {
         let cache = &self.worker.cache;
-        let name = self.target.name(&self.worker.shared.routes, self.client.scheme(), request);
-        let Some((scheme, authority, mark)) = name else { return };
-        if let Ok(key) = cache.http.key_rules.key(scheme, authority, path_of(request.uri())) {
-            let key: Arc<[u8]> = mark.on(key).into();
+        let Some(parts) = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request) else { return };
+        let key: Option<Arc<[u8]>> = with_key(&cache.http.key_rules, parts, path_of(request.uri()), |key| Arc::from(key));
+        if let Some(key) = key {
             drop(look::locate(cache, &key, request.headers()).await);
         }
     }
@@ -148,8 +146,7 @@ impl ClientExchange {
     async fn foretell_admission(&mut self, request: &mut Request<String>) -> Result<Step, Failure> {
         self.judge_writer(request);
         self.check_head(request)?;
-        let key = self.key.take();
-        let mut asked = self.take_apart(&self.target, request, key)?;
+        let mut asked = self.take_apart(&self.target, request)?;
         self.check_trust(&asked).await?;
         let step = if self.target.is_build_cache() {
             self.step_in_build_cache(RequestHead::unshared(&mut asked))

@@ -328,8 +328,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.limits.waiting_count_max = count(v)?),
     row!("limits.lag", "", Duration, "", Toml("\"50ms\""), Reload, "\"200ms\"",
         "How long a ready request may wait for the processor. If all wait longer for half a second, a share of the \
-         requests gets 503 with Retry-After. The share grows until the wait is shorter. So Larder answers as many \
-         requests in time as it can. Hits from memory are never refused. With `0s`, none is."
+         requests gets 503 with Retry-After. The share grows until the wait is shorter. If that does not help within \
+         a second, nothing is refused for ten seconds, because a refusal costs half as much as a short response. Hits \
+         from memory are never refused. With `0s`, no request is."
         => run |s, v| s.proxy.limits.lag = duration(v)?),
     row!("limits.streams", "", Count, "1 to 65535", Toml("128"), Reload, "64",
         "Highest number of concurrent requests on one HTTP/2 connection."
