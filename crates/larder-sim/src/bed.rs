@@ -234,11 +234,6 @@ impl SimStore {
         is_stored
     }
 
-    /// Returns whether the policy reads other entries along with a requested one.
-    pub fn brings_neighbors(&self) -> bool {
-        self.store.brings_neighbors()
-    }
-
     /// Stores an entry of `len_bytes` that is a part of a body. The policy must have admitted the whole body
     /// ([`Self::admits`]).
     pub fn store_part(&mut self, key: u64, len_bytes: u64, site: u64) {

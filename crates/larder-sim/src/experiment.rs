@@ -126,7 +126,7 @@ impl Experiment {
         (options.is_raw, options.reads) = (!self.is_on_file_system, self.reads);
         let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
-        let front = MemoryFront::new(self.memory_kind, self.memory_bytes, bed.brings_neighbors());
+        let front = MemoryFront::new(self.memory_kind, self.memory_bytes);
         let mut memory = MemoryTier { front, kept };
         let mut counted = Outcome::default();
         let mut before = CountsBefore::of(&bed);

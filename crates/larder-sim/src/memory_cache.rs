@@ -87,14 +87,12 @@ impl Weigh for CountedValue {
 }
 
 impl MemoryFront {
-    /// Creates a cache of `size_bytes`. `brings_neighbors` says whether the store behind it reads entries that nobody
-    /// has requested.
-    pub(crate) fn new(kind: MemoryKind, size_bytes: u64, brings_neighbors: bool) -> Self {
+    /// Creates a cache of `size_bytes`.
+    pub(crate) fn new(kind: MemoryKind, size_bytes: u64) -> Self {
         match kind {
             MemoryKind::Lru => {
                 Self::Lru { lru: Lru::new(size_bytes), hits: HashMap::new(), len_bytes_max: size_bytes / LRU_SHARE }
             }
-            MemoryKind::Proxy if brings_neighbors => Self::Proxy(MemoryCache::with_room_for_unrequested(size_bytes)),
             MemoryKind::Proxy => Self::Proxy(MemoryCache::new(size_bytes)),
         }
     }

@@ -117,11 +117,7 @@ impl ClientExchange {
     }
 
     /// Returns the site or resource whose popularity a request adds to.
-    fn subject(
-        &self,
-        request: &Request<impl Sized>,
-        parts: Option<KeyParts<'_>>,
-    ) -> Option<PopularitySubject> {
+    fn subject(&self, request: &Request<impl Sized>, parts: Option<KeyParts<'_>>) -> Option<PopularitySubject> {
         let WorkerMetrics { popular, sites, .. } = &*self.worker.metrics;
         match parts {
             Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),

@@ -5,7 +5,6 @@ use std::{io, sync::Arc};
 use larder_cache::{
     MemoryCache,
     http::{
-        hot::HotItem,
         pins::Pins,
         survivors::{CacheSurvivors, SurvivorParts},
         tier::Tier,
@@ -32,7 +31,7 @@ pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(C
     {
         tracing::warn!(%error, "the record of purges cannot be written: everything is validated before use");
     }
-    let hot = open_memory_cache(config, store);
+    let hot = Arc::new(MemoryCache::new(config.hot_bytes));
     let places = Arc::new(ExchangeBudget::new(config.exchange_bytes(), Arc::clone(&hot)));
     let exchanges = Arc::clone(&places);
     let survivors = CacheSurvivors::new(SurvivorParts {
@@ -82,14 +81,4 @@ fn open_tier(config: &ProxyConfig, store: Option<&Store>) -> io::Result<Option<A
     #[cfg(feature = "tier-s3")]
     crate::ground::tls_provider::install();
     Tier::open(&config.tier, place, secret.as_deref(), &path, store).map(Some)
-}
-
-/// Creates the memory cache. If the store brings neighbors of entries, the cache has room for them.
-fn open_memory_cache(config: &ProxyConfig, store: Option<&Store>) -> Arc<MemoryCache<HotItem>> {
-    let brings_unasked = store.is_some_and(Store::brings_neighbors);
-    Arc::new(if brings_unasked {
-        MemoryCache::with_room_for_unrequested(config.hot_bytes)
-    } else {
-        MemoryCache::new(config.hot_bytes)
-    })
 }

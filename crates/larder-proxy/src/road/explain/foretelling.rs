@@ -119,8 +119,11 @@ impl ClientExchange {
     /// Looks up the stored response of a request, which puts it in memory.
     async fn look_up(&self, request: &Request<String>) {
         let cache = &self.worker.cache;
-        let Some(parts) = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request) else { return };
-        let key: Option<Arc<[u8]>> = with_key(&cache.http.key_rules, parts, path_of(request.uri()), |key| Arc::from(key));
+        let Some(parts) = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request) else {
+            return;
+        };
+        let key: Option<Arc<[u8]>> =
+            with_key(&cache.http.key_rules, parts, path_of(request.uri()), |key| Arc::from(key));
         if let Some(key) = key {
             drop(look::locate(cache, &key, request.headers()).await);
         }
