@@ -146,9 +146,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         if self.bytes() + weight <= self.capacity_bytes() {
             return true;
         }
-        let mut shard = shard.write().ignore_poison();
-        let miss = shard.note_miss(key, weight as u32);
-        self.admission.admits(key.hash, miss.returned_after) && shard.has_cheaper(miss.worth)
+        let returned_after = shard.write().ignore_poison().note_miss(key);
+        self.admission.admits(key.hash, returned_after)
     }
 
     /// Returns the current moment.
@@ -272,16 +271,18 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Evicts values until there is room for a new one of this weight. Returns `false` if those are worth more than
-    /// `worth_max`.
+    /// Evicts values until there is room for a new one of this weight. Returns `false` if all that were looked at are
+    /// worth more than `worth_max`.
     fn make_room(&self, weight: u64, worth_max: f32) -> bool {
         let mut empty_count = 0;
+        let mut dearer_count = 0;
         while self.bytes() + weight > self.capacity_bytes() && empty_count < self.shards.len() {
             let number = self.eviction_count.fetch_add(1, Relaxed) & (self.shards.len() - 1);
             let evicted = self.shards[number].write().ignore_poison().evict(worth_max, |key| self.hasher.hash_one(key));
             match evicted {
                 Eviction::Evicted(slot) => _ = self.bytes.fetch_sub(u64::from(slot.weight), Relaxed),
-                Eviction::Dearer => return false,
+                Eviction::Dearer if dearer_count == DEARER_COUNT_MAX => return false,
+                Eviction::Dearer => dearer_count += 1,
                 Eviction::Empty => empty_count += 1,
             }
         }
@@ -345,6 +346,8 @@ const VALUE_SHARE: u64 = 32;
 /// Memory for each value in the tables: 48 bytes of its slot if the value is a pointer with a tag, 4 to 11 in the index
 /// and 8 to 16 of ghosts.
 const SLOT_BYTES: u64 = 68;
+/// How often candidates for eviction that are worth too much are replaced by others.
+const DEARER_COUNT_MAX: usize = 3;
 /// The allocator takes multiples of this for short keys.
 const KEY_STEP_BYTES: usize = 16;
 /// Number of groups of keys: larger than the number of changes during a usual read, so that few of them concern the

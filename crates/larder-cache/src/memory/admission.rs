@@ -73,7 +73,7 @@ const SAMPLE_SHARE: u64 = 32;
 /// The bits of the hash that choose the sample. They are neither those of the shard nor those of a ghost's place.
 const SAMPLE_SHIFT: u32 = 35;
 /// A value that was requested once stays for about this many requests per value in memory.
-const STAY: f32 = 0.5;
+const STAY: f32 = 1.0;
 /// First requests are admitted while one refused key in this many returns soon.
 const RETURN_SHARE: u32 = 8;
 /// Refused keys that the sample counts before older ones count half.

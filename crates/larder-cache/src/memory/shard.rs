@@ -38,15 +38,6 @@ pub(super) struct HashedKey<'a> {
     pub(super) hash: u64,
 }
 
-/// A request for a value that is not in memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Miss {
-    /// The requests per value in memory since an earlier request, as if it was the only one. `None` if none is known.
-    pub(super) returned_after: Option<f32>,
-    /// The worth of the value now, see [`Shard::evict`].
-    pub(super) worth: f32,
-}
-
 /// What [`Shard::evict`] has done.
 pub(super) enum Eviction<V> {
     Evicted(Slot<V>),
@@ -83,15 +74,15 @@ impl<V> Shard<V> {
         Some(&slot.value)
     }
 
-    /// Notes a request for a value of this weight, which is not in memory.
-    pub(super) fn note_miss(&mut self, wanted: HashedKey<'_>, weight: u32) -> Miss {
+    /// Notes a request for a value that is not in memory. Returns the requests per value in memory since an earlier
+    /// request, as if it was the only one. `None` if none is known.
+    pub(super) fn note_miss(&mut self, wanted: HashedKey<'_>) -> Option<f32> {
         self.clock.advance(self.slots.len());
         let now = self.clock.now();
         let ghost = self.ghosts.get(wanted.hash);
         let score = ghost.map_or(Score::first(now), |ghost| Score::of_ghost(ghost, now).requested(now));
         self.ghosts.put(wanted.hash, score, now);
-        let returned_after = ghost.map(|ghost| Clock::requests_per_value(ghost_age(ghost, now)));
-        Miss { returned_after, worth: per_weight(score.worth(now), weight) }
+        ghost.map(|ghost| Clock::requests_per_value(ghost_age(ghost, now)))
     }
 
     /// Inserts a value, or replaces the one that the key has. Returns what it replaces.
@@ -136,11 +127,6 @@ impl<V> Shard<V> {
         }
         let hash = hash_of(&self.slots[number].key);
         Eviction::Evicted(self.take(number, hash))
-    }
-
-    /// Returns whether there is a value that is worth less.
-    pub(super) fn has_cheaper(&mut self, worth: f32) -> bool {
-        self.candidate().is_some_and(|(_, least)| least < worth)
     }
 
     /// Removes all values that are not wanted.
