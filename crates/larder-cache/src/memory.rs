@@ -5,8 +5,8 @@
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. An insert and a removal take one more lock, of a
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
-//! no more than a copy. Each value costs [`SLOT_BYTES`] and its key. What leaves is the choice of [`shard`] by [`worth`].
-//! Shards are alike, so a full memory takes from each in turn.
+//! no more than a copy. Each value costs [`SLOT_BYTES`] and its key. [`shard`] chooses the value that leaves by its
+//! [`worth`]. Shards are alike, so a full memory takes from each in turn.
 
 mod admission;
 mod ghosts;
@@ -346,7 +346,7 @@ const VALUE_SHARE: u64 = 32;
 /// Memory for each value in the tables: 48 bytes of its slot if the value is a pointer with a tag, 4 to 11 in the index
 /// and 8 to 16 of ghosts.
 const SLOT_BYTES: u64 = 68;
-/// How often candidates for eviction that are worth too much are replaced by others.
+/// Number of candidates for eviction that may be worth too much before a value is refused.
 const DEARER_COUNT_MAX: usize = 3;
 /// The allocator takes multiples of this for short keys.
 const KEY_STEP_BYTES: usize = 16;

@@ -52,7 +52,7 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     Ok(key)
 }
 
-/// Appends the key of a resource to `key`, as [`primary_key`] returns it for its scheme, authority, and path with query.
+/// Appends the key of a resource to `key`, as [`primary_key`] returns it.
 ///
 /// # Errors
 /// The same as for [`primary_key`]. Nothing is appended then.

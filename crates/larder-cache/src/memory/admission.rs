@@ -6,8 +6,8 @@
 //! and [`ReturnSample`] counts how many keys return while memory would still have their values. While many do, the
 //! first requests of all other keys are admitted too.
 //!
-//! Cost: a lock for one key in [`SAMPLE_SHARE`]. Idea: the door of TinyLFU (Einziger et al., ACM Transactions on Storage
-//! 2017), and set dueling (Qureshi et al., ISCA 2007).
+//! Cost: a lock for one key in [`SAMPLE_SHARE`]. Idea: the door of TinyLFU (Einziger et al., ACM Transactions on
+//! Storage 2017), and set dueling (Qureshi et al., ISCA 2007).
 
 use larder_device::IgnorePoison;
 use std::sync::{
@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// What the requests of the sample show.
+/// The outcome of the sample's requests.
 pub(super) struct MemoryAdmission {
     sample: Mutex<ReturnSample>,
     admits_first_requests: AtomicBool,

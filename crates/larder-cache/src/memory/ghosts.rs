@@ -1,7 +1,7 @@
 //! The counts of values that are not in memory, so that a value which returns is not taken for a new one.
 //!
-//! Four cells of four bytes are a bucket, and each has a tag of 16 bits. Two keys with the same tag share a count, which
-//! costs no more than a bad choice. A full bucket forgets its lowest count.
+//! Four cells of four bytes are a bucket, and each has a tag of 16 bits. Two keys with the same tag share a count,
+//! which costs no more than a bad choice. A full bucket forgets its lowest count.
 
 use super::worth::{Score, Tick, ghost_age};
 

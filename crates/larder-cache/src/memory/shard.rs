@@ -38,7 +38,7 @@ pub(super) struct HashedKey<'a> {
     pub(super) hash: u64,
 }
 
-/// What [`Shard::evict`] has done.
+/// The result of [`Shard::evict`].
 pub(super) enum Eviction<V> {
     Evicted(Slot<V>),
     /// All values that were looked at are worth more.

@@ -50,7 +50,7 @@ impl Clock {
         self.progress.store(if progress >= needed { progress - needed } else { progress }, Relaxed);
     }
 
-    /// Returns how many requests per value of the shard so many ticks are.
+    /// Converts ticks to requests per value of the shard.
     pub(super) fn requests_per_value(ticks: i32) -> f32 {
         ticks as f32 * (COUNT_HALVING as f32 / HALVING_TICKS as f32)
     }
@@ -133,7 +133,7 @@ impl Score {
     }
 }
 
-/// Returns 2 to the power of so many halvings.
+/// Returns 2 to the power of a number of ticks, in halvings.
 fn exp2(ticks: i32) -> f32 {
     f32::from_bits((ONE_BITS + (ticks.clamp(-EXPONENT_MAX, EXPONENT_MAX) << TICK_SHIFT)).cast_unsigned())
 }
@@ -145,7 +145,7 @@ fn log2(number: f32) -> i32 {
 
 /// The requests per value of the shard after which an earlier request counts half.
 const COUNT_HALVING: u32 = 24;
-/// How many times faster the second term halves.
+/// The speed at which the second term halves, in multiples of that of the count.
 const RECENCY_SPEED: i32 = 48;
 /// The second term of a value that was just requested.
 const RECENCY_WEIGHT: f32 = 3.0;

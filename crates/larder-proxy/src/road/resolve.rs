@@ -1,9 +1,9 @@
 //! Determines what a request is for, before it is looked up.
 //!
 //! Owns: the order in which the kinds of targets are tried, and the choice of the policy. `gate` has checked the
-//! request's form, and `nodes` recognizes other nodes and balancers. Invariants: a request whose path is a site's own is
-//! for no mirror and no build cache. No later step changes the target, the URI or the Host field of a request, so all
-//! of them speak of the resource that is found here.
+//! request's form, and `nodes` recognizes other nodes and balancers. Invariants: a request whose path is a site's own
+//! is for no mirror and no build cache. No later step changes the target, the URI or the Host field of a request, so
+//! all of them speak of the resource that is found here.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     ground::{errors::Failure, target::path_of},
     road::{
         exchange::ClientExchange,
-        steps::{Onward, Step},
+        steps::{Onward, Step, Verdict},
         target::{OwnTarget, TargetKind},
     },
 };
@@ -48,7 +48,7 @@ impl ClientExchange {
             self.target.kind = self.find_resource(request);
         }
         self.choose_policy(request);
-        self.trace.note(self.target.verdict());
+        self.trace.note(verdict_of(&self.target.kind));
         Ok(Onward::To(Step::Memory))
     }
 
@@ -104,5 +104,16 @@ impl ClientExchange {
             };
         }
         Ok(())
+    }
+}
+
+/// Returns the verdict of this step for a kind of target.
+fn verdict_of(kind: &TargetKind) -> Verdict {
+    match kind {
+        TargetKind::Mirror(_) => Verdict::Mirror,
+        TargetKind::BuildCache(_) => Verdict::BuildCache,
+        TargetKind::Sibling(_) => Verdict::Node,
+        TargetKind::Own(OwnTarget::Registry(..)) => Verdict::Registry,
+        TargetKind::Resource(_) | TargetKind::Own(_) => Verdict::Passed,
     }
 }

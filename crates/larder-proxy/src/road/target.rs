@@ -16,7 +16,6 @@ use larder_http::{
 use crate::{
     fleet::link::FleetLink,
     ground::{cache::mark::OriginMark, digest::NamedDigest, errors::Failure},
-    road::steps::Verdict,
     run::shared::ProxyState,
     targets::{
         build_caches::{self, BuildCacheRequest},
@@ -106,17 +105,6 @@ impl Target {
     /// Returns whether the request is for a build cache.
     pub(crate) fn is_build_cache(&self) -> bool {
         matches!(self.kind, TargetKind::BuildCache(_))
-    }
-
-    /// Returns the verdict of the step `Resolve` for this kind of target.
-    pub(super) fn verdict(&self) -> Verdict {
-        match &self.kind {
-            TargetKind::Mirror(_) => Verdict::Mirror,
-            TargetKind::BuildCache(_) => Verdict::BuildCache,
-            TargetKind::Sibling(_) => Verdict::Node,
-            TargetKind::Own(OwnTarget::Registry(..)) => Verdict::Registry,
-            TargetKind::Resource(_) | TargetKind::Own(_) => Verdict::Passed,
-        }
     }
 
     /// Returns the parts of the resource's key, or `None` if the request names no resource or no host.

@@ -1,8 +1,8 @@
 //! Chooses the origin of a request, and the site whose policy applies to it.
 //!
-//! Owns: the table of sites. It neither resolves nor checks addresses. Invariant: the origin of a request and the mark in
-//! its key follow from one [`ResourceRoute`]. Cost: one lookup by host, then a comparison for each site that lists the
-//! host, and for each site that matches many hosts.
+//! Owns: the table of sites. It neither resolves nor checks addresses. Invariant: the origin of a request and the mark
+//! in its key follow from one [`ResourceRoute`]. Cost: one lookup by host, then a comparison for each site that lists
+//! the host, and for each site that matches many hosts.
 
 use std::{
     borrow::Cow,
