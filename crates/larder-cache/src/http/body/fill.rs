@@ -8,7 +8,7 @@
 //! are never found.
 //!
 //! The head of an incomplete representation is stored while the body is still arriving, so that a crash does not lose
-//! the bytes received. This process hides the head until the fetch ends (see [`crate::http::arrivals`]).
+//! the bytes received. This process hides the head until the fetch ends (module `arrivals`).
 
 use std::sync::Arc;
 
