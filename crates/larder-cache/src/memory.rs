@@ -69,8 +69,8 @@ pub struct MemoryCache<V> {
     shards: Box<[RwLock<Shard<V>>]>,
     capacity_bytes: AtomicU64,
     bytes: AtomicU64,
-    /// The number of evictions, which chooses the next shard.
-    eviction_count: AtomicUsize,
+    /// Number of calls that made room. It chooses the shard that gives way first.
+    turn: AtomicUsize,
     admission: MemoryAdmission,
     /// Number of removals and replacements so far.
     change_count: AtomicU64,
@@ -97,7 +97,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
             shards: (0..shard_count).map(|number| RwLock::new(Shard::new(hasher.hash_one(number)))).collect(),
             capacity_bytes: AtomicU64::new(capacity_bytes),
             bytes: AtomicU64::new(0),
-            eviction_count: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
             admission: MemoryAdmission::default(),
             change_count: AtomicU64::new(0),
             hasher,
@@ -274,13 +274,20 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     /// Evicts values until there is room for a new one of this weight. Returns `false` if all that were looked at are
     /// worth more than `worth_max`.
     fn make_room(&self, weight: u64, worth_max: f32) -> bool {
+        let first = self.turn.fetch_add(1, Relaxed);
         let mut empty_count = 0;
         let mut dearer_count = 0;
-        while self.bytes() + weight > self.capacity_bytes() && empty_count < self.shards.len() {
-            let number = self.eviction_count.fetch_add(1, Relaxed) & (self.shards.len() - 1);
-            let evicted = self.shards[number].write().ignore_poison().evict(worth_max, |key| self.hasher.hash_one(key));
-            match evicted {
-                Eviction::Evicted(slot) => _ = self.bytes.fetch_sub(u64::from(slot.weight), Relaxed),
+        for number in first.. {
+            // A full round of empty shards in a row: nothing is left to evict.
+            if self.bytes() + weight <= self.capacity_bytes() || empty_count == self.shards.len() {
+                break;
+            }
+            let shard = &self.shards[number & (self.shards.len() - 1)];
+            match shard.write().ignore_poison().evict(worth_max, |key| self.hasher.hash_one(key)) {
+                Eviction::Evicted(slot) => {
+                    self.bytes.fetch_sub(u64::from(slot.weight), Relaxed);
+                    empty_count = 0;
+                }
                 Eviction::Dearer if dearer_count == DEARER_COUNT_MAX => return false,
                 Eviction::Dearer => dearer_count += 1,
                 Eviction::Empty => empty_count += 1,

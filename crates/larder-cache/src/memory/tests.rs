@@ -93,6 +93,21 @@ fn no_lookup_sees_a_value_older_than_the_last_removal() {
     });
 }
 
+/// At stake: memory that is not given back, because most shards are empty.
+#[test]
+fn few_large_values_leave_when_the_capacity_shrinks() {
+    const LEN: u64 = 1 << 20;
+    for round in 0..50_u32 {
+        let memory = MemoryCache::new(64 * LEN);
+        for number in 0..6_u32 {
+            memory.insert(&(round * 10 + number).to_le_bytes(), Weight(LEN), memory.moment());
+        }
+        assert_eq!(memory.len(), 6);
+        assert!(memory.set_capacity_bytes(2 * LEN));
+        assert!(memory.bytes() <= 2 * LEN && memory.len() == 1, "{} in {} bytes", memory.len(), memory.bytes());
+    }
+}
+
 #[test]
 fn cache_of_no_bytes_keeps_nothing() {
     let memory = MemoryCache::new(0);
