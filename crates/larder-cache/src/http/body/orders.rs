@@ -6,12 +6,14 @@ use crate::object::{OriginAsk, RunId, Tick};
 use bytes::Bytes;
 
 use super::{run_control::RunControl, state::Asker};
-use crate::http::fetcher::Fetcher;
+use crate::http::{fetcher::Fetcher, late_commits::LateCommit};
 
 /// Orders in the order in which they were given, and the tasks to wake.
 pub(super) struct Orders<F: Fetcher> {
     waiting: VecDeque<Order<F>>,
     pub(super) wakers: Vec<Waker>,
+    /// Held from the moment when clients may have bytes that are yet to be stored, until these orders have begun.
+    pub(super) late: Option<LateCommit>,
 }
 
 /// A task of the driver. See [`crate::object::Action`].
@@ -45,7 +47,7 @@ pub(super) enum Order<F: Fetcher> {
 
 impl<F: Fetcher> Default for Orders<F> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), wakers: Vec::new() }
+        Self { waiting: VecDeque::new(), wakers: Vec::new(), late: None }
     }
 }
 

@@ -114,6 +114,10 @@ impl<F: Fetcher> BodyState<F> {
         let mut actions = Actions::new();
         self.core.on(now, event, &mut actions);
         for action in actions {
+            let writes = matches!(action, Action::Store(..) | Action::StorePart { .. } | Action::CommitHead { .. });
+            if writes && orders.late.is_none() {
+                orders.late = self.asker.means.begin_late_commit();
+            }
             self.apply(action, orders);
         }
     }
