@@ -2,7 +2,7 @@
 
 use crate::policy::{CostAssumptions, PolicyCosts, TransferWork};
 
-/// Returns the costs of `ucfs`.
+/// Returns the memory, I/O and CPU costs of the policy `ucfs`.
 pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let cluster = assumed.tuning.ucfs_cluster_bytes as f64;
     let entries = assumed.entries();

@@ -19,7 +19,8 @@ use crate::{
 };
 
 impl LogEngine {
-    /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it.
+    /// Returns whether an entry of this length is worth evicting others for. The call counts as a request for the
+    /// entry.
     ///
     /// A replacement of a stored entry is always admitted. So is every entry while the index is being loaded: a refused
     /// entry's older version could otherwise be loaded later and be taken for the newest.

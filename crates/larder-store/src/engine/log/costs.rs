@@ -109,9 +109,9 @@ fn waiting_bits(assumed: &CostAssumptions<'_>) -> f64 {
     8.0 * WAITING_BYTES * 2.0 * waiting(assumed) / assumed.entries()
 }
 
-/// Returns the I/O for a position that leaves memory for the position file. Positions are collected and written in the
-/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so a block
-/// counts as one operation with its bytes.
+/// Returns the I/O of moving a position from memory to the position file. Positions are collected and written in the
+/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so each
+/// block costs one write and a sequential read.
 fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     let ways = assumed.tuning.hashcache_ways;
     let per_block = sheets_per_block(ways) as f64 * f64::from(ways);

@@ -32,8 +32,8 @@ use futures_util::{StreamExt, future::join, stream};
 
 /// Number of segments that are read at the same time.
 const DEPTH: usize = 64;
-/// Most segments that an earlier run can have skipped in the order of use. It sets a segment aside for buffered records
-/// before the first reclaim, and another one after it.
+/// Most segments that an earlier run can have skipped in the order of use. Each run sets a segment aside for buffered
+/// records before the first reclaim, and another one after it.
 const PASSED_OVER: usize = 2;
 
 /// The segments that a start has found.
@@ -46,7 +46,8 @@ pub(super) struct DiscoveredSegments {
     pub(super) last_sequence: u32,
     /// All sequences that were found, in ascending order. Includes those of uses that have ended.
     pub(super) sequences: Vec<u32>,
-    /// Sequence of the newest main segment that was erased; 0 if none was. Its entries and all older ones do not count.
+    /// Sequence of the newest main segment that was erased; 0 if none was. Entries in it and in all older segments are
+    /// ignored.
     pub(super) void_through: u32,
 }
 

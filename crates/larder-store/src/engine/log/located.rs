@@ -49,7 +49,7 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// Length to read of an entry if its own length is not in memory.
+    /// Length to read for an entry whose own length is not in memory.
     unknown_size: SizeClass,
     /// Number of entries that were found to be overwritten since the last [`Self::take_overwritten`].
     overwritten: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct LocatedSets {
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Keys of which something newer is known than the records being loaded; `None` if nothing is being loaded.
+    /// Keys for which something newer than the records being loaded is known; `None` if nothing is being loaded.
     superseded: Option<HashSet<KeyHash>>,
 }
 
@@ -147,8 +147,8 @@ impl LocatedSets {
         self.present(&mut partition, at).map(|(set, _)| self.slots(at, &set)).unwrap_or_default()
     }
 
-    /// Makes the entry at `position` the most recently used one. Without a position, the first one at `key_hash`'s
-    /// address.
+    /// Makes the entry at `position` the most recently used one. Without a position, chooses the first entry at
+    /// `key_hash`'s address.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, first)) = self.present(&mut partition, at) else { return };
@@ -165,8 +165,8 @@ impl LocatedSets {
     }
 
     /// Adds `slot` for a key, in place of the key's entries at `replaced`. Also drops the entries of its address whose
-    /// positions are only in the position file. They were written there after the caller had read the file, and one of
-    /// them may be the key's.
+    /// positions are only in the position file. These positions were written after the caller had read the file, and
+    /// one of the entries may be the key's.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -291,7 +291,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads records in this order. Ignores records of keys of which something newer is known.
+    /// Loads the records in the order of `news`. Ignores a record if something newer is known for its key.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
@@ -402,8 +402,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Notes that something newer is known of a key than the records being loaded. Returns `false` if that was already
-    /// known.
+    /// Notes that something newer than the records being loaded is known for a key. Returns `false` if this was noted
+    /// before.
     fn supersede(&mut self, key_hash: KeyHash) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }

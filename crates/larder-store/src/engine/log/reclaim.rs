@@ -203,7 +203,7 @@ impl LogEngine {
         found
     }
 
-    /// Returns whether `slot` may be that of an entry with its body, or a part of it, in the record `listing`.
+    /// Returns whether the entry of `slot` may have its body, or a part of it, in the record `listing`.
     fn may_have_body_in(&self, segment: SegmentId, listing: &TrailerRecord, slot: &IndexSlot) -> bool {
         match listing.kind {
             ListedKind::Entry => {

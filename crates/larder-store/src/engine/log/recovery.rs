@@ -174,8 +174,8 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry, because the
-    /// superblock could not be written at the start. It then says nothing about the previous run.
+    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry: because the
+    /// superblock could not be written at the start, it says nothing about the previous run.
     sequences: &'a [u32],
     /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,

@@ -15,10 +15,10 @@ pub(super) enum CheckpointPhase {
     /// start could not load them all.
     Outdated,
     Writing(SnapshotWalk),
-    /// All pages of a snapshot are durable, but its header may have reached only one copy. A start may then use either
-    /// this header or the one before. It must be completed before another is written.
+    /// All pages of a snapshot are durable, but its header may be in only one of the two copies. A start could then use
+    /// this header or the previous one. This header must be completed before another is written.
     Unfinished(SnapshotHeader),
-    /// The store is being closed, and only `close` may write. It first completes the header here, if there is one.
+    /// The store is being closed, and only `close` may write. If a header is given, `close` completes it first.
     Closing(Option<SnapshotHeader>),
 }
 

@@ -45,6 +45,6 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
 /// Some listings of a map.
 pub(crate) struct MapPart {
     pub(crate) listings: Vec<SnapshotEntry>,
-    /// The cursor for the next listings; `None` if these were the last.
+    /// The cursor for the next listings; `None` if this part is the last.
     pub(crate) next: Option<u64>,
 }

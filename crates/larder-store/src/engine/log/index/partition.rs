@@ -23,7 +23,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The low bits of a key's hash. A partition only distinguishes keys by them.
+/// The low bits of a key's hash. A partition distinguishes keys only by these bits.
 pub(super) type Address = u32;
 
 /// A table of buckets behind one lock.
@@ -159,7 +159,8 @@ impl IndexPartition {
 
     /// Adds the slot of a loaded record, unless a newer record or removal of its key is known.
     ///
-    /// Records are loaded newest first. So where no room is left, the record is forgotten, and no other slot.
+    /// Records are loaded newest first. If no space is left, this record is therefore ignored, and no slot is removed
+    /// for it.
     pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {

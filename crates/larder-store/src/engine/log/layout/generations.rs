@@ -93,8 +93,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns the sequence up to which everything is on the device and stays so: no later probation segment can come
-    /// before one of these main segments in log order.
+    /// Returns the sequence through which the log is final: everything up to it is on the device, and no later
+    /// probation segment can come before one of these main segments in log order.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);

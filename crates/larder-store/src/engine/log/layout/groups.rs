@@ -63,7 +63,7 @@ pub(crate) enum FlushedGroups {
     None,
 }
 
-/// Returns where the record is now that was at `position` before these steps of moves.
+/// Follows the moves in `steps`. Returns the present position of the record that was at `position` before them.
 pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
     let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
     steps.iter().fold(position, follow)
@@ -261,7 +261,8 @@ impl LogState {
         ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Writes a group to the log. If that takes a segment that other groups were to use, writes these too.
+    /// Writes a group to the log. If this uses a segment that other groups need, writes groups until the remaining
+    /// segments suffice.
     fn release_group(&mut self, id: GroupId, now: ClockMoment) {
         self.append_buffer(id, now);
         while self.segments_for_groups() > self.openable_count() {
@@ -306,7 +307,7 @@ impl LogState {
         self.moved.push(moved);
     }
 
-    /// Returns the number of free segments that others must leave for the buffered records.
+    /// Returns the number of free segments that clients and reclaim must leave for the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
@@ -335,7 +336,8 @@ impl LogState {
     }
 
     /// Takes the segment that was just reclaimed to give places to buffered records, if the present one may never have
-    /// been used. A start would otherwise take such a segment for an erased one, because the others were used twice.
+    /// been written. A start could otherwise take a segment without remains for an erased one, because all others were
+    /// used twice.
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;

@@ -206,8 +206,8 @@ impl OpenSegment {
         })
     }
 
-    /// Appends a buffered record like [`Self::append`]. `follows` says whether a read of the previous record should
-    /// bring this one. That is not possible across the end of a unit or a gap.
+    /// Appends a buffered record like [`Self::append`]. With `follows`, a read of the previous record also fetches this
+    /// one, unless a gap or the end of a unit is between them.
     pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,

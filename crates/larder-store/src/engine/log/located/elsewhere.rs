@@ -117,7 +117,8 @@ impl LocatedSets {
         self.demote(at, set, dropped);
     }
 
-    /// Moves a position from a set to those that wait for the position file. Drops its entry if too many wait.
+    /// Moves a position from a set to those that wait for the position file. Drops the position's entry if too many
+    /// positions wait.
     pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");
