@@ -148,7 +148,7 @@ struct TableState {
     waiting: TaskWaiters,
 }
 
-/// Whether entries can be stored now.
+/// The phase of a table, which decides whether entries can be stored now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TablePhase {
     Loading,
@@ -217,7 +217,8 @@ impl TableEngine {
         set_of(key_hash, self.layout.set_count)
     }
 
-    /// Creates what is kept in memory of the sets. `fresh` says that the volume was never used, so all sets are empty.
+    /// Creates the part of the sets that is kept in memory. `fresh` means that the volume was never used, so all sets
+    /// are empty.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
         let shape = sets::SetShape {

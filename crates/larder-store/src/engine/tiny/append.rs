@@ -65,7 +65,8 @@ impl FrontLoad<'_, '_> {
 }
 
 impl TinyEngine {
-    /// Appends an entry. With `place`, does so only if the key's entry is still there, and otherwise returns `false`.
+    /// Appends an entry. If `place` is given, appends only if the key's entry is still at that place; otherwise returns
+    /// `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -396,7 +397,7 @@ fn unwritten_removal() -> Error {
     Error::new(ErrorKind::Unavailable, "a removal could not be written to the store")
 }
 
-/// Returns how a stub is described to a pack.
+/// Returns the description of a stub for the pack that it is appended to.
 pub(super) fn stub_parcel(stub: &RecordStub, kind: PackedKind, expires_at: u32) -> PackRecord {
     PackRecord { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
 }

@@ -79,7 +79,7 @@ impl RecordPiece {
         decoded.verifies_here(&self.bytes)
     }
 
-    /// Returns the form in which this is written to a compact set, with the given expiry time and rank.
+    /// Returns the form in which this record or stub is written to a compact set, with the given expiry time and rank.
     fn compact(&self, expires_at: u32, rank: u8) -> CompactEntry<'_> {
         match &self.what {
             ItemKind::Record(decoded) => {

@@ -38,7 +38,7 @@ const FAILED_MOVES_MAX: u32 = 10;
 /// Most sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
-/// A set that could not be written, and which entries the volume may have of it.
+/// A set that could not be written, and the entries of it that the volume may have.
 struct FailedSet {
     set: SetNumber,
     held: HeldEntries,
@@ -155,7 +155,7 @@ impl TinyEngine {
         false
     }
 
-    /// Reads the hashes of all entries that the volume has of a set, whether they count or not.
+    /// Reads the hashes of all entries that the volume has of a set, including outdated ones.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else {

@@ -17,7 +17,7 @@ pub(crate) struct SetSummaries {
     hit_bits_per_word: u32,
 }
 
-/// The answer of a summary about a key.
+/// A summary's answer to whether a set may have an entry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayHold {
     No,
@@ -180,7 +180,7 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Number of words in a summary from which on each has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
+/// Fewest words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 

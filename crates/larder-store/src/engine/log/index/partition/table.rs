@@ -121,8 +121,8 @@ impl IndexPartition {
         all
     }
 
-    /// Returns the first of an address's two buckets. The remainder of the address are the bits that do not determine
-    /// this bucket.
+    /// Returns the first of an address's two buckets. The bits of the address that do not determine this bucket are its
+    /// remainder.
     pub(super) fn first_bucket(&self, address: Address) -> u32 {
         ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
     }
