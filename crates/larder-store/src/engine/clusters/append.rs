@@ -24,8 +24,8 @@ use std::{
     time::Duration,
 };
 
-/// Longest time that an entry waits in an open cluster before it is written. Together with the wait for the journal, it
-/// is less than five seconds.
+/// Longest time that an entry waits in an open cluster before it is written. With the wait for the journal added, it is
+/// less than five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
 /// An entry may take at most this fraction (1/n) of the volume's clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;

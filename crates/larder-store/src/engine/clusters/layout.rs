@@ -312,7 +312,7 @@ impl<F: Copy> ClusterTable<F> {
         line.first = first;
     }
 
-    /// Adds an entry that an earlier run wrote to the counts of its cluster.
+    /// Updates the counts of a cluster for an entry of an earlier run.
     pub(crate) fn count_entry(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "what an earlier run left is complete");

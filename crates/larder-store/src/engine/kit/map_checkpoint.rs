@@ -211,7 +211,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
 /// Writes a snapshot if the start could not load all entries of the last one.
 ///
 /// # Errors
-/// `Unavailable` if the snapshot could not be written. Nothing may be stored or removed then.
+/// `Unavailable` if the snapshot could not be written. In that case, nothing may be stored or removed.
 pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     while engine.lock_map_state().checkpoint().phase.lacks_snapshot() {
         step(engine).await?;

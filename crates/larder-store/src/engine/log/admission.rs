@@ -47,8 +47,8 @@ pub(crate) struct AdmissionScale {
     pub(crate) index: IndexShape,
 }
 
-/// Returns the bits of memory per entry for remembering offers: what the index leaves of 60, but at least 4 and at most
-/// 6.
+/// Returns the bits of memory per entry for remembering offers: 60 minus the bits of the index, but at least 4 and at
+/// most 6.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(4, 6)

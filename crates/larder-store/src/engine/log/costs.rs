@@ -8,7 +8,7 @@ use crate::{
     units::{BLOCK_BYTES, SECTOR_BYTES},
 };
 
-/// Returns the costs of a policy on the log.
+/// Returns the memory, I/O and CPU costs of a policy on the log.
 pub(crate) fn costs(row: LogRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     match row {
         LogRow::Packed(eviction) => packed(eviction, assumed),
@@ -127,8 +127,8 @@ const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Hits of a log that rewrites no entries, as a share of the hits of an LRU cache of the same size.
 const FIFO_HITS: f64 = 0.92;
-/// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the new entry itself, 1.3 bytes
-/// are then written for each missed byte. Measurements show 0.6 to 1.5, depending on how much is admitted and hit
+/// Bytes rewritten for each byte that was missed, if the reinsertion share allows it. With the new entry itself, 1.3
+/// bytes are then written for each missed byte. Measurements show 0.6 to 1.5, depending on how much is admitted and hit
 /// (docs/internals/measurements.md).
 const REINSERTED: f64 = 0.28;
 /// Share of lookups that read the record of another key, with a full index (docs/internals/measurements.md).

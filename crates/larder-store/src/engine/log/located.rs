@@ -312,8 +312,8 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the position file. Leaves
-    /// one of them, for the caller to reuse, and returns it.
+    /// Clears the ways of the entries at `replaced`, and the ways of entries whose positions are only in the position
+    /// file. Leaves one of these ways for the caller to reuse, and returns it.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
@@ -340,7 +340,7 @@ impl LocatedSets {
         set.ways_with(at.tag).filter_map(|way| self.place_of(at, set, way)).map(|place| self.slot(place)).collect()
     }
 
-    /// Returns the way of the entry at an address that is at `position`; `None` if there is none.
+    /// Returns the way of an address's entry at `position`; `None` if there is none.
     fn way_at(&self, at: AddressPlace, set: &UnpackedSet, position: Sector) -> Option<usize> {
         set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
     }

@@ -33,8 +33,8 @@ const FRONT_SECTORS: u64 = 32;
 /// Sectors of a record that are read to compare its key: one block.
 pub(super) const RECOGNIZED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// The age of a record, to compare it with other records. It consists of the use of its segment and of its position
-/// there.
+/// The age of a record, for comparison with other records: the use of the record's segment, then the position in the
+/// segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAge {
     order: LogOrder,

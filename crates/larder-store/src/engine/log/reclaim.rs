@@ -40,7 +40,7 @@ const PROBATION_SHARE_MAX: f64 = 0.875;
 const READ_BATCH: usize = 32;
 
 /// A record in the segment being reclaimed, and the slot of the entry that needs it. If the record is the first part of
-/// a divided entry, it counts with the length of the whole entry.
+/// a divided entry, the length of the whole entry counts.
 #[derive(Clone, Copy)]
 pub(super) struct NeededRecord {
     pub(super) listing: TrailerRecord,

@@ -52,7 +52,7 @@ pub(crate) struct EntryMap {
     unused: u32,
     oldest: u32,
     newest: u32,
-    /// Unix time in seconds from which lifetimes count.
+    /// Base time of the lifetimes, as Unix time in seconds.
     base_s: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::{
     units::BLOCK_BYTES,
 };
 
-/// Returns the costs of a policy with a disk table.
+/// Returns the memory, I/O and CPU costs of a policy with a disk table.
 pub(crate) fn costs(row: TableRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let tuning = assumed.tuning;
     let bin = tuning.hashcache_bin_bytes as f64;

@@ -6,7 +6,7 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 
-/// Returns the costs of `tiny`.
+/// Returns the memory, I/O and CPU costs of the policy `tiny`.
 pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
     let set = tuning.tiny_set_bytes as f64;

@@ -117,7 +117,7 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front. Returns what was found of its ring, and the entries that count.
+/// Reads the whole front. Returns the findings about its ring, and the entries of packs that are not outdated.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();

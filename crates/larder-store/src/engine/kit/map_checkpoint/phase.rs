@@ -43,8 +43,8 @@ impl CheckpointPhase {
         };
     }
 
-    /// Notes that the header of this run is written. It replaces a header that was not completed, so that header's
-    /// snapshot never takes effect.
+    /// Notes that the header of this run is written. If an earlier header was not completed, it is now replaced, and
+    /// its snapshot never takes effect.
     pub(super) fn note_run(&mut self) {
         match self {
             Self::StartsOver => *self = Self::InEffect,

@@ -14,8 +14,8 @@ pub(crate) struct IndexSlot {
     pub(crate) size: SizeClass,
     /// Number of hits since the record was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
-    /// Whether the entry expires soon after it was written. The segment's deadline for such entries then applies
-    /// ([`super::super::layout::segments`]).
+    /// Whether the entry expires soon after it was written. If so, the segment's deadline for short-lived entries
+    /// applies ([`super::super::layout::segments`]).
     pub(crate) short_lived: bool,
 }
 
@@ -115,8 +115,8 @@ impl VolumeWidths {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,
-    /// Number of bits of the tag: those of the address that the bucket does not determine, and one that says which of
-    /// the address's two buckets it is.
+    /// Number of bits of the tag: the address bits that the bucket does not determine, and one bit for which of the
+    /// address's two buckets has the slot.
     tag_bits: u32,
 }
 

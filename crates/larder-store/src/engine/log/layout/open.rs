@@ -33,7 +33,7 @@ pub(super) struct OpenSegment {
     unit_count: u32,
 }
 
-/// For each generation, the oldest sequence in use when a use of a segment began.
+/// The oldest sequence of each generation that was in use when a segment's use began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
