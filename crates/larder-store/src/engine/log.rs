@@ -83,8 +83,8 @@ const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of the length of a group, which is counted in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// Number of entries of the store for each position that may wait to be written to the position file. It limits waiting
-/// positions to 2.5 bits per entry, and lets several of them share the write of a block.
+/// One position for this number of entries of the store may wait to be written to the position file. This limits
+/// waiting positions to 2.5 bits per entry, and lets several of them share the write of a block.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;

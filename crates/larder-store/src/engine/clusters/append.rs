@@ -54,7 +54,7 @@ impl ClustersEngine {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    /// Appends an entry if there is space now.
+    /// Appends an entry if there is space now. Returns `false` if the key's entry is no longer at `found`.
     fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,

@@ -59,7 +59,8 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.iter().flat_map(|(id, group)| group.records.iter().map(|record| (*id, record)))
     }
 
-    /// Returns whether the group `id` takes no more records of `len_bytes`, because it would be too long or is too old.
+    /// Returns whether the group `id` cannot take another record of `len_bytes`, because it would become too long or is
+    /// too old.
     pub(crate) fn is_over(&self, id: K, len_bytes: u64, now: Duration) -> bool {
         let is_over = |group: &GatheredGroup<R>| {
             group.len_bytes + len_bytes > self.group_bytes_max || now >= group.first_at + VIEW_MAX

@@ -97,7 +97,7 @@ impl MapCheckpoint {
 }
 
 /// Writes the header of this run: it marks the snapshot of the last close as outdated, and reserves numbers for writes.
-/// What a start after a crash would read stays valid.
+/// The snapshot and the journal for a start after a crash stay valid.
 pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {

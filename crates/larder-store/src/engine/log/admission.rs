@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 /// Most bits of memory per entry that the index and admission take together, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
-/// When this number of removals is remembered, those that no longer matter are dropped for the first time.
+/// Number of remembered removals at which those that no longer matter are dropped for the first time.
 const REMOVED_MAX: usize = 1024;
 /// Peak memory of the index relative to its mean. Its tables are less full while entries come and go.
 const INDEX_SLACK: f64 = 1.06;

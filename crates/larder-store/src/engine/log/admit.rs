@@ -90,7 +90,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that records without a slot in the index were moved to these places.
+    /// Notes the new places of moved records that have no slot in the index.
     pub(super) fn note_released(&self, absent: &[MovedRecord]) {
         let Some(gate) = &self.gate else { return };
         for moved in absent {

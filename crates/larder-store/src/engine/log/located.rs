@@ -127,7 +127,7 @@ impl LocatedSets {
     }
 
     /// Returns the slots at `key_hash`'s address. If there is one, and `uses` is set, makes it the most recently used.
-    /// Returns none if the position of one of them is only in the position file.
+    /// Returns no slots if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
@@ -222,7 +222,7 @@ impl LocatedSets {
     }
 
     /// Makes the index ignore older records of a removed key that are loaded later. Removes the entries of its address
-    /// whose positions are only in the position file, because a removal does not read which one is its own.
+    /// whose positions are only in the position file, because a removal does not read which of them is the key's.
     pub(crate) fn note_removed(&self, key_hash: KeyHash) {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);

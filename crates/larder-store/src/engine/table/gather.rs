@@ -60,7 +60,7 @@ pub(super) enum EntryStep {
     After(BinGroup),
 }
 
-/// A group that left memory to be written.
+/// A group that was taken from memory, to be written.
 struct LeavingGroup {
     entries: Vec<PlacedEntry>,
     rest_at: u64,

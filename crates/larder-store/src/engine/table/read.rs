@@ -21,12 +21,12 @@ use std::sync::Arc;
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
-    /// Read the bins in these ways, which have the key's tag.
+    /// Read the bins of these ways, which have the key's tag.
     Bins(Vec<usize>),
     Set,
 }
 
-/// An entry, and the way in which it was found.
+/// An entry, and the number of its way in the set.
 struct FoundInWay {
     way: usize,
     reader: Reader,

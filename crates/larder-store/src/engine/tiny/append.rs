@@ -254,7 +254,7 @@ impl TinyEngine {
     }
 
     /// Submits the packs that have waited for the flush interval. Returns the tasks that wait for space, so that they
-    /// check whether their time is over.
+    /// check whether their deadlines have passed.
     pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let interval = self.volume.options.flush_interval;
         let mut sealed = SealedPacks::at(now);
@@ -304,7 +304,7 @@ impl TinyEngine {
     }
 
     /// Submits all packs, and refused packs again, until `is_written` returns `true` or [`REWRITES_MAX`] retries have
-    /// failed. Returns whether it returned `true`.
+    /// failed. Returns whether `is_written` returned `true`.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // A simultaneous retry makes failed packs pending again, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));

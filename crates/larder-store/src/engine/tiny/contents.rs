@@ -115,7 +115,7 @@ impl SetItem {
     }
 }
 
-/// Returns the bytes of a set of `set_bytes` that entries can take.
+/// Returns how many bytes the entries can take in a set of `set_bytes`.
 pub(super) fn room_bytes(set_bytes: u64) -> u64 {
     set_bytes - compact::HEADER_BYTES as u64
 }

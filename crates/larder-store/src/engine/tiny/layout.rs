@@ -108,7 +108,7 @@ impl TinyPlan {
         self.entries_per_set(mean_entry_bytes) / ENTRIES_PER_NEW_ENTRY
     }
 
-    /// Returns the number of entries in the front for which its index has slots.
+    /// Returns for how many entries of the front its index has slots.
     pub(crate) fn front_slots(&self, mean_entry_bytes: u64) -> u64 {
         u64::from(self.front.segment_count) * self.front.segment_bytes / front_bytes_per_slot(mean_entry_bytes)
     }

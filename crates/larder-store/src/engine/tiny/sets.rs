@@ -36,8 +36,8 @@ impl SetSummaries {
         Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count, hit_bits_per_word }
     }
 
-    /// Returns a number for the layout of a summary's bits, which a snapshot contains. A snapshot with another layout
-    /// must not be loaded.
+    /// Returns a number that identifies the layout of a summary's bits. A snapshot contains this number, and must not
+    /// be loaded if the layout has changed.
     pub(crate) fn layout(&self) -> u32 {
         self.hit_bits_per_word - HIT_BITS_PER_WORD
     }

@@ -20,7 +20,7 @@ const REST_SHARE: f64 = 0.25;
 /// Lower bound of `value`, as a share of the first price.
 const LEAST_SHARE: f64 = 0.01;
 
-/// The price of rewriting an entry: the hits that it must be likely to get, per sector of its length to the power that
+/// The price of rewriting an entry: the hits that it must be likely to get, divided by its sectors to the power that
 /// the objective sets.
 pub(crate) struct RewritePrice {
     value: f64,

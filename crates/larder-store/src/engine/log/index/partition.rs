@@ -316,7 +316,7 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Removes the slots of an address at these positions. Returns one of them.
+    /// Removes the slots of an address at these positions. Returns one of the removed slots; `None` if there was none.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -360,7 +360,7 @@ impl IndexPartition {
         true
     }
 
-    /// Writes a slot to a free place in one of its buckets. `is_second` says which.
+    /// Writes a slot to a free place in one of its two buckets. `is_second` says whether it is the second one.
     fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);

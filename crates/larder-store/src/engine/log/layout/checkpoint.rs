@@ -30,8 +30,8 @@ impl CheckpointArea {
         (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Returns the bytes that checkpoints need for tables of `table_bytes` in total: two copies of each, and blocks
-    /// that are lost between them.
+    /// Returns the bytes that checkpoints need for tables of `table_bytes` in total: two copies of each, and unused
+    /// blocks between them.
     pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
         let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
         2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)

@@ -327,17 +327,17 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes a free segment to give places to buffered records, if one is to spare. Nothing is buffered until this has
-    /// happened.
+    /// Takes a free segment to give places to buffered records, if one can be spared. Nothing is buffered until this
+    /// has happened.
     pub(super) fn begin_groups(&mut self) {
         if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
             self.take_places();
         }
     }
 
-    /// Takes the segment that was just reclaimed to give places to buffered records, if the present one may never have
-    /// been written. A start could otherwise take a segment without remains for an erased one, because all others were
-    /// used twice.
+    /// Lets the segment that was just reclaimed give places to buffered records, if the present one may never have been
+    /// written. Otherwise, a start could take the present one for an erased segment, because all other segments were
+    /// used twice by then.
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;
@@ -358,7 +358,7 @@ impl LogState {
         }
     }
 
-    /// Returns whether no segment gives places to buffered records, because none was to spare.
+    /// Returns whether no segment gives places to buffered records, because none could be spared.
     pub(super) fn lacks_groups(&self) -> bool {
         self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
     }

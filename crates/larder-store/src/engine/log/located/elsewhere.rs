@@ -61,13 +61,13 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether so many positions wait for the position file that they are worth a write.
+    /// Returns whether enough positions wait for the position file to be worth a write.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether so many positions wait for the position file that they are worth a write, and the records of
-    /// some are probably on the device.
+    /// Returns whether enough positions wait for the position file to be worth a write, and the records of some are
+    /// probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }

@@ -142,8 +142,8 @@ impl IndexPartition {
         self.first_address(first) + (tag >> 1)
     }
 
-    /// Returns the other bucket of an address that has this remainder and one of whose buckets is `bucket`. Applied
-    /// twice, it returns `bucket`.
+    /// Returns the other bucket of an address, given one bucket and the address's remainder. Applied twice, it returns
+    /// `bucket`.
     pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
         let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
