@@ -37,7 +37,7 @@ pub(crate) struct SnapshotPage {
     pub(crate) words: [u32; HEADER_WORDS],
 }
 
-/// Number of words in the header whose meaning the engine defines.
+/// Number of header words whose meaning the engine defines.
 pub(crate) const HEADER_WORDS: usize = 3;
 
 /// Reads the header. Returns `None` if there is no valid one.

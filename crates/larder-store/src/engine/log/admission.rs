@@ -155,7 +155,7 @@ impl LogAdmission {
         self.seen.note(key_hash, entries as u64, bits);
     }
 
-    /// Notes that the index dropped an address whose record is still in the segment use `of`.
+    /// Notes that the index dropped an address, although the address's record is still in the segment use `of`.
     pub(crate) fn note_dropped(&mut self, address: u64, of: SegmentUse) {
         let kept = self.dropped.entry(address).or_insert(of);
         if kept.order() < of.order() {

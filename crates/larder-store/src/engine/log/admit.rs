@@ -83,7 +83,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that the index dropped an address whose record is still in `segment`.
+    /// Notes that the index dropped an address, although the address's record is still in `segment`.
     pub(super) fn note_dropped(&self, address: u64, segment: Option<SegmentId>) {
         if let (Some(gate), Some(segment)) = (&self.gate, segment) {
             gate.lock().note_dropped(address, self.segments.segment_use(segment));

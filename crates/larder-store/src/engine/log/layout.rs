@@ -321,7 +321,7 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Writes the groups that have waited long enough to the log. Seals the open units if one was opened at least
+    /// Writes to the log the groups that have waited long enough. Seals the open units if one was opened at least
     /// `interval` ago.
     pub(crate) fn seal_due(&mut self, interval: Duration, now: ClockMoment) {
         self.release_complete(now);
@@ -330,7 +330,7 @@ impl LogState {
         }
     }
 
-    /// Writes the groups that `groups` selects to the log, and seals the open units, so that they are written.
+    /// Writes to the log the groups that `groups` selects, and seals the open units, so that they are written.
     pub(crate) fn seal_unit(&mut self, groups: FlushedGroups, now: ClockMoment) {
         self.release_flushed(groups, now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));

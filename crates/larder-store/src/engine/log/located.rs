@@ -205,7 +205,7 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry at `key_hash`'s address that is at `position`. Returns whether there was one.
+    /// Removes the entry of `key_hash`'s address whose position is `position`. Returns whether there was one.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {

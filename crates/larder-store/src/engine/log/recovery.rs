@@ -84,7 +84,8 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     }
 }
 
-/// Returns the newer of the two roots that are valid for this volume and index, and whether it is in the second place.
+/// Returns the newer of the roots that are valid for this volume and index, and `true` if it is in the second place.
+/// Returns `None` if neither root is valid.
 async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(CheckpointRoot, bool)> {
     let shape = engine.index.buckets().shape();
     let read = async |second| {

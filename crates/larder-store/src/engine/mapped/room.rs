@@ -178,7 +178,7 @@ impl MappedState {
         Err(NoRoom::Now)
     }
 
-    /// Passes an entry that has a place to the schedule of writes.
+    /// Passes an entry to the schedule of writes. The entry must have a place.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");

@@ -134,9 +134,9 @@ impl TinyEngine {
         true
     }
 
-    /// Handles the entries of `outgoing`, the segment that is being emptied, whose sets the device has `failed` to
-    /// write. Appends those that replace something in these sets to the front again, and drops the others. Returns
-    /// whether the segment can be freed.
+    /// Handles those entries of `outgoing`, the segment that is being emptied, whose sets are in `failed`: the device
+    /// refused to write them. Entries that replace something in these sets are appended to the front again; the others
+    /// are dropped. Returns whether the segment can be freed.
     pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
@@ -207,7 +207,7 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends tombstones to the front for the entries with this hash prefix that the volume has of a set.
+    /// Appends a tombstone to the front for each entry with this hash prefix that the volume may have in a set.
     fn hide_held(
         &self,
         state: &mut TinyState,

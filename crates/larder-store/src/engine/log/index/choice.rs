@@ -151,7 +151,7 @@ impl LogIndex {
         each!(self, index => index.begin_loading());
     }
 
-    /// Returns whether everything is loaded that an earlier run stored at the address of `key_hash`. Sets do not report
+    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. Sets do not report
     /// single addresses, so it is `false` until all are loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         match self {

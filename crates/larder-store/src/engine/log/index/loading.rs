@@ -58,7 +58,7 @@ impl IndexLoading {
         self.forgotten.insert(address);
     }
 
-    /// Returns whether a key that has no slot was changed after the record that is being loaded.
+    /// Returns whether a key without a slot has a change that is newer than the record being loaded.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }

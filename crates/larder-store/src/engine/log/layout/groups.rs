@@ -232,26 +232,26 @@ impl LogState {
         Some(AppendedRecord { position, sectors: sectors(len_bytes), ticket: self.next_ticket, short_lived })
     }
 
-    /// Writes the group that contains the record of this key to the log.
+    /// Writes to the log the group that contains the record of this key.
     pub(super) fn release_key(&mut self, key_hash: KeyHash, now: ClockMoment) {
         let id = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
         id.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Writes the groups that have waited long enough to the log.
+    /// Writes to the log the groups that have waited long enough.
     pub(super) fn release_complete(&mut self, now: ClockMoment) {
         while let Some(id) = self.groups.as_ref().and_then(|groups| groups.waiting.complete(now.at)) {
             self.release_group(id, now);
         }
     }
 
-    /// Writes the groups that `flushed` selects to the log.
+    /// Writes to the log the groups that `flushed` selects.
     pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
         let FlushedGroups::BegunBy(time) = flushed else { return };
         self.release_all(|group| group.first_at <= time, now);
     }
 
-    /// Writes the groups that contain records rewritten by reclaim to the log.
+    /// Writes to the log the groups with records that reclaim has rewritten.
     pub(crate) fn release_rewritten(&mut self, now: ClockMoment) {
         self.release_all(|group| group.records.iter().any(|record| record.is_rewritten), now);
     }
