@@ -89,11 +89,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// entry is still at this location; `false` if the index cannot tell.
     fn may_contain(&self, key_hash: KeyHash, at: Option<Location>) -> bool;
 
-    /// Counts a hit that a memory cache served, so that the entry is evicted later.
+    /// Counts a hit that a memory cache served, so that the entry is not evicted early.
     fn touch(&self, key_hash: KeyHash);
 
-    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. With `found`, stores
-    /// it only if `found` still is the key's entry, and otherwise returns `false`.
+    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. If `found` is given,
+    /// stores it only if `found` is still the key's entry; otherwise returns `false`.
     async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
     /// Removes `key`'s entry. When this returns, the removal survives a kill of the process.

@@ -64,14 +64,14 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// Number of segments of the volume for each segment that is kept free for writers.
+/// One of this number of segments is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
 /// Free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because units start
 /// and end at other places there.
 const REWRITE_SEGMENTS: usize = 2;
 /// Free segments reserved for reclaim while entries are pinned or protected. Includes a reserve for a start after a
-/// kill that interrupted a rewrite. Rewriting entries in parts takes more.
+/// kill that interrupted a rewrite. Segments for bodies in parts are added to this number.
 const RECLAIM_ONLY_SEGMENTS: usize = REWRITE_SEGMENTS + RESERVE_SEGMENTS_MIN;
 /// Fewest segments of a volume on which some are reserved for reclaim while entries are protected. On smaller volumes,
 /// the reserve would cost too much.
@@ -83,8 +83,8 @@ const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of the length of a group, which is counted in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// Number of entries of the store for each position that may wait to be written to the position file. It limits waiting
-/// positions to 2.5 bits per entry, and lets several of them share the write of a block.
+/// One position for this number of entries of the store may wait to be written to the position file. This limits
+/// waiting positions to 2.5 bits per entry, and lets several of them share the write of a block.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
@@ -190,7 +190,7 @@ pub(crate) struct LogEngine {
     checkpoints: LogCheckpoints,
     /// Place of the position file; `None` in policies that keep all positions in memory.
     positions: Option<PositionFile>,
-    /// The decision which entries are admitted; `None` in policies that admit every entry.
+    /// Decides which entries are admitted; `None` in policies that admit every entry.
     gate: Option<LogGate>,
     /// Data learned about the worth of entries; `None` in policies that do not learn.
     worth: Option<LogWorth>,
@@ -198,8 +198,8 @@ pub(crate) struct LogEngine {
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
     reclaiming: AtomicBool,
-    /// Whether a client has stored or removed anything in this run, or tried to. Nothing is reclaimed before, so that
-    /// the program can first pin again what it had pinned.
+    /// Whether a client has stored or removed anything in this run, or tried to. Until then, nothing is reclaimed, so
+    /// that the program can first restore its pins.
     has_appended: AtomicBool,
 }
 

@@ -148,7 +148,7 @@ struct TableState {
     waiting: TaskWaiters,
 }
 
-/// Whether entries can be stored now.
+/// The phase of a table, which decides whether entries can be stored now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TablePhase {
     Loading,
@@ -217,7 +217,8 @@ impl TableEngine {
         set_of(key_hash, self.layout.set_count)
     }
 
-    /// Creates what is kept in memory of the sets. `fresh` says that the volume was never used, so all sets are empty.
+    /// Creates the part of the sets that is kept in memory. `fresh` means that the volume was never used, so all sets
+    /// are empty.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
         let shape = sets::SetShape {
@@ -304,8 +305,8 @@ impl TableState {
         self.held.get(&set).is_some_and(|held| held.as_ref().is_some_and(|dirty| dirty.waits_in.is_none()))
     }
 
-    /// Makes an entry with `key_hash`'s tag the most recently used one of its set. This is the entry in `way`; without
-    /// `way`, it is the only entry with the tag.
+    /// Makes the entry in `way` the most recently used one of its set, if it has `key_hash`'s tag. Without `way`,
+    /// chooses the entry with this tag if there is only one.
     fn promote(&mut self, set: SetNumber, key_hash: KeyHash, way: Option<usize>) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };

@@ -24,14 +24,15 @@ use std::{
     time::Duration,
 };
 
-/// Longest time that an entry waits in an open cluster before it is written. Together with the wait for the journal, it
-/// is less than five seconds.
+/// Longest time that an entry waits in an open cluster before it is written. With the wait for the journal added, it is
+/// less than five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// The longest entry may take this fraction (1/n) of the clusters.
+/// An entry may take at most this fraction (1/n) of the volume's clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Appends an entry. With `found`, does so only if the key's entry is still there, and otherwise returns `false`.
+    /// Appends an entry. If `found` is given, appends only if the key's entry is still at that place; otherwise returns
+    /// `false`.
     pub(super) async fn append(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -48,12 +49,12 @@ impl ClustersEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Returns whether nothing can be stored because the header of this run could not be written.
+    /// Returns whether the store accepts no entries, because the header of this run could not be written.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    /// Appends an entry if there is space now.
+    /// Appends an entry if there is space now. Returns `false` if the key's entry is no longer at `found`.
     fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,

@@ -2,7 +2,7 @@
 
 use crate::policy::{CostAssumptions, PolicyCosts, TransferWork};
 
-/// Returns the costs of `ucfs`.
+/// Returns the memory, I/O and CPU costs of the policy `ucfs`.
 pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let cluster = assumed.tuning.ucfs_cluster_bytes as f64;
     let entries = assumed.entries();
@@ -18,7 +18,7 @@ pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     }
 }
 
-/// Bits of memory per entry: 20 bytes in the table, and 1.5 list heads of 4 bytes.
+/// Bits of memory per entry: 20 bytes in the table, and 1.5 positions of 4 bytes in its hash table.
 const OBJECT_BITS: f64 = 160.0 + 48.0;
 const CLUSTER_BITS: f64 = 192.0;
 const CLUSTER_EXCESS: f64 = 1.06;

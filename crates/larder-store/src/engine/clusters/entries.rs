@@ -18,7 +18,7 @@ pub(crate) struct EntryPlace {
 }
 
 impl EntryPlace {
-    /// Returns whether an entry can have this length. It may not if the length was read from a damaged volume.
+    /// Returns whether an entry can have this length. A length that was read from a damaged volume may be too large.
     pub(crate) fn has_length(self) -> bool {
         self.sectors < SECTORS_BOUND
     }
@@ -232,7 +232,7 @@ impl EntryId {
 }
 
 const FILL_PERCENT: u64 = 80;
-/// Bound on the length of an entry in sectors. Every length is less.
+/// Exclusive upper bound on the length of an entry, in sectors.
 const SECTORS_BOUND: u16 = 1 << 15;
 
 fn halves(key: KeyHash) -> [u32; 2] {

@@ -30,25 +30,25 @@ pub(crate) struct ClusterArea {
     pub(crate) count: u32,
 }
 
-/// The state of all clusters. `F` is the number of the first entry in a cluster's list of entries.
+/// The state of all clusters. `F` identifies the first entry in a cluster's list of entries.
 pub(crate) struct ClusterTable<F> {
     area: ClusterArea,
     volume: VolumeId,
     table: Vec<ClusterLine<F>>,
     open: Vec<Option<(u32, OpenPack)>>,
-    /// For each group of sites, since when an entry has waited in its open cluster; `None` if none waits.
+    /// For each group of sites, when an entry began to wait in the group's open cluster; `None` if no entry waits.
     waiting_since: Vec<Option<Duration>>,
     in_flight: Vec<(u32, SealedPack)>,
     partial_writes: Vec<PartialWrite>,
     /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
-    /// The cluster at which space was last made.
+    /// First cluster of the space that was last freed or chosen. A search for free clusters tries it first.
     made_free: u32,
     /// The most recently used full cluster. `oldest` is the least recently used one.
     newest: u32,
     oldest: u32,
-    /// The sequences of clusters are the low halves of these numbers. Sequences are only compared for equality.
+    /// The numbers of this run. A cluster's sequence is the low half of one of them.
     pub(crate) numbers: RunNumbers,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct ClusterPlace {
     pub(crate) sectors: u16,
 }
 
-/// The error if no such number of clusters in a row is free.
+/// The error if no run of this many adjacent clusters is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
-/// Number of the least recently used clusters around which space for a long entry is searched.
+/// Number of clusters around which a search looks for adjacent clusters before it gives up.
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
@@ -164,8 +164,8 @@ impl<F: Copy> ClusterTable<F> {
         fits
     }
 
-    /// Makes space for an entry of `len_bytes` in the open cluster of `group`. If another cluster becomes complete
-    /// because of it, adds that to `sealed`, to be written.
+    /// Makes space for an entry of `len_bytes`: in the open cluster of `group` or, for a long entry, in clusters of its
+    /// own. If the open cluster must be completed for this, adds it to `sealed`, to be written.
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
@@ -224,8 +224,8 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group. Returns it if it can be written now. If another write to it is in flight,
-    /// it must be written after that ([`Self::partially_written`]).
+    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open, or if
+    /// a write of it is in flight; [`Self::partially_written`] returns it later.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -312,7 +312,7 @@ impl<F: Copy> ClusterTable<F> {
         line.first = first;
     }
 
-    /// Counts an entry in a cluster of an earlier run.
+    /// Updates the counts of a cluster for an entry of an earlier run.
     pub(crate) fn count_entry(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "what an earlier run left is complete");
@@ -336,7 +336,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Puts the full clusters in the order of use by the age of their sequences. `next` is the next sequence.
+    /// Sorts the order of use by the age of the clusters' sequences. `next` is the sequence that the next cluster gets.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
@@ -424,7 +424,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
-    /// Returns the first of `span` free clusters in a row; `None` if there are none.
+    /// Returns the first of `span` free clusters in a row; `None` if the places that are tried have none.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
             if self.table[last as usize].state == ClusterState::Free {
@@ -464,7 +464,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(heads)
     }
 
-    /// Returns the cluster in which the entry begins that `cluster` continues; `None` if it cannot be evicted.
+    /// Returns the first cluster of the entry that `cluster` continues; `None` if the entry cannot be evicted.
     fn head_of(&self, cluster: u32) -> Option<u32> {
         let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != ClusterState::Continued)?;
         (self.table[head as usize].state == ClusterState::Full).then_some(head)

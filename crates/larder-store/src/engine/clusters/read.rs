@@ -83,15 +83,16 @@ impl ClustersEngine {
         self.volume.read_in_batch(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
-    /// Returns whether the directory of a cluster is valid, and has the sequence that was found.
+    /// Returns whether `bytes` begin with a valid directory that has the expected sequence. If not, the cluster was
+    /// reused or is damaged.
     fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Counts a use of a cluster. If its bytes were read, passes its other entries to the receiver of neighbors. The
-    /// entries are taken from the cluster's list, which is in adjacent memory; looking up each key of the directory
-    /// would access memory at random.
+    /// Makes a cluster the most recently used one. If its bytes were read, passes its other entries to the receiver of
+    /// neighbors. The entries are taken from the cluster's list, which is in adjacent memory; looking up each key of
+    /// the directory would access memory at random.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbors()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();

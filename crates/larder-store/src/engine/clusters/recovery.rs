@@ -84,7 +84,7 @@ impl CheckpointSource for ClustersState {
 }
 
 impl ClustersState {
-    /// Records in the journal that an entry on the device was removed from the table.
+    /// Adds the removal of an entry to the journal, if the entry is on the device.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
         if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
@@ -93,14 +93,14 @@ impl ClustersState {
         }
     }
 
-    /// Records in the journal that all entries of a cluster were removed from the table.
+    /// Adds the removal of all entries of a cluster to the journal.
     pub(super) fn note_all_gone(&mut self, cluster: u32) {
         let entries: Vec<_> = self.entries.chain(self.clusters.first(cluster)).collect();
         assert_eq!(entries.len(), self.clusters.entry_count(cluster), "all of a cluster goes with it");
         entries.into_iter().for_each(|(key_hash, place)| self.note_gone(key_hash, place));
     }
 
-    /// Records in the journal that the entries of a cluster are on the device.
+    /// Adds all entries of a cluster to the journal, after the cluster was written.
     pub(super) fn note_written(&mut self, cluster: u32) {
         let now = self.volume.clock.now();
         let listings: Vec<_> = {
@@ -113,7 +113,7 @@ impl ClustersState {
         }
     }
 
-    /// Records in the journal that the entries in these sectors of an open cluster are on the device.
+    /// Adds the entries in these sectors of an open cluster to the journal, after the sectors were written.
     pub(super) fn note_partially_written(&mut self, cluster: u32, sectors: &Range<u16>) {
         let now = self.volume.clock.now();
         let entries = self.entries.chain(self.clusters.first(cluster));
@@ -140,8 +140,8 @@ impl ClustersState {
         }
     }
 
-    /// Restores an entry, and its cluster if it is the first one there. Ignores the entry if there is no space for it,
-    /// because the journal removes it later.
+    /// Restores an entry, and its cluster if this is the cluster's first entry. Skips an entry for which there is no
+    /// space, because a later change in the journal removes it.
     fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };

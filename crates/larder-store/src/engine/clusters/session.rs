@@ -21,11 +21,11 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Number of sequences that one reservation adds: those of 8 GiB of clusters.
+/// Number of sequences that one reservation adds, enough for 8 GiB of clusters.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_ENTRY: u64 = 3;
-/// The first word of a header that belongs to a snapshot.
+/// First word of a header whose snapshot can be loaded. After [`snapshot::mark_used`], this word is 0.
 const IS_CLEAN: u32 = 1;
 
 /// Returns the most words that a snapshot can have.
@@ -48,7 +48,7 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Loads the snapshot of a volume without a journal. There is only one if the store was closed.
+/// Loads the snapshot of a volume without a journal. Such a volume has a snapshot only if the store was closed.
 async fn restore_closed(engine: &Arc<ClustersEngine>) {
     let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {

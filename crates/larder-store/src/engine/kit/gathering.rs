@@ -34,7 +34,8 @@ pub(crate) struct GatheredGroup<R> {
 }
 
 impl<K: Copy + Ord, R> WaitingGroups<K, R> {
-    /// Creates an empty gathering. A group has up to `group_bytes_max` bytes, all groups have up to `bytes_max`.
+    /// Creates an empty set of groups. One group takes up to `group_bytes_max` bytes, all groups together up to
+    /// `bytes_max`.
     pub(crate) fn new(window: Duration, group_bytes_max: u64, bytes_max: u64) -> Self {
         Self { window, group_bytes_max, bytes_max, bytes: 0, groups: BTreeMap::new(), by_idleness: BTreeSet::new() }
     }
@@ -58,7 +59,8 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.iter().flat_map(|(id, group)| group.records.iter().map(|record| (*id, record)))
     }
 
-    /// Returns whether the group `id` takes no more records of `len_bytes`, because it would be too long or is too old.
+    /// Returns whether the group `id` cannot take another record of `len_bytes`, because it would become too long or is
+    /// too old.
     pub(crate) fn is_over(&self, id: K, len_bytes: u64, now: Duration) -> bool {
         let is_over = |group: &GatheredGroup<R>| {
             group.len_bytes + len_bytes > self.group_bytes_max || now >= group.first_at + VIEW_MAX
@@ -66,7 +68,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.get(&id).is_some_and(is_over)
     }
 
-    /// Returns whether a group must go before a record of `len_bytes` can wait.
+    /// Returns whether a group must be removed first, to make space for another record of `len_bytes`.
     pub(crate) fn is_full(&self, len_bytes: u64) -> bool {
         self.bytes + len_bytes > self.bytes_max
     }
@@ -81,7 +83,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.note_arrival(id, now);
     }
 
-    /// Makes the group `id` wait another window, because an entry of it arrived.
+    /// Restarts the waiting time of the group `id`, because an entry of the group arrived.
     pub(crate) fn note_arrival(&mut self, id: K, now: Duration) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         self.by_idleness.remove(&(group.last_at, id));

@@ -30,9 +30,9 @@ pub(crate) struct MapJournal {
     start_bytes: u64,
     /// Length of the ring in pages; 0 if the volume has no journal.
     page_count: u64,
-    /// Generation of the run, which its pages contain. `None` until pages may be written.
+    /// Generation of this run, which is written into each page. `None` until pages may be written.
     run: Option<u64>,
-    /// Whether the pages of earlier runs are known. Until then, no change is recorded.
+    /// Whether the pages of earlier runs are known. While this is `false`, no change is recorded.
     goes_on: bool,
     /// Number that the next sealed page gets.
     next: u64,
@@ -110,7 +110,7 @@ impl MapJournal {
         self.run = Some(run);
     }
 
-    /// Notes a change of the map. `since` is when the change was made, from which the flush interval counts.
+    /// Notes a change of the map that was made at `since`. The flush interval begins at that time.
     pub(crate) fn note(&mut self, change: MapChange, since: Duration, pointer: u64) {
         if !self.is_kept() || !self.goes_on {
             return;

@@ -97,7 +97,7 @@ impl MapCheckpoint {
 }
 
 /// Writes the header of this run: it marks the snapshot of the last close as outdated, and reserves numbers for writes.
-/// What a start after a crash would read stays valid.
+/// The snapshot and the journal for a start after a crash stay valid.
 pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
@@ -211,7 +211,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
 /// Writes a snapshot if the start could not load all entries of the last one.
 ///
 /// # Errors
-/// `Unavailable` if the snapshot could not be written. Nothing may be stored or removed then.
+/// `Unavailable` if the snapshot could not be written. In that case, nothing may be stored or removed.
 pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     while engine.lock_map_state().checkpoint().phase.lacks_snapshot() {
         step(engine).await?;

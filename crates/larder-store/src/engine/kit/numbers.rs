@@ -5,7 +5,7 @@
 //! the next run continues from there. Invariant: only reserved numbers are used. On the volume, numbers may have 32
 //! bits and wrap, because they are only compared for equality.
 
-/// The numbers that one run may use, such as for its writes.
+/// The numbers that one run of the store may use, for example as sequences of its writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunNumbers {
     next: u64,

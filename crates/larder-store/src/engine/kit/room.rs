@@ -40,7 +40,7 @@ pub(crate) const NO_ROOM: &str = "the store has no room now";
 const STALLED: &str = "the store accepts no entries until its pending changes are written";
 
 impl Volume {
-    /// Returns until when a commit that begins now may wait for space.
+    /// Returns the deadline by which a commit that begins now must find space.
     pub(crate) fn room_deadline(&self) -> Duration {
         let waits = self.options.background && !self.is_on_maintenance_thread();
         self.clock.now() + if waits { self.options.room_wait } else { Duration::ZERO }

@@ -278,7 +278,7 @@ impl UnpackedSet {
 pub(crate) struct PackedSets {
     bits: PackedBits,
     shape: SetShape,
-    /// Whether a set that was never written counts as empty. Otherwise its content is unknown.
+    /// Whether a set that was never written counts as empty. If `false`, the content of such a set is unknown.
     fresh: bool,
     /// Whether the content of every set is known. Once `false`, it stays so, because nobody checks whether the last
     /// unknown set has become known.

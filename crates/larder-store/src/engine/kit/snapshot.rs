@@ -33,11 +33,11 @@ pub(crate) fn area_bytes(word_count: u64) -> u64 {
 pub(crate) struct SnapshotPage {
     /// Number of the snapshot; after [`mark_used`], the number that was passed to it.
     pub(crate) number: u32,
-    /// Words of which the engine decides the meaning; all 0 after [`mark_used`].
+    /// Words whose meaning the engine defines; all 0 after [`mark_used`].
     pub(crate) words: [u32; HEADER_WORDS],
 }
 
-/// Number of words in the header of which the engine decides the meaning.
+/// Number of header words whose meaning the engine defines.
 pub(crate) const HEADER_WORDS: usize = 3;
 
 /// Reads the header. Returns `None` if there is no valid one.

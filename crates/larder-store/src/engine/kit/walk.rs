@@ -47,8 +47,8 @@ impl<'a> WalkItem<'a> {
     }
 }
 
-/// Returns whether the bytes at a listed place were certainly never those of the listed record, whose sequence is
-/// `sequence`. They are all zero, or begin with a record of another sequence. A single flipped bit cannot cause this.
+/// Returns whether `bytes` certainly do not belong to the listed record, whose sequence is `sequence`. They are all
+/// zero, or begin with a record of another sequence. A single flipped bit cannot cause this.
 pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
     match record::sequence_in(bytes) {
         Some(found) => (found ^ sequence).count_ones() > 1,

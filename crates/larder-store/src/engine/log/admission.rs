@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 /// Most bits of memory per entry that the index and admission take together, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
-/// When this number of removals is remembered, those that no longer matter are dropped for the first time.
+/// Number of remembered removals at which those that no longer matter are dropped for the first time.
 const REMOVED_MAX: usize = 1024;
 /// Peak memory of the index relative to its mean. Its tables are less full while entries come and go.
 const INDEX_SLACK: f64 = 1.06;
@@ -47,8 +47,8 @@ pub(crate) struct AdmissionScale {
     pub(crate) index: IndexShape,
 }
 
-/// Returns the bits of memory per entry for remembering offers: what the index leaves of 60, but at least 4 and at most
-/// 6.
+/// Returns the bits of memory per entry for remembering offers: 60 minus the bits of the index, but at least 4 and at
+/// most 6.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(4, 6)
@@ -75,11 +75,11 @@ pub(crate) struct LogAdmission {
     evicted_sectors: f64,
     evicted_count: u64,
     random: SplitMix64,
-    /// Addresses that the index dropped although their records are still in the log. Each has the segment use with its
-    /// record.
+    /// Addresses that the index dropped although their records are still in the log. Each maps to the segment use that
+    /// contains its record.
     dropped: HashMap<u64, SegmentUse>,
-    /// Addresses of removed entries. Each has the segment use with the record of the removal. An address is kept while
-    /// that record takes precedence over entries on probation.
+    /// Addresses of removed entries. Each maps to the segment use that contains the removal's record. An address is
+    /// kept while that record takes precedence over entries on probation.
     removed: HashMap<u64, SegmentUse>,
     /// Size of `removed` at which the removals that no longer matter are next dropped.
     removed_max: usize,
@@ -122,7 +122,7 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// Returns the probability that an entry is admitted for its length: 1 if it is shorter than the mean. A longer
+    /// Returns the probability that an entry of this length is admitted: 1 if it is shorter than the mean. A longer
     /// entry evicts several others, but is requested only as often as one.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
@@ -155,7 +155,7 @@ impl LogAdmission {
         self.seen.note(key_hash, entries as u64, bits);
     }
 
-    /// Notes that the index dropped an address whose record is still in the segment use `of`.
+    /// Notes that the index dropped an address, although the address's record is still in the segment use `of`.
     pub(crate) fn note_dropped(&mut self, address: u64, of: SegmentUse) {
         let kept = self.dropped.entry(address).or_insert(of);
         if kept.order() < of.order() {
@@ -164,7 +164,7 @@ impl LogAdmission {
         debug_assert!(kept.order() >= of.order(), "the newest use that an entry was dropped of is kept");
     }
 
-    /// Notes that an entry of this address was removed. The record of the removal is in the segment use `of`. Such
+    /// Notes that an entry of this address was removed. The record of the removal is in the segment use `of`. Removal
     /// records in main segments before `first_sequence` no longer take precedence over entries on probation.
     pub(crate) fn note_removed(&mut self, address: u64, of: SegmentUse, first_sequence: u32) {
         if self.removed.len() >= self.removed_max {
@@ -185,14 +185,14 @@ impl LogAdmission {
     }
 
     /// Forgets dropped addresses whose records are in the segment use `of` or an older one. If `of` is a probation
-    /// segment, those in main segments stay.
+    /// segment, addresses with records in main segments stay.
     pub(crate) fn forget_through(&mut self, of: SegmentUse) {
         let is_of_main_only =
             |kept: &SegmentUse| (of.generation(), kept.generation()) == (SegmentRow::Probation, SegmentRow::Main);
         self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
-    /// Returns the most memory that this takes, in bytes.
+    /// Returns the most memory that admission takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.seen.memory_bytes()
     }

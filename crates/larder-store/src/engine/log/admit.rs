@@ -19,7 +19,8 @@ use crate::{
 };
 
 impl LogEngine {
-    /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it.
+    /// Returns whether an entry of this length is worth evicting others for. The call counts as a request for the
+    /// entry.
     ///
     /// A replacement of a stored entry is always admitted. So is every entry while the index is being loaded: a refused
     /// entry's older version could otherwise be loaded later and be taken for the newest.
@@ -82,14 +83,14 @@ impl LogEngine {
         }
     }
 
-    /// Notes that the index dropped an address whose record is still in `segment`.
+    /// Notes that the index dropped an address, although the address's record is still in `segment`.
     pub(super) fn note_dropped(&self, address: u64, segment: Option<SegmentId>) {
         if let (Some(gate), Some(segment)) = (&self.gate, segment) {
             gate.lock().note_dropped(address, self.segments.segment_use(segment));
         }
     }
 
-    /// Notes that records without a slot in the index were moved to these places.
+    /// Notes the new places of moved records that have no slot in the index.
     pub(super) fn note_released(&self, absent: &[MovedRecord]) {
         let Some(gate) = &self.gate else { return };
         for moved in absent {

@@ -30,12 +30,12 @@ use std::{io, sync::Arc, task::Waker};
 /// meanwhile.
 const RECOGNIZED_MAX: u32 = 4;
 
-/// Under which condition a record is appended, and which entries it replaces.
+/// The condition under which a record is appended, and the entries that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
-    /// All slots that may be the key's were read. Those that are its own are replaced.
+    /// All slots that may belong to the key were read. Slots that do belong to it are replaced.
     Recognized(&'a RecognizedEntries),
-    /// The key's entry is still the one at this position. It is replaced.
+    /// The key's entry must still be at this position. It is replaced.
     StillAt(Sector),
     /// Like `StillAt`, for an entry that reclaim rewrites. The new slot starts with this number of hits.
     Reinserted { from: Sector, hits: u8 },
@@ -53,13 +53,13 @@ pub(super) enum AppendAttempt {
     Changed,
     /// Nothing was appended, because a slot exists that was not read yet and may be the key's.
     Unrecognized,
-    /// Nothing was appended. So many bytes of the body must be appended first, as a part.
+    /// Nothing was appended. This many bytes of the body must be appended first, as a part.
     InParts(u64),
 }
 
 impl LogEngine {
-    /// Appends the record of an entry, which becomes the current one of its key. With `still_at`, does so only if the
-    /// key's entry is still at this position, and otherwise returns `false`.
+    /// Appends the record of an entry, which becomes the current one of its key. If `still_at` is given, appends only
+    /// if the key's entry is still at that position; otherwise returns `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -265,7 +265,7 @@ impl LogEngine {
     }
 
     /// Returns whether a record goes to a probation segment, where it may be evicted before older entries. This is so
-    /// if nothing shows demand for its entry yet, and no older record of its key can come back when it is gone.
+    /// if nothing shows demand for its entry yet, and no older record of its key can come back after its eviction.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()

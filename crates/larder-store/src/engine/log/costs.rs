@@ -8,7 +8,7 @@ use crate::{
     units::{BLOCK_BYTES, SECTOR_BYTES},
 };
 
-/// Returns the costs of a policy on the log.
+/// Returns the memory, I/O and CPU costs of a policy on the log.
 pub(crate) fn costs(row: LogRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     match row {
         LogRow::Packed(eviction) => packed(eviction, assumed),
@@ -109,9 +109,9 @@ fn waiting_bits(assumed: &CostAssumptions<'_>) -> f64 {
     8.0 * WAITING_BYTES * 2.0 * waiting(assumed) / assumed.entries()
 }
 
-/// Returns the I/O for a position that leaves memory for the position file. Positions are collected and written in the
-/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so a block
-/// counts as one operation with its bytes.
+/// Returns the I/O of moving a position from memory to the position file. Positions are collected and written in the
+/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so each
+/// block costs one write and a sequential read.
 fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     let ways = assumed.tuning.hashcache_ways;
     let per_block = sheets_per_block(ways) as f64 * f64::from(ways);
@@ -127,8 +127,8 @@ const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
 /// Hits of a log that rewrites no entries, as a share of the hits of an LRU cache of the same size.
 const FIFO_HITS: f64 = 0.92;
-/// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the new entry itself, 1.3 bytes
-/// are then written for each missed byte. Measurements show 0.6 to 1.5, depending on how much is admitted and hit
+/// Bytes rewritten for each byte that was missed, if the reinsertion share allows it. With the new entry itself, 1.3
+/// bytes are then written for each missed byte. Measurements show 0.6 to 1.5, depending on how much is admitted and hit
 /// (docs/internals/measurements.md).
 const REINSERTED: f64 = 0.28;
 /// Share of lookups that read the record of another key, with a full index (docs/internals/measurements.md).
@@ -140,8 +140,8 @@ const SIZE_CLASS_EXCESS: f64 = 1.07;
 const UNIT_EXCESS: f64 = 1.03;
 const POSITION_BITS: f64 = 32.0;
 const LENGTH_BITS: f64 = 8.0;
-/// Bytes of memory for a position that waits to be written to the position file. Up to twice as many wait as one write
-/// takes.
+/// Bytes of memory for a position that waits to be written to the position file. At most twice as many positions wait
+/// as one write takes.
 const WAITING_BYTES: f64 = 40.0;
 /// Bytes read from the start of a record to compare its key.
 const RECOGNIZED_BYTES: f64 = 4096.0;

@@ -32,8 +32,8 @@ use futures_util::{StreamExt, future::join, stream};
 
 /// Number of segments that are read at the same time.
 const DEPTH: usize = 64;
-/// Most segments that an earlier run can have skipped in the order of use. It sets a segment aside for buffered records
-/// before the first reclaim, and another one after it.
+/// Most segments that an earlier run can have skipped in the order of use. Each run sets a segment aside for buffered
+/// records before the first reclaim, and another one after it.
 const PASSED_OVER: usize = 2;
 
 /// The segments that a start has found.
@@ -44,16 +44,17 @@ pub(super) struct DiscoveredSegments {
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
     /// The greatest sequence that any segment may have had.
     pub(super) last_sequence: u32,
-    /// All sequences that were found, in ascending order. Includes those of uses that have ended.
+    /// All sequences that were found, in ascending order. Includes the sequences of segment uses that have ended.
     pub(super) sequences: Vec<u32>,
-    /// Sequence of the newest main segment that was erased; 0 if none was. Its entries and all older ones do not count.
+    /// Sequence of the newest main segment that was erased; 0 if none was. Entries in it and in all older segments are
+    /// ignored.
     pub(super) void_through: u32,
 }
 
 /// The part of a segment that shows its last use.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
-    /// The header of its first unit. Its trailer is older, or there is none.
+    /// The header of the segment's first unit. The trailer is older or missing.
     Unit(UnitHeader),
     /// The trailer shows this use. The header of the first unit is older or unreadable.
     Trailer(SegmentUse),
@@ -210,9 +211,9 @@ fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     of.sequence > 0 && of.sequence >= oldest
 }
 
-/// Returns whether the last use of a segment with a damaged header cannot be determined. This is so if no use of it is
-/// known, or if it may have been reused since the known one. It cannot have been reused while an older segment is in
-/// use, because each generation reuses its oldest segment first.
+/// Returns whether the last use of a damaged segment cannot be determined: no use of it is known, or it may have been
+/// reused since its known use. A segment cannot have been reused while an older one is in use, because each generation
+/// reuses its oldest segment first.
 fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damaged: &[SegmentUse]) -> bool {
     let is_unknown = |damaged: &SegmentUse| {
         let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
@@ -222,7 +223,8 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
     damaged.iter().any(is_unknown)
 }
 
-/// Reads what shows the last use of `segment`. The header of its first unit is the first block that a new use writes.
+/// Reads the parts of `segment` that show its last use. The header of its first unit is the first block that a new use
+/// writes.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
     let geometry = &engine.geometry;
     let id = engine.volume.id;

@@ -53,7 +53,7 @@ pub(crate) struct EvictionStandard {
     /// The exponent e that weighs length ([`crate::Objective`]). An entry of n sectors must be likely to get n^e times
     /// the hits of an entry of one sector.
     pub(crate) length_exponent: f64,
-    /// Hits that an entry must be likely to get, per sector to the power of `length_exponent`.
+    /// Hits that an entry must be likely to get, divided by its sectors to the power of `length_exponent`.
     pub(crate) price: f64,
     pub(crate) expected: ExpectedHits,
     /// Present epoch of the sample of requests.
@@ -145,7 +145,8 @@ mod tests {
         EvictionCandidate { listing, hits, held: false, pinned: false }
     }
 
-    /// Returns the entries that are kept at second 100. Each is its first sector, and the hits with which it starts.
+    /// Returns the entries that are kept at second 100. Each is given by its first sector and the hits with which it
+    /// starts.
     pub(super) fn kept(eviction: LogEviction, live: &[EvictionCandidate], room_sectors: u64) -> Vec<(u32, u8)> {
         let chosen = choose(
             eviction,

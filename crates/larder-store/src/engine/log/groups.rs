@@ -28,8 +28,8 @@ impl LogEngine {
     }
 
     /// Passes the entries of `first`'s group in `bytes` to the receiver of neighbors. `first` begins at `position` and
-    /// at the start of `bytes`. Returns the bytes of `first`, copied if there are other entries, so that the memory of
-    /// these is freed.
+    /// at the start of `bytes`. Returns the bytes of `first`. If there are other entries, copies these bytes, so that
+    /// the memory of the whole group can be freed.
     pub(super) fn hand_over_group(&self, position: Sector, bytes: Bytes, first: &DecodedRecord) -> Bytes {
         let len_bytes = first.len_bytes();
         if first.meta.group == 0 || !first.body_is_here() || len_bytes >= bytes.len() {
@@ -50,8 +50,8 @@ impl LogEngine {
         own
     }
 
-    /// Returns the whole entries of `first`'s group that follow it in `bytes`, each with its position and its start in
-    /// `bytes`.
+    /// Returns the complete entries of `first`'s group that follow it in `bytes`, each with its position and its start
+    /// in `bytes`.
     fn others_of_group<'a>(
         &'a self,
         position: Sector,

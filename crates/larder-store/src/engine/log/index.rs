@@ -80,7 +80,7 @@ pub(crate) enum InsertOutcome {
     New,
     /// The slot was added in place of this one, an older one of the same key.
     Replaced(IndexSlot),
-    /// The slot was added. There was no free place, so this slot of another address was removed.
+    /// The slot was added. There was no free place, so this slot was removed; the number is its address.
     Displaced(IndexSlot, u64),
 }
 
@@ -253,8 +253,8 @@ impl VolumeIndex {
         self.locate(key_hash).0.has_loaded()
     }
 
-    /// Loads records in this order. Ignores records of keys for which something newer is known. Cost: sorts them by
-    /// partition, so that each lock is taken once and memory is visited in order.
+    /// Loads the records in the order of `news`. Ignores records of keys for which something newer is known. Cost:
+    /// sorts them by partition, so that each lock is taken once and memory is visited in order.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         let partition_of = |loaded: &LoadedRecord| self.shape.partition_of(loaded.key_hash) as usize;
         let mut ends = vec![0_usize; self.partitions.len() + 1];

@@ -47,7 +47,7 @@ pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// Size in bytes at which a unit is written.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// Quarters of the memory for unwritten records that may be taken by groups which wait for more records.
+/// Quarters of the memory for unwritten records that groups may take while they wait for more records.
 const BUFFERED_QUARTERS: u64 = 3;
 /// Smallest unit, in bytes, on volumes of small segments. There, a unit is half a segment. In shorter units, headers
 /// and padding would take too large a share.
@@ -125,7 +125,7 @@ pub(crate) enum LogTransfer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
-    /// A client, with an entry for which nothing shows demand yet. It goes to a probation segment.
+    /// A client that stores an entry for which nothing shows demand yet. The entry goes to a probation segment.
     Newcomer,
     Reclaim,
     /// The buffers of groups, which write records of this generation. Clients and reclaim leave space for them.
@@ -321,7 +321,7 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Writes the groups that have waited long enough to the log. Seals the open units if one was opened at least
+    /// Writes to the log the groups that have waited long enough. Seals the open units if one was opened at least
     /// `interval` ago.
     pub(crate) fn seal_due(&mut self, interval: Duration, now: ClockMoment) {
         self.release_complete(now);
@@ -330,7 +330,7 @@ impl LogState {
         }
     }
 
-    /// Writes the groups that `groups` selects to the log, and seals the open units, so that they are written.
+    /// Writes to the log the groups that `groups` selects, and seals the open units, so that they are written.
     pub(crate) fn seal_unit(&mut self, groups: FlushedGroups, now: ClockMoment) {
         self.release_flushed(groups, now);
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation));

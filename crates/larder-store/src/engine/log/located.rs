@@ -49,7 +49,7 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// Length to read of an entry if its own length is not in memory.
+    /// Length to read for an entry whose own length is not in memory.
     unknown_size: SizeClass,
     /// Number of entries that were found to be overwritten since the last [`Self::take_overwritten`].
     overwritten: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct LocatedSets {
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// Keys of which something newer is known than the records being loaded; `None` if nothing is being loaded.
+    /// Keys for which something newer than the records being loaded is known; `None` if nothing is being loaded.
     superseded: Option<HashSet<KeyHash>>,
 }
 
@@ -127,7 +127,7 @@ impl LocatedSets {
     }
 
     /// Returns the slots at `key_hash`'s address. If there is one, and `uses` is set, makes it the most recently used.
-    /// Returns none if the position of one of them is only in the position file.
+    /// Returns no slots if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };
@@ -147,8 +147,8 @@ impl LocatedSets {
         self.present(&mut partition, at).map(|(set, _)| self.slots(at, &set)).unwrap_or_default()
     }
 
-    /// Makes the entry at `position` the most recently used one. Without a position, the first one at `key_hash`'s
-    /// address.
+    /// Makes the entry at `position` the most recently used one. Without a position, chooses the first entry at
+    /// `key_hash`'s address.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, first)) = self.present(&mut partition, at) else { return };
@@ -165,8 +165,8 @@ impl LocatedSets {
     }
 
     /// Adds `slot` for a key, in place of the key's entries at `replaced`. Also drops the entries of its address whose
-    /// positions are only in the position file. They were written there after the caller had read the file, and one of
-    /// them may be the key's.
+    /// positions are only in the position file. These positions were written after the caller had read the file, and
+    /// one of the entries may be the key's.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -205,7 +205,7 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry at `key_hash`'s address that is at `position`. Returns whether there was one.
+    /// Removes the entry of `key_hash`'s address whose position is `position`. Returns whether there was one.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {
@@ -222,7 +222,7 @@ impl LocatedSets {
     }
 
     /// Makes the index ignore older records of a removed key that are loaded later. Removes the entries of its address
-    /// whose positions are only in the position file, because a removal does not read which one is its own.
+    /// whose positions are only in the position file, because a removal does not read which of them is the key's.
     pub(crate) fn note_removed(&self, key_hash: KeyHash) {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -291,7 +291,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads records in this order. Ignores records of keys of which something newer is known.
+    /// Loads the records in the order of `news`. Ignores a record if something newer is known for its key.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
@@ -312,8 +312,8 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    /// Clears the ways of the entries at `replaced`, and those whose positions are only in the position file. Leaves
-    /// one of them, for the caller to reuse, and returns it.
+    /// Clears the ways of the entries at `replaced`, and the ways of entries whose positions are only in the position
+    /// file. Leaves one of these ways for the caller to reuse, and returns it.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
@@ -340,7 +340,7 @@ impl LocatedSets {
         set.ways_with(at.tag).filter_map(|way| self.place_of(at, set, way)).map(|place| self.slot(place)).collect()
     }
 
-    /// Returns the way of the entry at an address that is at `position`; `None` if there is none.
+    /// Returns the way of an address's entry at `position`; `None` if there is none.
     fn way_at(&self, at: AddressPlace, set: &UnpackedSet, position: Sector) -> Option<usize> {
         set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
     }
@@ -402,8 +402,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Notes that something newer is known of a key than the records being loaded. Returns `false` if that was already
-    /// known.
+    /// Notes that something newer than the records being loaded is known for a key. Returns `false` if this was noted
+    /// before.
     fn supersede(&mut self, key_hash: KeyHash) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const READ_BATCH: usize = 16;
 
 impl LogEngine {
-    /// Passes those entries of `lost` to the receiver of evictions that it wants.
+    /// Passes entries of `lost` to the receiver of evictions, if the receiver wants them.
     pub(super) async fn pass_on(self: &Arc<Self>, lost: impl Iterator<Item = NeededRecord>) {
         let Some(receiver) = self.volume.evictions.get() else { return };
         let is_wanted = |lost: &NeededRecord| (receiver.wants)(lost.slot.hits, u64::from(lost.listing.len_bytes));

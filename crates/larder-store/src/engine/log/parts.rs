@@ -125,7 +125,7 @@ impl EntryAppender for ClientAppender<'_> {
     }
 }
 
-/// Appends for the reclaim of the segment with the record at `from`. Rewrites the entry only if it is still there.
+/// Appends for the reclaim of the segment with the record at `from`. Rewrites the entry only if it is still at `from`.
 /// Never waits.
 pub(super) struct ReclaimAppender<'a> {
     pub(super) engine: &'a Arc<LogEngine>,

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 /// Number of blocks that are read and written at the same time.
 const DEPTH: usize = 16;
-/// Most times that an insertion reads the positions of a set, because other tasks write the file meanwhile.
+/// Most times that an insertion reads the positions of a set. It reads them again if another task has written the file
+/// meanwhile.
 const RECALLS_MAX: u32 = 4;
 
 impl LogEngine {
@@ -92,8 +93,8 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes positions to the position file until no write is due, or until the records of all waiting positions may
-    /// still move.
+    /// Writes positions to the position file until no write is due, or until every waiting position is that of a record
+    /// that may still move.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         let next_batch = || {

@@ -33,8 +33,8 @@ const FRONT_SECTORS: u64 = 32;
 /// Sectors of a record that are read to compare its key: one block.
 pub(super) const RECOGNIZED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// The age of a record, to compare it with other records. It consists of the use of its segment and of its position
-/// there.
+/// The age of a record, for comparison with other records: the use of the record's segment, then the position in the
+/// segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAge {
     order: LogOrder,
@@ -52,7 +52,7 @@ struct RecordRead {
 /// A record that was found: its position, its bytes, and the decoded fields.
 type Found = (Sector, Bytes, DecodedRecord);
 
-/// The slots that may be a key's, sorted by the keys in their records.
+/// The slots that may belong to a key, divided by what their records show.
 #[derive(Debug, Default)]
 pub(super) struct RecognizedEntries {
     pub(super) own: Vec<Sector>,
@@ -173,7 +173,7 @@ impl LogEngine {
         }
     }
 
-    /// Reads the records of all slots that may be a key's, and sorts the slots by what they show.
+    /// Reads the records of all slots that may be a key's, and divides the slots by what the records show.
     pub(super) async fn recognize(&self, hash: FullHash) -> RecognizedEntries {
         self.recall_all(hash.key_hash()).await;
         self.recognize_among(hash, &self.index.peek(hash.key_hash())).await
@@ -192,7 +192,7 @@ impl LogEngine {
         recognized
     }
 
-    /// Returns whether no newer record of this key than the one at `position` is known.
+    /// Returns whether the record at `position` is the newest one that is known of this key.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
@@ -324,8 +324,8 @@ impl LogEngine {
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Returns whether a record was written at `position` in the present use of its segment. It was not if it remains
-    /// from an earlier use because a write was lost, or if another write hit a wrong position.
+    /// Returns whether a record was written at `position` in the present use of its segment. If not, it remains from an
+    /// earlier use because a write was lost, or a write hit a wrong position.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {

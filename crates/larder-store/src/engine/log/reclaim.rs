@@ -40,7 +40,7 @@ const PROBATION_SHARE_MAX: f64 = 0.875;
 const READ_BATCH: usize = 32;
 
 /// A record in the segment being reclaimed, and the slot of the entry that needs it. If the record is the first part of
-/// a divided entry, it counts with the length of the whole entry.
+/// a divided entry, the length of the whole entry counts.
 #[derive(Clone, Copy)]
 pub(super) struct NeededRecord {
     pub(super) listing: TrailerRecord,
@@ -203,7 +203,7 @@ impl LogEngine {
         found
     }
 
-    /// Returns whether `slot` may be that of an entry with its body, or a part of it, in the record `listing`.
+    /// Returns whether the entry of `slot` may have its body, or a part of it, in the record `listing`.
     fn may_have_body_in(&self, segment: SegmentId, listing: &TrailerRecord, slot: &IndexSlot) -> bool {
         match listing.kind {
             ListedKind::Entry => {

@@ -84,7 +84,8 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     }
 }
 
-/// Returns the newer of the two roots that are valid for this volume and index, and whether it is in the second place.
+/// Returns the newer of the roots that are valid for this volume and index, and `true` if it is in the second place.
+/// Returns `None` if neither root is valid.
 async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(CheckpointRoot, bool)> {
     let shape = engine.index.buckets().shape();
     let read = async |second| {
@@ -174,8 +175,8 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry, because the
-    /// superblock could not be written at the start. It then says nothing about the previous run.
+    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry: because the
+    /// superblock could not be written at the start, it says nothing about the previous run.
     sequences: &'a [u32],
     /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,

@@ -202,7 +202,7 @@ impl SegmentWalk<'_> {
         self.is_ours(footer, *b"LDRt") && owner_of(footer).is_none_or(|owner| !is_whole(owner))
     }
 
-    /// Returns whether a header or footer is this volume's. It consists of a magic, a checksum and the volume's
+    /// Returns whether a header or footer is this volume's. Both consist of a magic, a checksum and the volume's
     /// identity. One flipped bit cannot damage both the magic and the identity.
     fn is_ours(&self, bytes: &[u8], magic: [u8; 4]) -> bool {
         bytes.starts_with(&magic) || owner_of(bytes) == Some(self.id)

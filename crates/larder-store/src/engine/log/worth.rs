@@ -79,8 +79,8 @@ impl LogWorth {
         self.sample.memory_bytes()
     }
 
-    /// Returns the weight of a hit of an entry with a length of `sectors`. By the objective it is 1, the length, or
-    /// something in between.
+    /// Returns the weight of a hit of an entry with a length of `sectors`. Depending on the objective, it is 1, the
+    /// length, or a value in between.
     fn weight(&self, sectors: u64) -> f64 {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
@@ -137,7 +137,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns what the current entries of a segment are judged by when it is reclaimed.
+    /// Returns the standard by which the current entries of a segment are judged when the segment is reclaimed.
     pub(super) fn standard(&self, of: SegmentUse, live: &[EvictionCandidate]) -> EvictionStandard {
         let generation = of.generation();
         let Some(worth) = &self.worth else { return EvictionStandard::of(generation) };

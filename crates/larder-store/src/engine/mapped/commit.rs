@@ -64,9 +64,9 @@ impl PendingWrite {
 }
 
 impl MappedEngine {
-    /// Removes a key's entry. With a journal, waits until the removal is written to it. It also waits if the map has no
-    /// entry, because another caller may have removed one whose change is not written yet. Without a journal, no I/O is
-    /// needed: after a close, only entries in the map are found, and after a crash none.
+    /// Removes a key's entry. With a journal, waits until the removal is written to it. Also waits if the map has no
+    /// entry, because another caller's removal of it may not be written yet. Without a journal, no I/O is needed: after
+    /// a close, only entries in the map are found, and after a crash none.
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (key_hash, _) = self.volume.hash(key);
@@ -83,8 +83,8 @@ impl MappedEngine {
         map_checkpoint::write_down(self).await
     }
 
-    /// Makes `record` the entry of its key. With `still_by`, does so only if the write with this number stored the
-    /// present entry, and otherwise returns `false`.
+    /// Makes `record` the entry of its key. If `still_by` is given, does so only if the present entry was stored by the
+    /// write with this number; otherwise returns `false`.
     pub(super) async fn store_record(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -149,8 +149,8 @@ impl MappedEngine {
         }
     }
 
-    /// Returns the number for a write, once the entries of an earlier run are loaded. Returns `None` if that takes
-    /// longer than until `deadline`.
+    /// Returns the number for a write, once the entries of an earlier run are loaded. Returns `None` if they are not
+    /// loaded by `deadline`.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
         let number = |state: &mut MappedState| {
             Some(match state.phase {

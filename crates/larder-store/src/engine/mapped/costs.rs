@@ -6,7 +6,7 @@ use crate::{
     units::SECTOR_BYTES,
 };
 
-/// Returns the costs of a policy with a map of all its entries.
+/// Returns the memory, I/O and CPU costs of a policy with a map of all its entries.
 pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let CostAssumptions { mean_entry_bytes, tuning, share_longer_than, .. } = *assumed;
     let mean = mean_entry_bytes as f64;

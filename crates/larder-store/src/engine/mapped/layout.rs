@@ -34,8 +34,8 @@ pub(super) trait SpaceLayout: Send {
     /// If the space is not used.
     fn free(&mut self, place: MapPlace, sectors: u64);
 
-    /// Returns where the record is that the write with the number `sequence` stores at `place`: on the volume or in a
-    /// file.
+    /// Returns the location of the record that the write with the number `sequence` stores at `place`: on the volume or
+    /// in a file.
     fn spot(&self, place: MapPlace, _sectors: u64, _sequence: u32) -> RecordPlace {
         RecordPlace::Volume(place.0 * SECTOR_BYTES)
     }
@@ -76,8 +76,8 @@ pub(super) trait SpaceLayout: Send {
     /// Returns the sectors of the volume that a record of `sectors` takes.
     fn taken_by(&self, sectors: u64) -> u64;
 
-    /// Returns how many sectors are written for a record of `sectors`: all that it takes if the device requires that,
-    /// otherwise its own.
+    /// Returns how many sectors are written for a record of `sectors`: all that it takes up if the device requires
+    /// that, otherwise only `sectors`.
     fn written_by(&self, sectors: u64) -> u64 {
         sectors
     }
@@ -239,7 +239,7 @@ const LONG_PREFIX: &str = "long";
 const BY_SITE_BIT: u64 = 1;
 
 impl ClassFiles {
-    /// Returns the directories among which the file of the long record at `place` is.
+    /// Returns the directories that the file of the long record at `place` belongs to.
     fn long_files(&self, place: MapPlace) -> &FileStore {
         &self.long[(place.0 & BY_SITE_BIT) as usize]
     }

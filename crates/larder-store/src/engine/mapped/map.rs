@@ -52,7 +52,7 @@ pub(crate) struct EntryMap {
     unused: u32,
     oldest: u32,
     newest: u32,
-    /// Unix time in seconds from which lifetimes count.
+    /// Base time of the lifetimes, as Unix time in seconds.
     base_s: u32,
 }
 
@@ -218,7 +218,7 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Puts the entries in the order of use by the age of their writes. `next` is the number of the next write.
+    /// Sorts the order of use by the age of the entries' writes. `next` is the number of the next write.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut ids = Vec::with_capacity(self.entry_count as usize);
         let mut id = self.oldest;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-/// Longest time between two rounds that counts. Evictions that were due in a longer pause are not made up for.
+/// Longest time between two rounds for which evictions are counted. The rest of a longer pause causes no evictions.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The rates of eviction, in entries per second, and the watermarks between which they apply.
@@ -31,10 +31,10 @@ pub(crate) struct RunFound {
     pub(crate) threshold: u64,
 }
 
-/// The entries that were to be stored since the evictions were last counted.
+/// The attempts to store entries since the evictions were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
-    /// Whether anything was to be stored.
+    /// Whether there was any attempt to store an entry.
     pub(crate) is_any: bool,
     /// Number of entries for which there was space.
     pub(crate) placed: u64,
@@ -58,7 +58,7 @@ impl EvictionPacer {
     }
 
     /// Returns the number of entries to evict at `now`. `used_percent` is the share of the volume that is used, `run`
-    /// the last free run found, and `demand` what was to be stored since the last call.
+    /// the last free run found. `demand` has the attempts to store entries since the last call.
     pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: VolumeDemand) -> u64 {
         let since = self.counted_until.replace(now);
         let (Some(since), Some(run), true) = (since, run, demand.is_any) else { return 0 };

@@ -109,15 +109,15 @@ impl MapEntry {
 }
 
 impl MappedState {
-    /// Records in the journal that an entry on the device is no longer the current one of its key.
+    /// Adds a change to the journal: an entry on the device is no longer the current one of its key.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         assert!(entry.sectors > 0, "a record has bytes");
         let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
         self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
-    /// Records in the journal that a write is complete, so that its entry is the current one of its key. If the entry
-    /// was dropped meanwhile, records that too, because the write may have extended a file.
+    /// Adds a change to the journal: a write is complete, so its entry is the current one of its key. If the entry was
+    /// dropped meanwhile, adds that change too, because the write may have extended a file.
     pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
         assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
         let Some(place) = dirty.place else { return };

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct RestingRooms {
     rooms: VecDeque<RestingRoom>,
-    /// Length of all resting spaces in total, in sectors.
+    /// Length of all spaces that may not be reused yet, in sectors.
     sectors: u64,
 }
 
@@ -34,15 +34,15 @@ impl RestingRooms {
         self.rooms.push_back(RestingRoom { place, sectors, noted });
     }
 
-    /// Removes and returns the oldest space if it may be reused. `is_written` says whether the journal has a number of
-    /// changes.
+    /// Removes and returns the oldest space if it may be reused. `is_written` returns whether the journal on the volume
+    /// has a given number of changes.
     pub(super) fn take_rested(&mut self, is_written: impl Fn(u64) -> bool) -> Option<(MapPlace, u64)> {
         let room = self.rooms.pop_front_if(|room| is_written(room.noted))?;
         self.sectors -= room.sectors;
         Some((room.place, room.sectors))
     }
 
-    /// Returns the length of all resting spaces in total, in sectors.
+    /// Returns the length of all spaces that may not be reused yet, in sectors.
     pub(super) fn sectors(&self) -> u64 {
         self.sectors
     }

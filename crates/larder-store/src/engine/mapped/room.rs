@@ -18,7 +18,7 @@ const EVICTED_FOR_RUN_MAX: u64 = 16;
 /// If more than this fraction (1/n) of the volume waits for the journal before it can be reused, the journal is written
 /// at once.
 const RESTING_SHARE: u64 = 32;
-/// Number of the least recently used entries among which one of a given length is searched.
+/// Number of least recently used entries that a search for one of a given length examines.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
@@ -178,7 +178,7 @@ impl MappedState {
         Err(NoRoom::Now)
     }
 
-    /// Passes an entry that has a place to the schedule of writes.
+    /// Passes an entry to the schedule of writes. The entry must have a place.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");

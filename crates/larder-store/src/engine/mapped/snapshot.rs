@@ -163,7 +163,7 @@ impl MappedEngine {
         wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != StorePhase::Loading).then_some(())).await;
     }
 
-    /// Wakes waiting commits, so that they check whether their time is over.
+    /// Wakes waiting commits, so that they check whether their deadlines have passed.
     pub(super) fn wake_waiting(&self) {
         let woken = self.lock().waiting.take();
         woken.wake();

@@ -31,10 +31,10 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Number of numbers for writes that one reservation adds.
+/// Count of write numbers that one reservation adds.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
-/// Whether entries can be stored now.
+/// The phase of a store, which decides whether entries can be stored now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorePhase {
     Loading,
@@ -67,7 +67,7 @@ pub(crate) struct MappedState {
     /// The snapshot and the journal of the map.
     pub(super) checkpoint: MapCheckpoint,
     pub(super) resting: RestingRooms,
-    /// The entries that were to be stored since eviction was last paced.
+    /// The attempts to store entries since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
     /// The files to keep when unknown files are removed; `None` if that is done.
@@ -145,9 +145,9 @@ impl MappedState {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` the entry of its key, if there is space. With `still_by`, does so only if the write with this
-    /// number stored the present entry, and otherwise returns `false`. Returns `None` if space becomes free as soon as
-    /// the journal is written. `done` is completed when the entry is written.
+    /// Makes `write` the entry of its key, if there is space. If `still_by` is given, does so only if the present entry
+    /// was stored by the write with this number; otherwise returns `false`. Returns `None` if space becomes free as
+    /// soon as the journal is written. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &mut PendingWrite,
@@ -223,7 +223,8 @@ impl MappedState {
         true
     }
 
-    /// Removes the entry of `key_hash` if the write with the number `sequence` stored it. Returns whether it did.
+    /// Removes the entry of `key_hash` if the write with the number `sequence` stored it. Returns whether an entry was
+    /// removed.
     pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
         assert_eq!(entry.sequence, sequence, "the entry of this write goes, and no later one");
@@ -274,8 +275,8 @@ impl MappedState {
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
-    /// Notes that a write to the device has ended that contained pieces of `writes`. Returns the completions to call,
-    /// each with the outcome.
+    /// Notes the end of a write to the device that contained pieces of `writes`. Returns the completions to call, each
+    /// with the outcome.
     pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
         let mut done = Vec::new();
         for &sequence in writes {
@@ -324,7 +325,7 @@ impl MappedState {
         self.send_opened_before(before, now);
     }
 
-    /// Returns whether entries are evicted in time, before they must make space for others.
+    /// Returns whether eviction is paced, so that space is usually free before an entry needs it.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }

@@ -6,7 +6,7 @@ use crate::{
     units::BLOCK_BYTES,
 };
 
-/// Returns the costs of a policy with a disk table.
+/// Returns the memory, I/O and CPU costs of a policy with a disk table.
 pub(crate) fn costs(row: TableRow, assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let tuning = assumed.tuning;
     let bin = tuning.hashcache_bin_bytes as f64;
@@ -60,7 +60,7 @@ fn bin_count(assumed: &CostAssumptions<'_>) -> f64 {
     assumed.size_bytes as f64 * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64
 }
 
-/// Returns the share of entries that a table keeps, of those of mean length that fit in the volume.
+/// Returns the number of entries that a table keeps, as a share of the entries of mean length that fit in the volume.
 ///
 /// A bin has one entry, even if it is short. The parts of long entries that do not fit in bins go to a ring, which
 /// overwrites the oldest. So a table has fewer entries than an LRU cache of the same size.
@@ -72,11 +72,11 @@ fn table_share(assumed: &CostAssumptions<'_>) -> f64 {
     libm::pow(of_lru, HITS_EXPONENT)
 }
 
-/// Hits of a table with one bin per key, as a share of those of an LRU cache. The hits of LRU and FIFO in sets of 8 are
-/// between both (docs/how-to/planning.md).
+/// Hits of a table with one bin per key, as a share of those of an LRU cache. FIFO and LRU in sets of 8 come closer to
+/// an LRU cache (docs/how-to/planning.md).
 const BINS_HITS: f64 = 0.8;
 const FIFO_IN_SET_HITS: f64 = 0.92;
 const LRU_IN_SET_HITS: f64 = 0.97;
-/// Number of links that a set in memory takes to be found and ordered, each as long as a set number. Includes the heads
-/// of the hash chains.
+/// Number of links for each set in memory, to find it and to order the sets by use. Each link is as long as a set
+/// number. Includes the heads of the hash chains.
 const RESIDENT_LINKS: f64 = 3.5;

@@ -60,7 +60,7 @@ pub(super) enum EntryStep {
     After(BinGroup),
 }
 
-/// A group that left memory to be written.
+/// A group that was taken from memory, to be written.
 struct LeavingGroup {
     entries: Vec<PlacedEntry>,
     rest_at: u64,
@@ -108,7 +108,8 @@ impl TableEngine {
         self.lock().gathered.waiting.complete(now)
     }
 
-    /// Writes the groups that were begun by `time`, and those that hold a suspect set. Waits until the device has them.
+    /// Writes the groups that were begun by `time`, and the groups with an entry for a suspect set. Waits until the
+    /// device has them.
     ///
     /// # Errors
     /// `Unavailable` if a group was lost since the last call, because a write failed.

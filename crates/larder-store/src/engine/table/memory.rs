@@ -71,7 +71,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns which fields are in memory of each set; `None` if no set is in memory.
+    /// Returns which fields of each set are in memory; `None` if no set is in memory.
     pub(crate) fn shape(&self) -> Option<SetShape> {
         match self {
             Self::Nothing => None,
@@ -89,7 +89,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns whether all entries are known. They are not while some sets must be read first.
+    /// Returns whether [`Self::entries`] counts all entries, because the content of every set is known.
     pub(crate) fn counts_all(&self) -> bool {
         match self {
             Self::Nothing | Self::Recent(_) => false,

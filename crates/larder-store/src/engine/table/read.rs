@@ -21,12 +21,12 @@ use std::sync::Arc;
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
-    /// Read the bins in these ways, which have the key's tag.
+    /// Read the bins of these ways, which have the key's tag.
     Bins(Vec<usize>),
     Set,
 }
 
-/// An entry, and the way in which it was found.
+/// An entry, and the number of its way in the set.
 struct FoundInWay {
     way: usize,
     reader: Reader,
@@ -153,7 +153,8 @@ impl TableEngine {
         Ok(self.take_set(set, bytes, changes))
     }
 
-    /// Keeps the content of a set that was read in memory, unless the set has changed since its counter was `changes`.
+    /// Keeps the content of a set in memory after it was read, unless the set has changed since its counter was
+    /// `changes`.
     fn take_set(&self, set: SetNumber, bytes: Bytes, changes: u32) -> (Bytes, SetSummary) {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);

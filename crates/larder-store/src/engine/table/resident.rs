@@ -118,7 +118,7 @@ impl ResidentSets {
         &self.shape
     }
 
-    /// Returns the memory that this takes, in bytes.
+    /// Returns the memory that the sets and their hash chains take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bits.memory_bytes() + self.heads.memory_bytes()
     }

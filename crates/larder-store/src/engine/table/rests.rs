@@ -21,7 +21,7 @@ pub(super) struct RecentRests {
 struct RestsExtent {
     place: u64,
     len_bytes: u64,
-    /// Bytes before the remainder.
+    /// Bytes from `place` to the remainder.
     skip_bytes: u64,
 }
 
@@ -84,7 +84,7 @@ impl TableState {
 }
 
 impl RestsExtent {
-    /// Returns the remainders of the group of `header`; `None` if it has none.
+    /// Returns the extent of all remainders of the group of `header`; `None` if the entry belongs to no group.
     fn of_group(header: &BinHeader, len_bytes: u64) -> Option<Self> {
         let skip_bytes = u64::from(header.rests.blocks_before) * BLOCK_BYTES;
         let group_bytes = u64::from(header.rests.blocks) * BLOCK_BYTES;

@@ -14,9 +14,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Number of numbers for writes that each session block reserves.
+/// Count of write numbers that each session block reserves.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
-/// Numbers for writes per millisecond of the time of day, from which the first number of a run is derived.
+/// Write numbers per millisecond. The first number of a run is at least the Unix time in milliseconds, multiplied by
+/// this.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
 /// Number of session blocks that are written while the ring is written once around.
 const NOTES_PER_ROUND: u64 = 16;

@@ -36,8 +36,8 @@ pub(crate) enum BinContent {
 pub(crate) struct SetSummary {
     bins: [BinContent; WAYS_MAX],
     way_count: usize,
-    /// Whether the header of a bin confirms that the read was of this set. Otherwise the device may have read at a
-    /// wrong position, and blank bins do not show that a bin is empty.
+    /// Whether the header of a bin confirms that the read was of this set. If not, the device may have read at a wrong
+    /// position, and a blank bin does not prove that its way is empty.
     is_proven: bool,
 }
 
@@ -47,7 +47,7 @@ impl SetSummary {
         Self { bins: [BinContent::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
-    /// Returns what is in the bins of `set`. These bytes are a whole set with bins of `bin_bytes`, read at
+    /// Returns the summary of `set`: the bytes of a whole set with bins of `bin_bytes`, which were read at
     /// `offset_bytes`.
     pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
         let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
@@ -66,7 +66,7 @@ impl SetSummary {
         summary
     }
 
-    /// Sets what is in the bin in `way`.
+    /// Replaces the content of the bin in `way`.
     pub(crate) fn put(&mut self, way: usize, bin: BinContent) {
         assert!(way < self.way_count, "a way of the set: {way}");
         self.bins[way] = bin;

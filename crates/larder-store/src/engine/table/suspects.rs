@@ -16,8 +16,8 @@ use std::sync::Arc;
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns what a task that changes a suspect set should assume: an empty set, because all of it will be written.
-    /// Returns `None` if the set is not suspect.
+    /// Returns the view of a suspect set for a task that is about to change it: an empty set, because all of it will be
+    /// written. Returns `None` if the set is not suspect.
     pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;

@@ -118,5 +118,5 @@ impl TableWalk<'_> {
     }
 }
 
-/// Writes may have overwritten this fraction (1/n) of the ring behind its saved position before a kill.
+/// Fraction (1/n) of the ring, behind its saved position, that may have been overwritten before a kill.
 const UNSURE_DIVISOR: u64 = 8;

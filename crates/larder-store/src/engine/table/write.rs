@@ -35,14 +35,14 @@ use std::{
 
 /// The known content of a set before the set is changed.
 pub(super) struct SetView {
-    /// The part that is kept in memory; `None` if it is not.
+    /// The content as it is kept in memory; `None` if the set is not in memory.
     pub(super) contents: Option<UnpackedSet>,
     pub(super) summary: Option<SetSummary>,
     /// Ways to wipe before memory can be relied on.
     pub(super) stale: Vec<usize>,
 }
 
-/// The way for an entry, and what it means for the set.
+/// The way for an entry, and the number of the write that stores it.
 struct ChosenWay {
     way: usize,
     sequence: u64,
@@ -63,10 +63,10 @@ pub(super) struct SetChange {
     pub(super) bins: Vec<(usize, BinContent)>,
 }
 
-/// The writes of some changes that are in flight.
+/// Writes in flight, with the changes that they belong to.
 struct SetWrites {
     changes: Vec<SetChange>,
-    /// The number of the group whose entries they write; `None` if they write no group.
+    /// The number of the group that is written; `None` if the writes are not those of a group.
     group: Option<u64>,
     completion: Completion<()>,
     left: usize,
@@ -74,7 +74,7 @@ struct SetWrites {
 }
 
 impl TableEngine {
-    /// Stores an entry. With `found`, does so only if the change counter of its set still has this value.
+    /// Stores an entry. If `found` is given, stores it only if the change counter of its set still has this value.
     pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
@@ -202,7 +202,8 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Returns what must be known of a set before an entry is added. In sets with one way, that is nothing.
+    /// Returns the view of a set that is needed before an entry is added. Does not read a set with one way, because
+    /// there is no way to choose.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -213,7 +214,7 @@ impl TableEngine {
         self.bins_of(set).await
     }
 
-    /// Returns what is in a set. Reads the set if that is not known.
+    /// Returns the content of a set. Reads the set if its content is not known.
     async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -242,8 +243,9 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
-    /// Returns the way with the key's present entry, if the set is in memory. Bins that cannot be read may have an
-    /// older entry of the key, which could come back. If there are several, marks all but one of them for wiping.
+    /// Returns the way with the key's present entry, if the set is in memory. A bin that cannot be read counts as one
+    /// of the key's, because it may have an older entry that could come back. If several bins count as the key's, marks
+    /// all but one of them for wiping.
     async fn take_own(&self, target: &LookupTarget<'_>, view: &mut SetView) -> Option<usize> {
         let shape = self.lock().memory.shape()?;
         let contents = view.contents.as_mut()?;

@@ -65,7 +65,8 @@ impl FrontLoad<'_, '_> {
 }
 
 impl TinyEngine {
-    /// Appends an entry. With `place`, does so only if the key's entry is still there, and otherwise returns `false`.
+    /// Appends an entry. If `place` is given, appends only if the key's entry is still at that place; otherwise returns
+    /// `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -253,7 +254,7 @@ impl TinyEngine {
     }
 
     /// Submits the packs that have waited for the flush interval. Returns the tasks that wait for space, so that they
-    /// check whether their time is over.
+    /// check whether their deadlines have passed.
     pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let interval = self.volume.options.flush_interval;
         let mut sealed = SealedPacks::at(now);
@@ -303,7 +304,7 @@ impl TinyEngine {
     }
 
     /// Submits all packs, and refused packs again, until `is_written` returns `true` or [`REWRITES_MAX`] retries have
-    /// failed. Returns whether it returned `true`.
+    /// failed. Returns whether `is_written` returned `true`.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
         // A simultaneous retry makes failed packs pending again, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
@@ -396,7 +397,7 @@ fn unwritten_removal() -> Error {
     Error::new(ErrorKind::Unavailable, "a removal could not be written to the store")
 }
 
-/// Returns how a stub is described to a pack.
+/// Returns the description of a stub for the pack that it is appended to.
 pub(super) fn stub_parcel(stub: &RecordStub, kind: PackedKind, expires_at: u32) -> PackRecord {
     PackRecord { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
 }

@@ -79,7 +79,7 @@ impl RecordPiece {
         decoded.verifies_here(&self.bytes)
     }
 
-    /// Returns the form in which this is written to a compact set, with the given expiry time and rank.
+    /// Returns the form in which this record or stub is written to a compact set, with the given expiry time and rank.
     fn compact(&self, expires_at: u32, rank: u8) -> CompactEntry<'_> {
         match &self.what {
             ItemKind::Record(decoded) => {
@@ -115,7 +115,7 @@ impl SetItem {
     }
 }
 
-/// Returns the bytes of a set of `set_bytes` that entries can take.
+/// Returns how many bytes the entries can take in a set of `set_bytes`.
 pub(super) fn room_bytes(set_bytes: u64) -> u64 {
     set_bytes - compact::HEADER_BYTES as u64
 }

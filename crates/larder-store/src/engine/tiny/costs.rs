@@ -6,7 +6,7 @@ use crate::{
     units::{DATA_START_BYTES, last_superblock_bytes},
 };
 
-/// Returns the costs of `tiny`.
+/// Returns the memory, I/O and CPU costs of the policy `tiny`.
 pub(crate) fn costs(assumed: &CostAssumptions<'_>) -> PolicyCosts {
     let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
     let set = tuning.tiny_set_bytes as f64;
@@ -49,8 +49,8 @@ const ENTRIES_PER_SET_WORD: u64 = 7;
 const SLOT_BITS: f64 = 80.0;
 /// Share of lookups of absent keys that read a set. A Bloom filter of 20 bits has 7 entries.
 const FALSE_MATCHES: f64 = 0.18;
-/// Writes of sets for each new short entry. It is below 1, because a write moves several entries, and some are dropped
-/// without one.
+/// Writes of sets for each new short entry. It is below 1, because one write moves several entries, and some entries
+/// are dropped without a write.
 const SET_WRITES: f64 = 0.3;
 /// Bytes written for each byte of records, because of the headers of packs.
 const UNIT_EXCESS: f64 = 1.03;

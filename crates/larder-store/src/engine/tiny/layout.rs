@@ -108,7 +108,7 @@ impl TinyPlan {
         self.entries_per_set(mean_entry_bytes) / ENTRIES_PER_NEW_ENTRY
     }
 
-    /// Returns the number of entries in the front for which its index has slots.
+    /// Returns for how many entries of the front its index has slots.
     pub(crate) fn front_slots(&self, mean_entry_bytes: u64) -> u64 {
         u64::from(self.front.segment_count) * self.front.segment_bytes / front_bytes_per_slot(mean_entry_bytes)
     }
@@ -155,8 +155,8 @@ const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
 const LONG_PACK_BYTES: u64 = 256 << 10;
-/// Number of segments of the long ring while the ring is short. Segments then grow no further than
-/// [`LONG_SEGMENT_ENOUGH`] before there are [`LONG_SEGMENTS_MANY`] of them.
+/// Number of segments of the long ring while the ring is small. In a larger ring, the segments grow to
+/// [`LONG_SEGMENT_ENOUGH`], then their number grows to [`LONG_SEGMENTS_MANY`], and then they grow again.
 const LONG_SEGMENTS: u64 = 8;
 const LONG_SEGMENTS_MANY: u64 = 64;
 /// Bytes of a segment of the long ring that can hold the longest record.

@@ -303,8 +303,8 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Returns whether the entries that must leave the front are worth a write of their set. They are if the set has
-    /// much space left.
+    /// Returns whether an entry must leave the front and its set is worth a write. A set is worth a write if enough
+    /// entries or bytes arrive, or if it has much space left.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -333,7 +333,7 @@ impl TinyEngine {
     }
 
     /// Reads the entries of a set. Returns `None` if it is unreadable or damaged, or has another version than
-    /// `version`. 0 stands for any version.
+    /// `version`. A `version` of 0 stands for any version.
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {

@@ -212,7 +212,8 @@ impl TinyEngine {
         Ok(if moved { LookStep::Moved } else { LookStep::Nothing })
     }
 
-    /// Reacts to a set that differs from what was last written: the set no longer counts.
+    /// Handles a set that differs from what was last written to it: drops its content from memory, so that it is
+    /// rewritten.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
@@ -272,7 +273,7 @@ impl TinyEngine {
     }
 }
 
-/// A shared buffer that keeps a slice of it alive.
+/// A shared buffer as the owner of bytes, so that the buffer lives as long as any slice of them.
 struct SharedBuffer(Arc<crate::device::AlignedBuffer>);
 
 impl AsRef<[u8]> for SharedBuffer {

@@ -38,7 +38,7 @@ struct FoundRing {
     first_sequences: Vec<u64>,
     /// The greatest sequence of a pack.
     last_sequence: u64,
-    /// Smallest sequence of a pack that still counts.
+    /// Smallest sequence of a pack that is not outdated. Older packs are ignored.
     oldest_sequence: u64,
     widening: SequenceWidening,
 }
@@ -117,7 +117,7 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front. Returns what was found of its ring, and the entries that count.
+/// Reads the whole front. Returns the findings about its ring, and the entries of packs that are not outdated.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();
@@ -208,7 +208,7 @@ async fn scan_sets(engine: &TinyEngine) {
     }
 }
 
-/// Notes what is in `set`. `bytes` are those of several sets, of which `first` is the first.
+/// Notes the content of `set`. `bytes` are those of several sets, beginning with the set `first`.
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);

@@ -38,7 +38,7 @@ const FAILED_MOVES_MAX: u32 = 10;
 /// Most sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
-/// A set that could not be written, and which entries the volume may have of it.
+/// A set that could not be written, and the entries of it that the volume may have.
 struct FailedSet {
     set: SetNumber,
     held: HeldEntries,
@@ -134,9 +134,9 @@ impl TinyEngine {
         true
     }
 
-    /// Handles the entries of `outgoing`, the segment that is being emptied, whose sets the device has `failed` to
-    /// write. Appends those that replace something in these sets to the front again, and drops the others. Returns
-    /// whether the segment can be freed.
+    /// Handles those entries of `outgoing`, the segment that is being emptied, whose sets are in `failed`: the device
+    /// refused to write them. Entries that replace something in these sets are appended to the front again; the others
+    /// are dropped. Returns whether the segment can be freed.
     pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
@@ -155,7 +155,7 @@ impl TinyEngine {
         false
     }
 
-    /// Reads the hashes of all entries that the volume has of a set, whether they count or not.
+    /// Reads the hashes of all entries that the volume has of a set, including outdated ones.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else {
@@ -207,7 +207,7 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends tombstones to the front for the entries with this hash prefix that the volume has of a set.
+    /// Appends a tombstone to the front for each entry with this hash prefix that the volume may have in a set.
     fn hide_held(
         &self,
         state: &mut TinyState,

@@ -57,7 +57,7 @@ pub(crate) struct PackRingState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,
-    /// Sequence of the pack that contains the record, its low 32 bits.
+    /// Low 32 bits of the sequence of the pack that contains the record.
     pub(crate) sequence: u32,
 }
 
@@ -265,7 +265,8 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Returns whether a record at `offset_bytes` from the pack with this sequence is still there.
+    /// Returns whether the ring still has the record at `offset_bytes` of the pack with this sequence. `false` means
+    /// that its segment was freed or reused.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];

@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// A set whose new content is being written.
 pub(super) struct SetInFlight {
     buffer: Arc<AlignedBuffer>,
-    /// Whether the buffer still is the content of the set. If not, the write counts only as in flight.
+    /// Whether the buffer still is the content of the set. If `false`, lookups do not use the buffer, and the set only
+    /// counts as being written.
     pub(super) is_believed: bool,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct SetSummaries {
     hit_bits_per_word: u32,
 }
 
-/// The answer of a summary about a key.
+/// A summary's answer to whether a set may have an entry of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayHold {
     No,
@@ -36,8 +36,8 @@ impl SetSummaries {
         Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count, hit_bits_per_word }
     }
 
-    /// Returns a number for the layout of a summary's bits, which a snapshot contains. A snapshot with another layout
-    /// must not be loaded.
+    /// Returns a number that identifies the layout of a summary's bits. A snapshot contains this number, and must not
+    /// be loaded if the layout has changed.
     pub(crate) fn layout(&self) -> u32 {
         self.hit_bits_per_word - HIT_BITS_PER_WORD
     }
@@ -180,7 +180,7 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Number of words in a summary from which on each has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
+/// Fewest words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 

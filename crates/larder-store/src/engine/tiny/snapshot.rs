@@ -15,7 +15,7 @@ use std::sync::Arc;
 const LAYOUT_SHIFT: u32 = 24;
 const LAYOUT_MASK: u32 = (1 << LAYOUT_SHIFT) - 1;
 
-/// The data about an earlier run in a snapshot.
+/// The data about an earlier run that a snapshot contains.
 pub(super) struct KnownFront {
     pub(super) words: Vec<u32>,
     pub(super) set_entries: u64,

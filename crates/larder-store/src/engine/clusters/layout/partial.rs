@@ -9,7 +9,7 @@ use super::{ClusterState, ClusterTable};
 use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};
 use std::{ops::Range, time::Duration};
 
-/// A write of an open cluster, up to its filled part, that is in flight.
+/// An in-flight write of the filled part of an open cluster.
 #[derive(Clone, Copy)]
 pub(super) struct PartialWrite {
     pub(super) cluster: u32,
@@ -20,9 +20,9 @@ pub(super) struct PartialWrite {
 /// The result of writing an open cluster.
 pub(crate) struct PartialOutcome {
     pub(crate) cluster: u32,
-    /// The sectors that the device has because of this write.
+    /// The sectors that this write put on the device; empty if the write failed.
     pub(crate) sectors: Range<u16>,
-    /// The complete cluster, if it was filled meanwhile. The caller must write it now.
+    /// The whole cluster, if it was completed during the write. The caller must write it now.
     pub(crate) completed: Option<SealedPack>,
 }
 
@@ -34,7 +34,7 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Returns when the entry was appended that has waited longest in an open cluster.
+    /// Returns when the first of the entries that wait in open clusters was appended; `None` if no entry waits.
     pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
         self.waiting_since.iter().flatten().min().copied()
     }

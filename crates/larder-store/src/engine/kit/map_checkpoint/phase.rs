@@ -15,10 +15,10 @@ pub(super) enum CheckpointPhase {
     /// start could not load them all.
     Outdated,
     Writing(SnapshotWalk),
-    /// All pages of a snapshot are durable, but its header may have reached only one copy. A start may then use either
-    /// this header or the one before. It must be completed before another is written.
+    /// All pages of a snapshot are durable, but its header may be in only one of the two copies. A start could then use
+    /// this header or the previous one. This header must be completed before another is written.
     Unfinished(SnapshotHeader),
-    /// The store is being closed, and only `close` may write. It first completes the header here, if there is one.
+    /// The store is being closed, and only `close` may write. If a header is given, `close` completes it first.
     Closing(Option<SnapshotHeader>),
 }
 
@@ -43,8 +43,8 @@ impl CheckpointPhase {
         };
     }
 
-    /// Notes that the header of this run is written. It replaces a header that was not completed, so that header's
-    /// snapshot never takes effect.
+    /// Notes that the header of this run is written. If an earlier header was not completed, it is now replaced, and
+    /// its snapshot never takes effect.
     pub(super) fn note_run(&mut self) {
         match self {
             Self::StartsOver => *self = Self::InEffect,

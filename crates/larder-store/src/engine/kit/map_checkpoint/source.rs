@@ -27,9 +27,9 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
 
     fn numbers(&mut self) -> &mut RunNumbers;
 
-    /// Returns about `count_max` listings of entries that are on the volume. `cursor` says where to continue; `None`
-    /// begins at the start. With `in_order`, the listings are in the order of use. The caller requests this only while
-    /// the map does not change.
+    /// Returns about `count_max` listings of entries that are on the volume. Continues at `cursor`; `None` means from
+    /// the start. With `in_order`, the listings are in the order of use. The caller sets this only while the map does
+    /// not change.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// Returns the number of entries in the map.
@@ -45,6 +45,6 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
 /// Some listings of a map.
 pub(crate) struct MapPart {
     pub(crate) listings: Vec<SnapshotEntry>,
-    /// The cursor for the next listings; `None` if these were the last.
+    /// The cursor for the next listings; `None` if this part is the last.
     pub(crate) next: Option<u64>,
 }

@@ -24,7 +24,7 @@ const ENTRIES_MAX: f64 = 2_000.0;
 /// likelier to be hit than entries on probation.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
-/// Divisor in the first estimate. It expects about one more hit of an entry with the highest hit count.
+/// Divisor in the first estimate. With it, an entry with the highest hit count is expected to get about one more hit.
 const GUESS_DIVISOR: f64 = 3.5;
 
 /// A class of entries that are expected to get about the same number of hits.
@@ -68,7 +68,7 @@ impl HitTally {
     }
 }
 
-/// The hits to expect of an entry of each class, while [`super::sample`] counts its requests.
+/// The number of hits that an entry of each class is expected to get while [`super::sample`] counts its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedHits([f32; CLASS_COUNT]);
 
@@ -105,7 +105,7 @@ impl HitsByClass {
         assert!(tally.entries < ENTRIES_MAX && tally.hits.is_finite(), "older entries count less");
     }
 
-    /// Returns the hits to expect of an entry, for each class.
+    /// Returns the number of hits that an entry of each class is expected to get.
     pub(crate) fn expected(&self) -> ExpectedHits {
         let mut expected = [0.0; CLASS_COUNT];
         for (group, (expected, tallies)) in

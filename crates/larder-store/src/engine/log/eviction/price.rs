@@ -4,8 +4,8 @@
 //! follows the bytes that may still be written, so about two segments' worth of them is left, whatever the requests.
 //! The price is at least a share of the earnings of the oldest main segments, so that no write is wasted.
 
-/// Number of segments that may still be rewritten at which the price stays the same. With more of them the price falls,
-/// with fewer it rises.
+/// Amount of data that may still be rewritten, in segments, at which the price stays the same. If more may be
+/// rewritten, the price falls; if less, it rises.
 const BALANCE: f64 = 2.0;
 /// Greatest difference from [`BALANCE`] that counts, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
@@ -13,14 +13,14 @@ const DIFFERENCE_MAX: f64 = 2.0;
 const CHANGE: f64 = 0.05;
 /// Lowest price, as a share of the hits per sector that the oldest main segments get.
 const FLOOR_SHARE: f64 = 0.03;
-/// Least share of the floor to which `value` falls while the floor is the price. The price can then follow soon when
-/// the floor falls.
+/// Lower bound of `value`, as a share of the floor, while the floor is the price. If the floor falls, the price can
+/// then follow soon.
 const REST_SHARE: f64 = 0.25;
 
-/// Least share of the first price to which `value` falls.
+/// Lower bound of `value`, as a share of the first price.
 const LEAST_SHARE: f64 = 0.01;
 
-/// The price of rewriting an entry: the hits that it must be likely to get, per sector of its length to the power that
+/// The price of rewriting an entry: the hits that it must be likely to get, divided by its sectors to the power that
 /// the objective sets.
 pub(crate) struct RewritePrice {
     value: f64,
@@ -41,8 +41,8 @@ impl RewritePrice {
         self.value.max(self.floor)
     }
 
-    /// Adapts the price. `balance_segments` is how many segments' worth of bytes may still be rewritten, `earned` the
-    /// hits per sector that the oldest main segments get.
+    /// Adapts the price. `balance_segments` is how many segments' worth of bytes may still be rewritten. `earned` is
+    /// the number of hits per sector that the oldest main segments get.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
         self.floor = earned * FLOOR_SHARE;

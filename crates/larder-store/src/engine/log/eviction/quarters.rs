@@ -17,13 +17,13 @@ const SHARES: RangeInclusive<f64> = 0.04..=0.8;
 pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
 /// The share is adapted each time this fraction (1/n) of the segments was reclaimed.
 const SEGMENTS_PER_CHANGE: u32 = 10;
-/// The share is multiplied by the ratio of both generations' earnings to this power.
+/// The share is multiplied by the ratio of both generations' earnings, raised to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
 /// Greatest ratio of both generations' earnings that counts. It limits a change of the share to a factor of two.
 const RATIO_MAX: f64 = 32.0;
-/// Factor for the hits counted earlier when the share is adapted, so that new hits count more.
+/// Factor for the hits that were counted before the last change of the share, so that new hits count more.
 const FADING: f64 = 0.7;
-/// Resolution with which the weights of hits are counted.
+/// Steps per unit of weight. The weights of hits are added up as integers in these steps.
 const WEIGHT_STEPS: f64 = 16.0;
 
 /// The oldest quarter of a generation's segments.
@@ -78,7 +78,7 @@ impl QuarterEarnings {
         }
     }
 
-    /// Adds the hits that were counted while `begun_count` segments were begun. Then begins to count those of the new
+    /// Adds the hits that were counted while `begun_count` segments were begun. Then begins to count hits in the new
     /// `quarters`.
     pub(crate) fn advance(
         &mut self,

@@ -12,8 +12,8 @@ use crate::SplitMix64;
 /// all, the entries of one class would all be kept or all be dropped, and one segment would take all remaining writes.
 const SPREAD: f64 = 1.28;
 
-/// Least expected hits for which an entry is rewritten, even if the price is lower. Below it, one in 200 rewrites would
-/// save a hit.
+/// Least expected hits for which an entry is rewritten, even if the price is lower. Below it, fewer than one in 200
+/// rewrites would save a hit.
 const HITS_MIN: f64 = 0.005;
 
 /// Least worth for which an entry without hits is rewritten, as a share of the worth of an entry of mean length with

@@ -21,8 +21,8 @@ impl IndexBudget {
         self.max_bytes
     }
 
-    /// Counts that a table of `before` bytes is replaced by one of `after` bytes. Returns `false`, without counting, if
-    /// the limit does not allow the growth.
+    /// Counts the replacement of a table of `before` bytes by one of `after` bytes. Returns `false`, without counting,
+    /// if the limit does not allow the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
         let before = before as u64;
         let after = after as u64;
@@ -39,13 +39,13 @@ impl IndexBudget {
         false
     }
 
-    /// Counts bytes even if they exceed the limit.
+    /// Adds bytes to the used memory even if this exceeds the limit.
     pub(super) fn overdraw(&self, bytes: usize) {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");
     }
 
-    /// Counts that a table of this many bytes was dropped.
+    /// Subtracts the bytes of a table that was dropped from the used memory.
     pub(super) fn give_back(&self, bytes: usize) {
         let used = self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         assert!(used >= bytes as u64, "what is given back was taken");

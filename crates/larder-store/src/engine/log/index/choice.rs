@@ -39,8 +39,8 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether a removal drops all entries of its key's address. In sets it does, because they have no place
-    /// for a slot of the removal, and a removal must not wait for reading which entry is its own.
+    /// Returns whether a removal drops all entries of its key's address. In sets it does: they have no place for a slot
+    /// of the removal, and a removal must not wait for reads that show which entry is its key's.
     pub(crate) fn removes_by_address(&self) -> bool {
         matches!(self, Self::Sets(_))
     }
@@ -68,8 +68,8 @@ impl LogIndex {
         each!(self, index => index.entries())
     }
 
-    /// Returns the slots like [`VolumeIndex::find`] if `uses` is set, otherwise like [`VolumeIndex::peek`]. Returns
-    /// none if the position of one of them is only in the position file.
+    /// Returns the slots like [`VolumeIndex::find`] if `uses` is set, otherwise like [`VolumeIndex::peek`]. Returns no
+    /// slots if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         match self {
             Self::Buckets(index) if uses => index.find(key_hash),
@@ -151,7 +151,7 @@ impl LogIndex {
         each!(self, index => index.begin_loading());
     }
 
-    /// Returns whether everything is loaded that an earlier run stored at the address of `key_hash`. Sets do not report
+    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. Sets do not report
     /// single addresses, so it is `false` until all are loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         match self {

@@ -13,13 +13,13 @@ use std::collections::{HashMap, HashSet};
 /// Fingerprint of a slot that was loaded from an image, so that its key is unknown.
 const UNKNOWN: u16 = 0;
 
-/// Data that a partition keeps while entries of an earlier run are loaded. With it, loaded records are recognized that
-/// are older than a change of their key.
+/// Data that a partition keeps while entries of an earlier run are loaded. It shows which loaded records are older than
+/// a change of their key.
 pub(super) struct IndexLoading {
     /// Fingerprint of each slot's key, by the number of the slot. Empty until the first slot is added.
     fingerprints: Box<[u16]>,
     slot_count: usize,
-    /// Hashes of keys that were removed. Each has its address and the packed slot of the record of the removal.
+    /// Removed keys, by their hashes. Each has its address and the packed slot of the removal's record.
     removed: HashMap<KeyHash, RemovedDuringLoad>,
     /// Addresses whose slots were dropped because there was no place for them.
     forgotten: HashSet<u64>,
@@ -58,7 +58,7 @@ impl IndexLoading {
         self.forgotten.insert(address);
     }
 
-    /// Returns whether a key that has no slot was changed after the record that is being loaded.
+    /// Returns whether a key without a slot has a change that is newer than the record being loaded.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }

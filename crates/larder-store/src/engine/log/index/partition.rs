@@ -23,7 +23,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The low bits of a key's hash. A partition only distinguishes keys by them.
+/// The low bits of a key's hash. A partition distinguishes keys only by these bits.
 pub(super) type Address = u32;
 
 /// A table of buckets behind one lock.
@@ -159,7 +159,8 @@ impl IndexPartition {
 
     /// Adds the slot of a loaded record, unless a newer record or removal of its key is known.
     ///
-    /// Records are loaded newest first. So where no room is left, the record is forgotten, and no other slot.
+    /// Records are loaded newest first. If no space is left, this record is therefore ignored, and no slot is removed
+    /// for it.
     pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {
@@ -315,7 +316,7 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Removes the slots of an address at these positions. Returns one of them.
+    /// Removes the slots of an address at these positions. Returns one of the removed slots; `None` if there was none.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -359,7 +360,7 @@ impl IndexPartition {
         true
     }
 
-    /// Writes a slot to a free place in one of its buckets. `is_second` says which.
+    /// Writes a slot to a free place in one of its two buckets. `is_second` says whether it is the second one.
     fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);

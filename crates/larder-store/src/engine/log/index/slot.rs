@@ -14,8 +14,8 @@ pub(crate) struct IndexSlot {
     pub(crate) size: SizeClass,
     /// Number of hits since the record was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
-    /// Whether the entry expires soon after it was written. The segment's deadline for such entries then applies
-    /// ([`super::super::layout::segments`]).
+    /// Whether the entry expires soon after it was written. If so, the segment's deadline for short-lived entries
+    /// applies ([`super::super::layout::segments`]).
     pub(crate) short_lived: bool,
 }
 
@@ -27,8 +27,9 @@ impl IndexSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Sectors of each class. Each class is at most half longer than the one before; small ones at most a third. The class
-/// of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that chunks of long bodies are read exactly.
+/// Length of each class in sectors. From 3 to 192 sectors, each class is at most a third longer than the one before;
+/// longer classes at most half. The class of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that chunks of
+/// long bodies are read exactly.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
     936, 1384, 2056, 2224,
@@ -55,7 +56,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl IndexSlot {
-    /// Returns the fields as one number. A packed slot contains it above the tag.
+    /// Returns the fields as one number. A packed slot has this number in the bits above the tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;
@@ -115,8 +116,8 @@ impl VolumeWidths {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,
-    /// Number of bits of the tag: those of the address that the bucket does not determine, and one that says which of
-    /// the address's two buckets it is.
+    /// Number of bits of the tag: the address bits that the bucket does not determine, and one bit for which of the
+    /// address's two buckets has the slot.
     tag_bits: u32,
 }
 

@@ -30,8 +30,8 @@ impl CheckpointArea {
         (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Returns the bytes that checkpoints need for tables of `table_bytes` in total: two copies of each, and blocks
-    /// that are lost between them.
+    /// Returns the bytes that checkpoints need for tables of `table_bytes` in total: two copies of each, and unused
+    /// blocks between them.
     pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
         let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
         2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)
@@ -102,8 +102,8 @@ impl CheckpointPlaces {
         found
     }
 
-    /// Chooses a place for the image of `partition` in the checkpoint with the watermark `stamp`. If there is none, the
-    /// root will say that the image is missing.
+    /// Chooses a place for the image of `partition` in the checkpoint with the watermark `stamp`. If no place is free,
+    /// the root will say that the image is missing.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
         self.free_next(partition);

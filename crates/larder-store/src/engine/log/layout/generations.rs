@@ -93,8 +93,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns the sequence up to which everything is on the device and stays so: no later probation segment can come
-    /// before one of these main segments in log order.
+    /// Returns the sequence through which the log is final: everything up to it is on the device, and no later
+    /// probation segment can come before one of these main segments in log order.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);
@@ -104,7 +104,7 @@ impl LogState {
     }
 
     /// Returns the sequence of the first main segment whose records take precedence over those of the open probation
-    /// segment. If none is open, over those of one that would be opened now.
+    /// segment. If no probation segment is open, assumes one that is opened now.
     pub(crate) fn first_sequence_over_probation(&self) -> u32 {
         let open = self.open[SegmentRow::Probation as usize].as_ref().or(self.open[SegmentRow::Main as usize].as_ref());
         open.map_or(self.next_sequence, |open| open.of.first_sequence())

@@ -63,7 +63,7 @@ pub(crate) enum FlushedGroups {
     None,
 }
 
-/// Returns where the record is now that was at `position` before these steps of moves.
+/// Follows the moves in `steps`. Returns the present position of the record that was at `position` before them.
 pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
     let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
     steps.iter().fold(position, follow)
@@ -232,26 +232,26 @@ impl LogState {
         Some(AppendedRecord { position, sectors: sectors(len_bytes), ticket: self.next_ticket, short_lived })
     }
 
-    /// Writes the group that contains the record of this key to the log.
+    /// Writes to the log the group that contains the record of this key.
     pub(super) fn release_key(&mut self, key_hash: KeyHash, now: ClockMoment) {
         let id = self.groups.as_ref().and_then(|groups| groups.keys.get(&key_hash).copied());
         id.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Writes the groups that have waited long enough to the log.
+    /// Writes to the log the groups that have waited long enough.
     pub(super) fn release_complete(&mut self, now: ClockMoment) {
         while let Some(id) = self.groups.as_ref().and_then(|groups| groups.waiting.complete(now.at)) {
             self.release_group(id, now);
         }
     }
 
-    /// Writes the groups that `flushed` selects to the log.
+    /// Writes to the log the groups that `flushed` selects.
     pub(super) fn release_flushed(&mut self, flushed: FlushedGroups, now: ClockMoment) {
         let FlushedGroups::BegunBy(time) = flushed else { return };
         self.release_all(|group| group.first_at <= time, now);
     }
 
-    /// Writes the groups that contain records rewritten by reclaim to the log.
+    /// Writes to the log the groups with records that reclaim has rewritten.
     pub(crate) fn release_rewritten(&mut self, now: ClockMoment) {
         self.release_all(|group| group.records.iter().any(|record| record.is_rewritten), now);
     }
@@ -261,7 +261,8 @@ impl LogState {
         ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Writes a group to the log. If that takes a segment that other groups were to use, writes these too.
+    /// Writes a group to the log. If this uses a segment that other groups need, writes groups until the remaining
+    /// segments suffice.
     fn release_group(&mut self, id: GroupId, now: ClockMoment) {
         self.append_buffer(id, now);
         while self.segments_for_groups() > self.openable_count() {
@@ -306,7 +307,7 @@ impl LogState {
         self.moved.push(moved);
     }
 
-    /// Returns the number of free segments that others must leave for the buffered records.
+    /// Returns the number of free segments that clients and reclaim must leave for the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
@@ -326,16 +327,17 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes a free segment to give places to buffered records, if one is to spare. Nothing is buffered until this has
-    /// happened.
+    /// Takes a free segment to give places to buffered records, if one can be spared. Nothing is buffered until this
+    /// has happened.
     pub(super) fn begin_groups(&mut self) {
         if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
             self.take_places();
         }
     }
 
-    /// Takes the segment that was just reclaimed to give places to buffered records, if the present one may never have
-    /// been used. A start would otherwise take such a segment for an erased one, because the others were used twice.
+    /// Lets the segment that was just reclaimed give places to buffered records, if the present one may never have been
+    /// written. Otherwise, a start could take the present one for an erased segment, because all other segments were
+    /// used twice by then.
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;
@@ -356,7 +358,7 @@ impl LogState {
         }
     }
 
-    /// Returns whether no segment gives places to buffered records, because none was to spare.
+    /// Returns whether no segment gives places to buffered records, because none could be spared.
     pub(super) fn lacks_groups(&self) -> bool {
         self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
     }

@@ -33,7 +33,7 @@ pub(super) struct OpenSegment {
     unit_count: u32,
 }
 
-/// For each generation, the oldest sequence in use when a use of a segment began.
+/// The oldest sequence of each generation that was in use when a segment's use began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
@@ -206,8 +206,8 @@ impl OpenSegment {
         })
     }
 
-    /// Appends a buffered record like [`Self::append`]. `follows` says whether a read of the previous record should
-    /// bring this one. That is not possible across the end of a unit or a gap.
+    /// Appends a buffered record like [`Self::append`]. With `follows`, a read of the previous record also fetches this
+    /// one, unless a gap or the end of a unit is between them.
     pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,

@@ -33,8 +33,8 @@ impl LogState {
         })
     }
 
-    /// Returns whether the unit with the number `ticket` or an earlier one is not written yet. If recovery finds such a
-    /// unit only by its segment's trailer, the trailer counts too.
+    /// Returns whether the unit with the number `ticket` or an earlier one is not written yet. A unit that recovery
+    /// finds only by its segment's trailer counts as written when the trailer is written.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
         let open = self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.ticket);
         let in_flight = self.in_flight.iter().map(|unit| unit.ticket);

@@ -80,7 +80,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, way)).copied()
     }
 
-    /// Replaces the waiting position of a way by `to`, if it is `from`. Returns whether it was.
+    /// Replaces the waiting position `from` of a way by `to`. Returns `false` if this position does not wait.
     pub(super) fn relocate(&self, set: SetNumber, way: usize, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
         let position = waiting.places.get_mut(&(set, way)).filter(|position| **position == from);
@@ -107,13 +107,12 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
-    /// Returns whether so many positions wait that they are worth a write.
+    /// Returns whether enough positions wait to be worth a write.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns whether so many positions wait that they are worth a write, and the records of some can probably no
-    /// longer move.
+    /// Returns whether enough positions wait to be worth a write, and the records of some can probably no longer move.
     pub(super) fn is_batch_likely(&self) -> bool {
         let waiting = self.lock();
         // Half of the room remains for the time until the records are written.

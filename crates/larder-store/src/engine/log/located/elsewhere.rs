@@ -61,13 +61,13 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether so many positions wait for the position file that they are worth a write.
+    /// Returns whether enough positions wait for the position file to be worth a write.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether so many positions wait for the position file that they are worth a write, and the records of
-    /// some are probably on the device.
+    /// Returns whether enough positions wait for the position file to be worth a write, and the records of some are
+    /// probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }
@@ -117,7 +117,8 @@ impl LocatedSets {
         self.demote(at, set, dropped);
     }
 
-    /// Moves a position from a set to those that wait for the position file. Drops its entry if too many wait.
+    /// Moves a position from a set to those that wait for the position file. Drops the position's entry if too many
+    /// positions wait.
     pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");

@@ -26,7 +26,7 @@ struct ClassFile {
     /// One bit for each slot; 1 means used. Bits behind the last slot are 0.
     used: Vec<u64>,
     slot_count: u64,
-    /// Number of a slot before which no slot is free.
+    /// All slots before the slot with this number are used.
     first_free: u64,
 }
 

@@ -13,7 +13,7 @@ const EXPONENT_MAX: u32 = 15;
 pub(super) struct EntryLifetime(pub(super) u16);
 
 impl EntryLifetime {
-    /// Returns the shortest lifetime that does not end before `expires_at`; both count 0 as never.
+    /// Returns the shortest lifetime that does not end before `expires_at`. In both, 0 means never.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
             return Self(0);

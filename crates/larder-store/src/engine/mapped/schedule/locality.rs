@@ -11,7 +11,7 @@
 use crate::units::Site;
 use std::time::Duration;
 
-/// Buffers that collect the writes of a site.
+/// Buffers, each of which collects the writes of one site.
 pub(crate) struct LocalityBuffers {
     buffers: Vec<SiteBuffer>,
     buffer_bytes: u64,

@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// Numbers of the writes that have a piece in it.
+    /// Numbers of the writes of which this I/O operation contains a piece.
     pub(crate) writes: Vec<u32>,
 }
 
@@ -53,8 +53,8 @@ impl Packetizer {
         Self { page_bytes, page: None }
     }
 
-    /// Adds the write with the number `sequence`. Appends packets that must be submitted now to `packets`. Returns in
-    /// how many packets, including the page that is still collected, the write has a piece.
+    /// Adds the write with the number `sequence`. Appends packets that must be submitted now to `packets`. Returns the
+    /// number of packets that contain a piece of the write, including the page that is still being collected.
     pub(crate) fn add(
         &mut self,
         PlacedWrite { sequence, offset_bytes }: PlacedWrite,
@@ -103,7 +103,7 @@ impl Packetizer {
         Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
-    /// Returns when the page was begun that is being collected; `None` if it is empty.
+    /// Returns when the page that is being collected was begun; `None` if no page is.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         self.page.as_ref().map(|page| page.opened_at)
     }

@@ -121,8 +121,8 @@ impl IndexPartition {
         all
     }
 
-    /// Returns the first of an address's two buckets. The remainder of the address are the bits that do not determine
-    /// this bucket.
+    /// Returns the first of an address's two buckets. The bits of the address that do not determine this bucket are its
+    /// remainder.
     pub(super) fn first_bucket(&self, address: Address) -> u32 {
         ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
     }
@@ -142,8 +142,8 @@ impl IndexPartition {
         self.first_address(first) + (tag >> 1)
     }
 
-    /// Returns the other bucket of an address with this remainder, of which one bucket is `bucket`. Applied twice, it
-    /// returns `bucket`.
+    /// Returns the other bucket of an address, given one bucket and the address's remainder. Applied twice, it returns
+    /// `bucket`.
     pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
         let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
