@@ -195,8 +195,8 @@ impl MeasureSteps<'_> {
         Ok(figures)
     }
 
-    /// Measures writes at the same time as reads. Also measures reads alone once more, at the same time of the run,
-    /// because the results are compared.
+    /// Measures writes at the same time as reads. First measures reads alone again, so that the two results are from
+    /// the same stage of the run and can be compared.
     fn beside_reads(
         &mut self,
         device: &std::sync::Arc<dyn Device>,

@@ -33,7 +33,7 @@ use std::hash::Hasher;
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
 impl VolumeId {
-    /// Returns the identity that the volume gets if it starts over empty. It follows from the present identity and
+    /// Returns the identity that the volume gets if it starts over empty. It is derived from the present identity and
     /// `secret`, so that simulations are repeatable and others cannot predict it.
     pub(crate) fn successor(self, secret: &[u8; 16]) -> Self {
         let mut next = [0; 16];

@@ -58,7 +58,7 @@ enum BodyRest {
         source: Arc<dyn BodySource>,
         position: Sector,
     },
-    /// There is no such part: the whole record was read.
+    /// No source is needed: the whole record was read.
     Whole(Arc<Volume>),
 }
 

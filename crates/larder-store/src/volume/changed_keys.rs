@@ -41,11 +41,11 @@ struct ChangeLog {
     key_count: usize,
     /// Position of the first byte of `bytes`.
     start: u64,
-    /// If the list was full, the position up to which changes are missing from it. Lost changes before this position
-    /// cannot be named.
+    /// Position before which changes are missing, because the list was full. If one of them is lost, its key is
+    /// unknown.
     unknown_until: u64,
-    /// Position up to which the last flush that began covers the changes. `flushed` is that of the last flush that
-    /// succeeded.
+    /// Position up to which the most recently begun flush covers the changes. `flushed` is that position for the last
+    /// flush that succeeded.
     flush_begun: u64,
     flushed: u64,
     /// Position up to which the last sync covers the changes.
@@ -65,7 +65,7 @@ pub(crate) struct ChangesBefore {
 /// The changes that the device or the engine may have lost.
 pub(crate) enum LostChanges {
     Keys(Vec<Box<[u8]>>),
-    /// There were more than the list can hold, so any key may be among them.
+    /// More changes than the list can hold, so any key may be among them.
     Unknown,
 }
 

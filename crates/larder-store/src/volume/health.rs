@@ -29,10 +29,10 @@ const FAILURE_GAP_MAX: Duration = Duration::from_secs(2);
 /// use.
 const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// If a volume fails again within this time after it was put back in use, it was not repaired.
+/// A volume that fails within this time after it was put back in use counts as not repaired.
 const RELAPSE: Duration = Duration::from_secs(60);
 
-/// Whether a volume works, and what is needed to decide it.
+/// The state of a volume (in use or excluded), and the data that decides it.
 #[derive(Default)]
 pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
@@ -163,7 +163,7 @@ impl VolumeHealth {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns the flag that [`Self::set_recorded`] sets. The completion of a write sets it.
+    /// Returns the flag that [`Self::set_recorded`] sets, so that the completion of a write can set it.
     pub(crate) fn recorded_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_recorded)
     }
