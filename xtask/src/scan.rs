@@ -114,7 +114,7 @@ impl Scanner {
         }
     }
 
-    /// Separates the content of the next literal from that of another one on the line.
+    /// Separates the content of the next literal from that of an earlier literal on the same line.
     fn begin_string(&mut self) {
         let line = self.done.last_mut().expect("there is a line from the start");
         if !line.string.is_empty() {

@@ -6,10 +6,11 @@ use super::{Finding, source::Source};
 /// The only file that may contain `unsafe`.
 const UNSAFE_FILE: &str = "crates/larder-device/src/uring.rs";
 
-/// The only file that says what happens to locks after a panic.
+/// The only file that may decide what happens to a lock after a panic.
 const POISON_FILE: &str = "crates/larder-device/src/ignore_poison.rs";
 
-/// Crates whose requests carry no fact of ours in their extensions, and the files that hand `h2` what it reads there.
+/// Folders in which no fact of ours may be put into a message's extensions. `EXTENSIONS_FILES` may do so for the values
+/// that `h2` reads from them.
 const WITHOUT_EXTENSIONS: [&str; 2] = ["crates/larder-proxy/src/", "crates/larder-wire/src/"];
 const EXTENSIONS_FILES: [&str; 2] =
     ["crates/larder-proxy/src/door/http2.rs", "crates/larder-proxy/src/origins/other_protocol.rs"];
@@ -24,7 +25,7 @@ const MACROS: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
 const WORDS: [(&str, &str); 4] =
     [("upstream", "origin"), ("backend", "origin"), ("cacheable", "storable"), ("coalesce", "collapse")];
 
-/// Names from a library (plotters) that contain such a word.
+/// Names from libraries, such as plotters, that contain one of [`WORDS`].
 const LIBRARY_NAMES: [&str; 7] =
     ["bitmapbackend", "drawingbackend", "resp_cacheable", "respcacheable", "svgbackend", "upstream_peer", "upstreams"];
 

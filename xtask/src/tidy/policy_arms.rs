@@ -6,7 +6,7 @@
 
 use super::{Finding, source::Source};
 
-/// The crate that knows all variants. Elsewhere these types are `#[non_exhaustive]`.
+/// The crate in which matches over policies must name all variants. In other crates, the types are `#[non_exhaustive]`.
 const STORE: &str = "crates/larder-store/src/";
 
 /// The types of a policy's columns and settings, and of the engines that run it.

@@ -103,7 +103,7 @@ fn check_paths(source: &Source) -> Vec<Finding> {
     paths.map(find).collect()
 }
 
-/// Returns the absolute paths in a text that a machine may have.
+/// Returns the absolute paths in `text` that may exist on a machine.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     text.split(move |c| !is_part(c)).filter(|word| is_of_machine(word))

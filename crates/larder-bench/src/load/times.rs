@@ -114,7 +114,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds and digits are allowed")
 }
 
-/// Creates a histogram with a precision of two digits, which needs less memory. There is one for each second.
+/// Creates a histogram with a precision of two digits, which saves memory: a run has one for each second.
 pub(super) fn short_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
 }
