@@ -19,7 +19,7 @@ const STEPS: [Step; 6] = [
     Step { name: "shuttle", arguments: &shuttle::ARGUMENTS },
 ];
 
-/// Returns the environment of every step.
+/// Returns the environment variables that every step gets.
 fn environment(root: &Path) -> Vec<(&'static str, String)> {
     // Tests of servers mostly wait, so more of them than cores run at a time.
     let threads = std::thread::available_parallelism().map_or(1, usize::from) * TEST_THREADS_PER_CORE;

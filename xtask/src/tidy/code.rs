@@ -29,7 +29,7 @@ const WORDS: [(&str, &str); 4] =
 const LIBRARY_NAMES: [&str; 7] =
     ["bitmapbackend", "drawingbackend", "resp_cacheable", "respcacheable", "svgbackend", "upstream_peer", "upstreams"];
 
-/// Checks one file.
+/// Returns the places in a source with words or statements that this project does not use.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (position, line) in source.lines.iter().enumerate() {

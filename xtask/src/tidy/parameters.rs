@@ -11,7 +11,7 @@ const COUNT_MAX: usize = 50;
 /// The types that give access to everything in the proxy.
 const WHOLES: [&str; 2] = ["Worker", "Client"];
 
-/// Checks the sources of the proxy.
+/// Returns a finding if more than [`COUNT_MAX`] functions of the proxy take one of [`WHOLES`].
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let found: Vec<String> = sources.iter().flat_map(functions).collect();
     if found.len() <= COUNT_MAX {

@@ -27,7 +27,7 @@ const TYPES: [&str; 14] = [
     "WriteAxis",
 ];
 
-/// Checks one file.
+/// Returns the matches over policies with a `_` arm in a source of the store.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     if !source.path.starts_with(STORE) || source.is_test_file() {
         return Vec::new();

@@ -20,7 +20,7 @@ pub(super) type Imports = BTreeMap<String, BTreeSet<String>>;
 /// name.
 type Reexports = BTreeMap<(String, String), Vec<String>>;
 
-/// Checks all crates.
+/// Returns a finding for each crate with a ring of more than [`RING_MAX`] modules.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     largest(sources).iter().filter_map(|(name, ring)| check_crate(name, ring)).collect()
 }

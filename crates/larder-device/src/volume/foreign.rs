@@ -89,7 +89,7 @@ impl DeviceEnds<'_> {
     }
 }
 
-/// Number of bytes at the start of a device that must be zeros for it to count as blank there.
+/// Number of bytes at the start of a blank device that must be zeros.
 const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]

@@ -68,13 +68,14 @@ pub(crate) struct ListedSegment {
     pub(crate) deadlines: (u32, u32),
 }
 
-/// Returns the bytes of a root for `segment_count` segments and `partition_count` partitions, in whole blocks.
+/// Returns the length in bytes of a root for `segment_count` segments and `partition_count` partitions, in whole
+/// blocks.
 pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
     let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
     (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Returns the bytes of the frame for an image of `image_bytes`: header and image, in whole blocks.
+/// Returns the length in bytes of the frame for an image of `image_bytes`: header and image, in whole blocks.
 pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
 }

@@ -13,7 +13,7 @@ use crate::units::{BLOCK_BYTES, SetNumber};
 const HEADER_BYTES: u64 = 8;
 const POSITION_BYTES: usize = 5;
 
-/// Returns the bytes of a sheet (the positions of one set) for sets of `ways` ways.
+/// Returns the length in bytes of a sheet (the positions of one set) for sets of `ways` ways.
 pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * POSITION_BYTES as u64).next_power_of_two()
 }

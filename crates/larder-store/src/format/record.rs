@@ -84,7 +84,7 @@ impl RecordKind {
 pub(crate) struct BodyElsewhere {
     /// Offset of the body on the volume, in bytes.
     pub(crate) offset_bytes: u64,
-    /// Sequence of the use of the segment in which the body was written. If the segment has another sequence now, the
+    /// Sequence that the body's segment had when the body was written. If the segment has another sequence now, the
     /// body was overwritten.
     pub(crate) sequence: u32,
 }

@@ -22,7 +22,7 @@ const CHECKSUM_AT: usize = 4;
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
 /// Most files of slots that a header can describe.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
-/// Copies of the header, one block each.
+/// Number of copies of the header. Each copy is one block.
 pub(crate) const HEADER_COUNT: u64 = 2;
 /// Number of places for snapshots on volumes with a journal. They are used alternately.
 pub(crate) const PLACE_COUNT: u32 = 2;
@@ -51,7 +51,8 @@ pub(crate) struct SnapshotHeader {
     pub(crate) recovery: Option<MapRecovery>,
 }
 
-/// A snapshot that may be older than the store's entries, and where the journal of later changes begins.
+/// The snapshot from which recovery starts, which may be older than the store's entries, and the start of the journal
+/// with the later changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapRecovery {
     /// Generation of the snapshot. Each of its pages contains this number.

@@ -103,7 +103,7 @@ pub(crate) struct TrailerFooter {
     listings_checksum: u32,
 }
 
-/// Returns the bytes of a trailer with `list_bytes` of listings, in whole blocks.
+/// Returns the length in bytes of a trailer with `list_bytes` of listings, in whole blocks.
 pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
     (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
 }

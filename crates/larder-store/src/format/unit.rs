@@ -47,7 +47,7 @@ pub(crate) struct UnitGenerations {
     pub(crate) anchor: u32,
 }
 
-/// Returns the bytes of a unit header: on packed volumes 64, otherwise one sector.
+/// Returns the length in bytes of a unit header: 64 on packed volumes, otherwise one sector.
 pub(crate) fn unit_header_bytes(geometry: &SegmentGeometry) -> u64 {
     if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
 }

@@ -33,7 +33,8 @@ const _: () = assert!(record::KEY_BYTES_MAX <= u16::MAX as usize, "a length take
 #[derive(Default)]
 pub(crate) struct ChangedKeys(Mutex<ChangeLog>);
 
-/// The list of changes in order. A position in it is the number of bytes added before, since the volume was opened.
+/// The list of changes in order. A position in the list is the number of bytes added before it since the volume was
+/// opened.
 #[derive(Default)]
 struct ChangeLog {
     /// The keys, each behind its length in two bytes.

@@ -63,8 +63,8 @@ struct ProbeSchedule {
 }
 
 impl VolumeHealth {
-    /// Sets the function `call`, which is called when this volume is excluded and must not block. Also notes that the
-    /// store has other volumes. Only the first call of this function has an effect.
+    /// Sets the function that is called when this volume is excluded. It must not block. Also notes that the store has
+    /// other volumes. Only the first call of `set_on_out` has an effect.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
         self.has_neighbors.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));

@@ -72,7 +72,7 @@ pub struct FileFigures {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
-    /// Sequential write speed in bytes per second, over the device time that the reads leave.
+    /// Sequential write speed, in bytes per second of the device time that reads leave over.
     pub sequential_write: f64,
     /// Factor by which a random write takes longer while reads are in flight.
     pub random_write_times: f64,
