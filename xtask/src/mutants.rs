@@ -50,7 +50,7 @@ pub(crate) struct Mutant {
 enum Hunter {
     /// The torture tests of one engine's policies, or of all, and the tests of larder-store.
     Torture { engine: Option<String> },
-    /// The tests by seeds of the laws of one face of larder-cache: `values` or `responses`.
+    /// The laws of one face of the cache, `values` or `responses`, tried with many seeds.
     Laws { face: String },
     /// The tests in `tests/it` of the crate `package` whose names contain `name`.
     Test { package: String, name: String },

@@ -12,8 +12,8 @@ use std::{
 
 use crate::{Device, Transfer};
 
-/// Payload with which a [`PanickingDevice`] panics. It shows code that catches panics that a test has planned this one,
-/// so that no fault of the program is reported.
+/// Payload with which a [`PanickingDevice`] panics. Code that catches panics can tell by this payload that a test has
+/// planned the panic, and need not report a fault of the program.
 ///
 /// ```
 /// use larder_device::PlannedPanic;

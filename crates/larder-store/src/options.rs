@@ -53,7 +53,7 @@ pub struct StoreOptions {
     /// Default: 2 s.
     pub room_wait: Duration,
     /// Longest time that a committed entry may wait to be written. If the process is killed, entries not yet written
-    /// are lost, and in some policies also others ([`Policy::kept_after_kill`]). Default: 0.5 s.
+    /// are lost. Some policies lose further entries ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
     /// Longest time between writing bytes and syncing the device. A power loss can lose bytes that are not synced.
     /// Default: 5 s.

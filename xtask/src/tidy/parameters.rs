@@ -43,7 +43,7 @@ fn functions(source: &Source) -> Vec<String> {
     found
 }
 
-/// Returns the parameters of a function whose declaration begins with `code`, without its generic ones.
+/// Returns the parameters of a function whose declaration begins with `code`. Generic parameters are not included.
 fn parameters(code: &str) -> Option<&str> {
     let mut start = None;
     let mut depth = 0_usize;

@@ -27,7 +27,7 @@ pub(crate) const HEADER_COUNT: u64 = 2;
 /// Number of places for snapshots on volumes with a journal. They are used alternately.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
-/// Position in the header of the data for recovery, behind the longest list of slot counts.
+/// Position of the recovery data in the header, behind the longest list of slot counts.
 const RECOVERY_AT: usize = 4048;
 const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
 /// Lowest bit of a listing's 16 flags in its packed word. The place and the number of sectors are in the bits below.

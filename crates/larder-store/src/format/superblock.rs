@@ -36,7 +36,7 @@ const SHAPE_AT: usize = 3584;
 const _: () = assert!(88 + 12 * SITE_RULE_COUNT_MAX == STATE_AT && STATE_AT + 28 <= SHAPE_AT, "the lists fit");
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
-/// The description of a volume, of which the volume has two copies.
+/// The description of a volume. Every volume has two copies of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
@@ -51,8 +51,8 @@ pub(crate) struct Superblock {
     pub(crate) prepared: VolumeMembership,
     /// Whether the device may have lost acknowledged changes. If so, the next start empties the volume.
     pub(crate) is_doubtful: bool,
-    /// Lower bound of the sequence numbers that new segments get. It keeps them above all earlier numbers, even if
-    /// nothing else on the volume shows what these were.
+    /// Lower bound of the sequence numbers that new segments get. It keeps new numbers above all earlier ones, even if
+    /// nothing else on the volume records those.
     pub(crate) sequence_floor: u32,
     /// A number that the caller can keep in the store ([`crate::Store::set_label`]); 0 if none was set.
     pub(crate) label: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Superblock {
 pub(crate) struct VolumeMembership {
     /// Number that grows with each start, and whenever the set of volumes changes.
     pub(crate) generation: u64,
-    /// A random number. It differs between two runs that both continued the same earlier run, on copies of a volume.
+    /// A random number. If two copies of a volume both continue the same run, their new runs differ in this number.
     pub(crate) nonce: u64,
     /// Hash of the identities of the store's volumes.
     pub(crate) set: u64,

@@ -70,7 +70,8 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Puts a volume back in use like [`Self::take_back`], but leaves a volume whose engine has failed excluded.
+    /// Puts a volume back in use like [`Self::take_back`], unless its engine has failed. In that case, the volume stays
+    /// excluded.
     pub(super) async fn take_back_with_its_engine(&self, index: usize, is_forced: bool) -> bool {
         let engine = self.at(index);
         let volume = engine.volume();

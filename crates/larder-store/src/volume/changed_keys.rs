@@ -37,7 +37,7 @@ pub(crate) struct ChangedKeys(Mutex<ChangeLog>);
 /// opened.
 #[derive(Default)]
 struct ChangeLog {
-    /// The keys, each behind its length in two bytes.
+    /// The keys, each preceded by its length in two bytes.
     bytes: VecDeque<u8>,
     key_count: usize,
     /// Position of the first byte of `bytes`.
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(lost(&changed), Some(Vec::new()));
     }
 
-    /// At stake: a flush that writes the first objects of a page before the others have come.
+    /// At stake: a flush that writes the first objects of a page before the page's other objects have come.
     #[test]
     fn flush_that_nobody_asked_for_covers_only_what_has_long_been_there() {
         let changed = ChangedKeys::default();

@@ -70,8 +70,7 @@ impl VolumeHealth {
         let _ = self.on_out.set(Box::new(call));
     }
 
-    /// Notes the outcome of an operation. If the volume is excluded because of it, returns the number of failures in a
-    /// row.
+    /// Notes the outcome of an operation. If the outcome excludes the volume, returns the number of failures in a row.
     pub(crate) fn note<T>(&self, outcome: &io::Result<T>, now: impl Fn() -> Duration) -> Option<u32> {
         match outcome {
             Ok(_) => {

@@ -80,7 +80,7 @@ impl Drop for MembershipPass<'_> {
 /// run, and records the present run on all.
 ///
 /// # Errors
-/// `Invalid` if two volumes are copies of one. `Unavailable` if a superblock cannot be written.
+/// `Invalid` if two of the volumes are copies of the same volume. `Unavailable` if a superblock cannot be written.
 pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
     check_copies(volumes)?;
     let newest = newest(volumes);

@@ -8,8 +8,8 @@ pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10
 /// Numbers of I/O operations in flight at which the device is measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// Most time that a read may take with many reads in flight, as a share of the time of a read alone, for a device to
-/// count as having a queue. Without a queue, the measured times differ by less.
+/// A device counts as having a queue if a read among many takes at most this share of the time of a read alone. Without
+/// a queue, the two measured times differ by less.
 const QUEUE_GAIN: f64 = 0.9;
 
 /// Time of a read in seconds above which the device must be a spinning disk. Flash takes 0.1 ms, spinning disks 6 ms
