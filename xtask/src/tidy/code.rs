@@ -9,8 +9,8 @@ const UNSAFE_FILE: &str = "crates/larder-device/src/uring.rs";
 /// The only file that may decide what happens to a lock after a panic.
 const POISON_FILE: &str = "crates/larder-device/src/ignore_poison.rs";
 
-/// Folders in which no fact of ours may be put into a message's extensions. `EXTENSIONS_FILES` may do so for the values
-/// that `h2` reads from them.
+/// Folders whose code must not put a fact of ours into a message's extensions. The files in `EXTENSIONS_FILES` may put
+/// the values there that `h2` reads.
 const WITHOUT_EXTENSIONS: [&str; 2] = ["crates/larder-proxy/src/", "crates/larder-wire/src/"];
 const EXTENSIONS_FILES: [&str; 2] =
     ["crates/larder-proxy/src/door/http2.rs", "crates/larder-proxy/src/origins/other_protocol.rs"];

@@ -15,7 +15,8 @@ pub struct ResponseTimes {
     pub count: u64,
     /// Mean of the times, in microseconds.
     pub mean_us: f64,
-    /// Quantiles: pairs of a share, from 0 to 1, and the longest time among that share of the shortest times.
+    /// Quantiles: pairs of a share, from 0 to 1, and the time in microseconds that this share of the requests did not
+    /// exceed.
     pub quantiles_us: Vec<(f64, u64)>,
     /// All recorded times.
     pub histogram: RecordedTimes,

@@ -65,7 +65,7 @@ pub(crate) enum ListedKind {
 }
 
 impl ListedKind {
-    /// Returns the kind as which a trailer lists a record of `kind`.
+    /// Returns the kind that a trailer lists for a record of `kind`.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Entry,
