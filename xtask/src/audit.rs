@@ -11,13 +11,14 @@ use std::{
 
 use crate::cargo;
 
-/// The variable that names a folder with a clone of the advisories, for machines that cannot fetch them.
+/// Environment variable with the path of a clone of the advisories, for machines that cannot fetch them.
 const SNAPSHOT: &str = "LARDER_ADVISORY_DB";
-/// From where cargo-deny fetches.
+/// URL from which cargo-deny fetches the advisories.
 const ORIGIN: &str = "https://github.com/RustSec/advisory-db";
 const GET_TOOL: &str = "audit: needs cargo-deny: cargo install --locked cargo-deny";
 
-/// Runs the checks. Says how to get what is missing.
+/// Checks the dependencies with cargo-deny. If the tool or the clone of the advisories is missing, prints what is
+/// needed.
 pub(crate) fn run(root: &Path) -> bool {
     if !cargo::has_command(root, "deny") {
         eprintln!("{GET_TOOL}");
@@ -37,7 +38,7 @@ pub(crate) fn run(root: &Path) -> bool {
     cargo::succeeds(root, &["deny", "--locked", "check"], &environment)
 }
 
-/// Returns the key of git's configuration that makes it read a folder instead of a URL.
+/// Returns the key of a git setting that makes git read the folder `snapshot` instead of a URL.
 fn redirect_to(snapshot: &Path) -> Option<String> {
     let folder = snapshot.canonicalize().ok()?;
     Some(format!("url.file://{}.insteadOf", folder.display()))

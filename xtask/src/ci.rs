@@ -3,13 +3,13 @@
 use crate::{cargo, shuttle, tidy};
 use std::{path::Path, time::Instant};
 
-/// A step, which runs cargo with these arguments.
+/// A step of the gate: cargo with these arguments.
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
 }
 
-/// Clippy checks the examples, so they are not built again for the tests.
+/// The steps after tidy. Clippy compiles the examples, so the step `test` leaves them out.
 const STEPS: [Step; 6] = [
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"] },
     Step { name: "clippy", arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"] },
@@ -19,7 +19,7 @@ const STEPS: [Step; 6] = [
     Step { name: "shuttle", arguments: &shuttle::ARGUMENTS },
 ];
 
-/// Returns the environment of every step.
+/// Returns the environment variables that every step gets.
 fn environment(root: &Path) -> Vec<(&'static str, String)> {
     // Tests of servers mostly wait, so more of them than cores run at a time.
     let threads = std::thread::available_parallelism().map_or(1, usize::from) * TEST_THREADS_PER_CORE;

@@ -7,11 +7,11 @@
 use crate::tidy::{Finding, source::Tree, test_names};
 use std::{collections::HashSet, fmt::Write as _, fs, path::Path};
 
-/// The list of requirements, by section.
+/// The list of the RFCs' requirements, by section.
 pub(crate) const REQUIREMENTS: &str = "crates/larder-http/tests/requirements.txt";
-/// The list of differences from the crate that the tests compare with.
+/// The list of differences between Larder and the crate that its tests compare it with.
 pub(crate) const DIFFERENCES: &str = "crates/larder-http/tests/differences.txt";
-/// The page.
+/// The generated page.
 pub(crate) const PAGE: &str = "docs/internals/conformance.md";
 
 /// Writes the page. Returns false if it cannot be read or written, or if the lists are incomplete.
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.is_empty()
 }
 
-/// Returns the faults in the lists and the page.
+/// Returns the faults in the lists, and whether the page differs from the generated one.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.text(REQUIREMENTS).is_none() {
         return Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A line of the list.
+/// A line of the list of requirements.
 struct Requirement<'a> {
     level: &'a str,
     clause: &'a str,
@@ -53,7 +53,7 @@ struct Requirement<'a> {
     tests: Vec<&'a str>,
 }
 
-/// The number of lines of a level, and of those with tests.
+/// Number of requirements of one level, and how many of them have tests.
 #[derive(Clone, Copy, Default)]
 struct Count {
     all: usize,
@@ -148,7 +148,7 @@ fn write_line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a string does not fail");
 }
 
-/// Least percentage of options with tests.
+/// Smallest percentage of optional requirements that must have tests.
 const OPTIONS_TESTED_PERCENT_MIN: usize = 95;
 
 const INTRODUCTION: &str = "\

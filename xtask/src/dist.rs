@@ -15,19 +15,20 @@ use std::{
 
 use crate::{audit, cargo};
 
-/// The profile of releases.
+/// The cargo profile with which releases are built.
 const PROFILE: &str = "dist";
-/// The features of releases, in addition to the default ones.
+/// The cargo features of a release, in addition to the default ones.
 const FEATURES: &str = "aws-lc,lab,log-nats,log-redis";
-/// The folder of the results, below the root of the project.
+/// The folder for the files of a release, below the root of the project.
 const RESULTS: &str = "target/dist";
-/// The certificates of public CAs on the machine that builds. A container from scratch has no others.
+/// The certificates of public CAs on the machine that builds a release. They are copied into the container, which has
+/// no others.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// The C compiler for other processors than this machine's.
+/// The C compiler for targets with another processor than this machine's.
 const CROSS_COMPILER: &str = "packaging/zig-cc.sh";
-/// The user in the container.
+/// Number of the user and of the group that Larder runs as in the container.
 const USER_ID: &str = "65532";
-/// Files of the archive that are in the project, with their folders there.
+/// Files of the project that go into the archive, each with its folder in the archive.
 const ARCHIVED: [(&str, &str); 9] = [
     ("README.md", ""),
     ("CHANGELOG.md", ""),
@@ -40,7 +41,8 @@ const ARCHIVED: [(&str, &str); 9] = [
     ("docs/reference/store-socket.md", "clients/c"),
 ];
 
-/// Makes everything for this machine's architecture, and for `further` targets.
+/// Makes the release files for this machine's architecture and for the targets in `further`. Returns whether all were
+/// made.
 pub(crate) fn run(root: &Path, further: &[&str]) -> bool {
     make(root, further).inspect_err(|problem| eprintln!("dist: {problem}")).is_ok()
 }
@@ -73,7 +75,7 @@ fn make(root: &Path, further: &[&str]) -> Result<(), String> {
     sum_up(&results)
 }
 
-/// One target's results.
+/// The files of a release for one target.
 struct Release<'a> {
     root: &'a Path,
     results: &'a Path,
@@ -120,7 +122,7 @@ impl Release<'_> {
         fs::remove_dir_all(folder)
     }
 
-    /// Collects the files of a container that has nothing else (`packaging/Containerfile`).
+    /// Collects the files of a container that has only Larder in it (`packaging/Containerfile`).
     fn container(&self) -> io::Result<()> {
         let name = format!("larder-rootfs-{}", self.architecture());
         let folder = self.results.join(&name);
@@ -212,7 +214,7 @@ fn missing_tools(root: &Path) -> Vec<String> {
     missing
 }
 
-/// Writes the checksums of the results, and lists them with their sizes.
+/// Writes the checksums of the release files, and lists the files with their sizes.
 fn sum_up(results: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot list {RESULTS}: {error}");
     let mut names = Vec::new();

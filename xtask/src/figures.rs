@@ -15,21 +15,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The file with the figures.
+/// The file with all measured figures, by run.
 pub(crate) const DATA: &str = "docs/figures.toml";
 
 /// Greatest age of a run, in days.
 const AGE_DAYS_MAX: i64 = 30;
 
-/// The facts that each run states, and those that it may state.
+/// The facts that a run must state. `OPTIONAL` are the facts that it may state.
 const REQUIRED: [&str; 5] = ["date", "commit", "machine", "script", "command"];
 const OPTIONAL: [&str; 2] = ["files", "stale"];
 
-/// The beginning and the end of a mark.
+/// Start and end of the comment that marks a figure on a page.
 const OPENING: &str = "<!--=";
 const CLOSING: &str = "-->";
 
-/// A script's name for runs that only a command makes.
+/// Value of `script` for a run that was made by hand, with its command alone.
 const NO_SCRIPT: &str = "none";
 
 /// One measurement, with all its figures.
@@ -46,7 +46,7 @@ impl Run<'_> {
         self.facts.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the files that decide what is measured.
+    /// Returns the files that decide what the run measures: its script and its `files`.
     fn files(&self) -> impl Iterator<Item = &str> {
         let script = Some(self.fact("script")).filter(|script| *script != NO_SCRIPT);
         script.into_iter().chain(self.fact("files").split_whitespace())
@@ -57,7 +57,7 @@ impl Run<'_> {
     }
 }
 
-/// Prints every run with its age. Returns false if one is stale or too old.
+/// Prints every run with its age. Returns false if a run is stale or too old.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
@@ -84,7 +84,7 @@ pub(crate) fn run(root: &Path) -> bool {
     old_count == 0 && findings.is_empty()
 }
 
-/// Returns a line about the runs that are too old, or `None` if none is.
+/// Returns a line that names the runs that are too old, or `None` if there are none.
 pub(crate) fn warning(tree: &Tree) -> Option<String> {
     let (runs, _) = parse(tree.text(DATA)?);
     let today = today();
@@ -93,7 +93,7 @@ pub(crate) fn warning(tree: &Tree) -> Option<String> {
     (!names.is_empty()).then(|| format!("these runs of {DATA} are older than {AGE_DAYS_MAX} days: {names}"))
 }
 
-/// Returns the faults in the file, and the places where a page contradicts it.
+/// Returns the faults in the file of figures, and the places where a page contradicts it.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(data) = tree.text(DATA) else { return Vec::new() };
     let (runs, mut findings) = parse(data);
@@ -124,8 +124,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns the runs whose script or files have changed since their commit, unless they are marked as stale. Where git
-/// does not know the commit, as in an archive, nothing is found.
+/// Returns the runs whose script or files have changed since their commit, unless they are marked as stale. Skips a run
+/// if git does not know its commit, as in an archive.
 pub(crate) fn changed_scripts(root: &Path, tree: &Tree) -> Vec<Finding> {
     let (runs, _) = parse(tree.text(DATA).unwrap_or_default());
     let unmarked = runs.iter().filter(|run| run.fact("stale").is_empty());
@@ -143,7 +143,7 @@ pub(crate) fn changed_scripts(root: &Path, tree: &Tree) -> Vec<Finding> {
     changed.map(|(run, file)| Finding::new(DATA, run.line, problem(&file))).collect()
 }
 
-/// Parses the file: comments, `[run.NAME]`, and `key = "value"`.
+/// Parses the file of figures: comments, `[run.NAME]`, and `key = "value"`.
 fn parse(text: &str) -> (Vec<Run<'_>>, Vec<Finding>) {
     let mut runs: Vec<Run<'_>> = Vec::new();
     let mut findings = Vec::new();
@@ -165,7 +165,7 @@ fn parse(text: &str) -> (Vec<Run<'_>>, Vec<Finding>) {
     (runs, findings)
 }
 
-/// Returns what a run lacks.
+/// Returns the faults of one run, such as missing facts and files that do not exist.
 fn incomplete(tree: &Tree, run: &Run<'_>) -> Vec<Finding> {
     let missing = REQUIRED.iter().filter(|fact| run.fact(fact).is_empty()).map(|fact| format!("no `{fact}`"));
     let lost = run.files().filter(|file| !tree.paths.iter().any(|path| path == file));
@@ -177,7 +177,7 @@ fn incomplete(tree: &Tree, run: &Run<'_>) -> Vec<Finding> {
     problems.map(|problem| Finding::new(DATA, run.line, format!("{}: {problem}", run.name))).collect()
 }
 
-/// A marked figure of a page: the text before the mark, up to the cell's or line's beginning.
+/// A mark on a page. `text` is what stands before the mark, up to the start of its line.
 struct Mark<'a> {
     line: usize,
     text: &'a str,
@@ -196,7 +196,7 @@ fn marks(page: &str) -> Vec<Mark<'_>> {
     found
 }
 
-/// Returns the finding for a mark whose text is not the figure, with or without its unit.
+/// Returns a finding if the text before a mark does not end with the figure, with or without its unit.
 fn contradiction(page: &Text, mark: &Mark<'_>, owners: &BTreeMap<&str, &Run<'_>>) -> Option<Finding> {
     let Some(run) = owners.get(mark.name) else {
         return Some(Finding::new(&page.path, mark.line, format!("{DATA} has no `{}`", mark.name)));

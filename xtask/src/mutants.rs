@@ -17,18 +17,18 @@ use std::{
 
 /// The list of mutants.
 pub(crate) const LIST: &str = "crates/larder-torture/mutants.txt";
-/// The crate of the mutants that name none.
+/// The crate of a mutant if the list names none.
 const ENGINE_CRATE: &str = "larder-store";
-/// Seeds of the torture if the command names no number.
+/// Number of seeds for the torture tests if the command names none.
 const SEEDS_DEFAULT: u64 = 3000;
-/// Longest time of a step without mutants.
+/// Time limit of a step that runs without a mutant.
 const PATIENCE_AT_FIRST: Duration = Duration::from_mins(30);
-/// A mutant hangs if a step takes longer than this many times all of its hunt's steps without mutants.
+/// A mutant counts as hanging if one step takes this many times as long as all steps of the same hunt without a mutant.
 const HANG_FACTOR: u32 = 3;
-/// Pause between two looks at a running step.
+/// Pause between two checks whether a step has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A bug to be put into the sources.
+/// A bug to be put into the copy of the sources.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {
     name: String,
@@ -37,22 +37,22 @@ pub(crate) struct Mutant {
     /// Path below the crate's `src`.
     file: String,
     hunter: Hunter,
-    /// The fault that it makes, as a sentence.
+    /// The fault that the mutant causes, as a sentence.
     effect: String,
     old: String,
     new: String,
-    /// Why nothing finds it, if that is so.
+    /// The reason why no test finds the mutant; `None` if the tests must find it.
     survivor: Option<String>,
 }
 
 /// The tests that have to find a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hunter {
-    /// The torture of one engine's rows, or of all, and the engine's tests.
+    /// The torture tests of one engine's policies, or of all, and the tests of larder-store.
     Torture { engine: Option<String> },
-    /// The seeds of the laws of a face: of values or of responses.
+    /// The laws of one face of the cache, `values` or `responses`, tried with many seeds.
     Laws { face: String },
-    /// The tests of `it` of a crate whose names contain this.
+    /// The tests in `tests/it` of the crate `package` whose names contain `name`.
     Test { package: String, name: String },
 }
 
@@ -60,12 +60,12 @@ enum Hunter {
 enum Fate {
     KilledBySeed(String),
     KilledByTest(String),
-    /// Not tried: the mutant cannot be compiled, or the list does not fit the sources.
+    /// The mutant was not tried, because it does not compile or its old text is not found exactly once.
     Broken(String),
     Survived,
 }
 
-/// Runs the chosen mutants, or all. Returns whether each was killed, or has a reason to survive.
+/// Runs the chosen mutants, or all. Returns whether each one was killed or has a stated reason to survive.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> bool {
     let (seeds, names) = match arguments {
         ["--seeds", seeds, names @ ..] => (seeds.parse().unwrap_or(SEEDS_DEFAULT), names),
@@ -119,17 +119,18 @@ fn run_chosen(root: &Path, seeds: u64, names: &[&str]) -> io::Result<bool> {
     Ok(bad == 0)
 }
 
-/// The copy of the workspace, and what is built from it.
+/// The copy of the workspace into which mutants are put, and the build of it.
 struct Workshop {
     tree: PathBuf,
     build: PathBuf,
     seeds: u64,
-    /// Longest time of a step of each hunter that has passed without mutants. A mutant that takes longer hangs.
+    /// Time limit of a step for each hunter that has passed without mutants. A mutant that takes longer counts as
+    /// hanging.
     patience: Vec<(Hunter, Duration)>,
 }
 
 impl Workshop {
-    /// Runs the hunters of mutants without a mutant. Each must pass.
+    /// Runs the hunters of `mutants` on the unchanged copy. Each must pass.
     fn pass_without_mutants(&mut self, mutants: &[&Mutant]) -> io::Result<()> {
         for mutant in mutants {
             let hunter = mutant.hunter.without_engine();
@@ -149,7 +150,7 @@ impl Workshop {
         Ok(())
     }
 
-    /// Puts one mutant into the copy, looks for it, and takes it out again.
+    /// Puts one mutant into the copy, runs its hunter, and restores the copy.
     fn try_mutant(&self, mutant: &Mutant) -> io::Result<Fate> {
         let path = self.tree.join(mutant.path());
         let whole = fs::read_to_string(&path)?;
@@ -163,7 +164,7 @@ impl Workshop {
         fate
     }
 
-    /// Looks for a wrong result in the copy.
+    /// Runs the tests of `hunter` in the copy. Returns which of them failed.
     fn hunt(&self, hunter: &Hunter, patience: Duration) -> io::Result<Fate> {
         match hunter {
             Hunter::Torture { engine } => self.torture(engine.as_deref(), patience),
@@ -172,7 +173,7 @@ impl Workshop {
         }
     }
 
-    /// Looks for a wrong result of the engine in the copy: in the rows of one engine, or in all.
+    /// Runs the torture tests of one engine, or of all, in the copy. If they pass, runs the tests of larder-store.
     fn torture(&self, engine: Option<&str>, patience: Duration) -> io::Result<Fate> {
         let engine: Vec<&str> = engine.into_iter().flat_map(|engine| ["--engine", engine]).collect();
         let fate = self.seeds(&engine, patience)?;
@@ -184,7 +185,7 @@ impl Workshop {
         Ok(if is_passed { Fate::Survived } else { Fate::KilledByTest(last_line(&output, "panicked at")) })
     }
 
-    /// Runs the seeds of the torture in the copy, with these arguments.
+    /// Builds larder-torture in the copy, and runs it with `arguments`.
     fn seeds(&self, arguments: &[&str], patience: Duration) -> io::Result<Fate> {
         let build = self.cargo(&["build", "--quiet", "--locked", "--package", "larder-torture"]);
         let (is_built, output) = self.run(build, patience)?;
@@ -197,7 +198,7 @@ impl Workshop {
         Ok(if is_lawful { Fate::Survived } else { Fate::KilledBySeed(last_line(&output, "seed ")) })
     }
 
-    /// Looks for a test that fails in the copy: among those of `it` of a crate whose names contain `name`.
+    /// Runs those tests in `tests/it` of a crate of the copy whose names contain `name`.
     fn test(&self, package: &str, name: &str, patience: Duration) -> io::Result<Fate> {
         let tests = ["test", "--quiet", "--locked", "--package", package, "--test", "it"];
         let mut build = self.cargo(&tests);
@@ -218,7 +219,7 @@ impl Workshop {
         command
     }
 
-    /// Returns whether a command succeeded in time, and what it printed.
+    /// Runs a command. Returns whether it succeeded within `patience`, and what it printed.
     fn run(&self, mut command: Command, patience: Duration) -> io::Result<(bool, String)> {
         let path = self.build.with_extension("output");
         let output = fs::File::create(&path)?;
@@ -247,14 +248,16 @@ fn end_group(child: &mut Child) -> io::Result<()> {
 }
 
 impl Hunter {
-    /// Returns the hunter of an engine's file, or of what all engines use.
+    /// Returns the hunter for a file of larder-store: that of its engine, or that of all engines if they share the
+    /// file.
     fn of_engine(file: &str) -> Self {
         let engine = file.strip_prefix("engine/").and_then(|path| path.split_once('/'));
         let engine = engine.filter(|(engine, _)| *engine != "kit");
         Self::Torture { engine: engine.map(|(engine, _)| engine.to_owned()) }
     }
 
-    /// Returns what must pass without mutants before this one hunts: the torture of all rows stands for that of one.
+    /// Returns the hunter that must pass without mutants before this one is used. One engine's torture tests are
+    /// checked as part of those of all engines.
     fn without_engine(&self) -> Self {
         match self {
             Self::Torture { .. } => Self::Torture { engine: None },
@@ -275,18 +278,18 @@ impl fmt::Display for Hunter {
 }
 
 impl Mutant {
-    /// Returns the path of the file that it changes, from the root of the workspace.
+    /// Returns the path of the file that the mutant changes, from the root of the workspace.
     fn path(&self) -> PathBuf {
         Path::new("crates").join(&self.package).join("src").join(&self.file)
     }
 
-    /// Returns a file's text with the bug, or `None` if the text to replace is not there exactly once.
+    /// Returns a file's text with the bug, or `None` if the text to replace does not occur exactly once.
     fn apply(&self, text: &str) -> Option<String> {
         (text.matches(&self.old).count() == 1).then(|| text.replacen(&self.old, &self.new, 1))
     }
 }
 
-/// Copies all files that git tracks and that are still there. A file that has not changed keeps its time, so that cargo
+/// Copies all files that git tracks and that still exist. A file that has not changed keeps its time, so that cargo
 /// does not compile it again.
 fn copy_sources(root: &Path, tree: &Path) -> io::Result<()> {
     let listed = Command::new("git").current_dir(root).args(["ls-files", "-z"]).output()?;

@@ -15,7 +15,7 @@ const CRATES: [&str; 6] =
     ["larder-device", "larder-http", "larder-store", "larder-cache", "larder-tower", "larder-reqwest"];
 /// The optional features of these crates that programs use. The feature `shuttle` of larder-store is for tests only.
 const FEATURES: &str = "larder-store/serde,larder-cache/serde,larder-cache/http";
-/// The crate with a workspace of its own.
+/// The manifest of larder-pingora, which is a workspace of its own.
 const APART: &str = "crates/larder-pingora/Cargo.toml";
 
 /// Packages each crate and compiles it from its package.
@@ -37,7 +37,8 @@ pub(crate) fn dry_run(root: &Path) -> bool {
     passed
 }
 
-/// Checks each crate with its [`FEATURES`], by the oldest toolchain that the workspace promises, if rustup has it.
+/// Checks each crate with its [`FEATURES`], with the oldest toolchain that the workspace supports, if rustup has that
+/// toolchain.
 pub(crate) fn oldest_toolchain(root: &Path) -> bool {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     let Some(version) = rust_version(&manifest) else {

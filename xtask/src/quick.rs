@@ -7,7 +7,7 @@
 use crate::{cargo, tidy};
 use std::{path::Path, process::Command, time::Instant};
 
-/// Checks `crates`, or the crates with uncommitted changes.
+/// Checks `crates`, or the crates with uncommitted changes if `crates` is empty.
 pub(crate) fn run(root: &Path, crates: &[&str]) -> bool {
     let start = Instant::now();
     let crates: Vec<String> = match crates {

@@ -114,7 +114,7 @@ impl Scanner {
         }
     }
 
-    /// Separates the content of the next literal from that of another one on the line.
+    /// Separates the content of the next literal from that of an earlier literal on the same line.
     fn begin_string(&mut self) {
         let line = self.done.last_mut().expect("there is a line from the start");
         if !line.string.is_empty() {
@@ -158,7 +158,7 @@ impl Scanner {
         self.rest.get(self.at + ahead).copied()
     }
 
-    /// Returns whether the character here begins a word (`br"` begins a raw string too).
+    /// Returns whether a word begins at the current character. `br"` begins a raw string too.
     fn starts_word(&self) -> bool {
         let before = self.rest[..self.at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_');
         let word: Vec<char> = before.copied().collect();

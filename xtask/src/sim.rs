@@ -6,7 +6,7 @@
 use crate::cargo;
 use std::path::Path;
 
-/// Runs schedules. Returns whether all passed.
+/// Runs `larder-torture` with `arguments`. Returns whether all its schedules passed.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> bool {
     let build = ["run", "--quiet", "--locked", "--profile", "fast", "--package", "larder-torture", "--"];
     cargo::succeeds(root, &[&build, arguments].concat(), &[])

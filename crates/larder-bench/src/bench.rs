@@ -248,10 +248,10 @@ impl BenchResult {
 const UNLIMITED: Duration = Duration::from_hours(24);
 /// Send delay in microseconds below which the report never warns of delays.
 const LATE_US_MIN: u64 = 500;
-/// Send delay, as a share of the response times, from which the report warns of delays.
+/// Smallest send delay, as a share of the response times, of which the report warns.
 const LATE_SHARE_MIN: f64 = 0.2;
-/// Maximum number of hits beyond those that the workload offers, as a share of all requests. If several requests for an
-/// object run at the same time, the response to the first may be stored in time for the others.
+/// Largest excess of hits over those that the workload offers, as a share of all requests, that the report accepts. If
+/// several requests for an object run at the same time, the response to the first may be stored in time for the others.
 const HITS_MORE_MAX: f64 = 0.02;
-/// Share of a processor from which the report considers the benchmark's own threads the bottleneck.
+/// Load of the benchmark's own threads, as a share of a processor, at which the report calls them the bottleneck.
 const BUSY_MIN: f64 = 0.9;

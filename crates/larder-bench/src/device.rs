@@ -27,8 +27,8 @@ const WRITE_BYTES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 const WRITE_DEPTHS: [u32; 3] = [1, 16, 64];
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_DEPTH: u32 = 8;
-/// Share of the time that the measurement of sequential transfers or of files gets, as a multiple of the share of a
-/// random measurement.
+/// Time for a measurement of sequential transfers, as a multiple of that for one of random transfers. `FILE_PARTS` is
+/// the same for files.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 12;
 /// Length in bytes of the reads that run at the same time as writes.
@@ -195,8 +195,8 @@ impl MeasureSteps<'_> {
         Ok(figures)
     }
 
-    /// Measures writes at the same time as reads. Also measures reads alone once more, at the same time of the run,
-    /// because the results are compared.
+    /// Measures writes at the same time as reads. First measures reads alone again, so that the two results are from
+    /// the same stage of the run and can be compared.
     fn beside_reads(
         &mut self,
         device: &std::sync::Arc<dyn Device>,

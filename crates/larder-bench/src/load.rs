@@ -233,8 +233,8 @@ impl Load {
     }
 }
 
-/// The requests of a workload, shared by several runs. A run continues where the last one ended, so an object that was
-/// requested in an earlier run may be a hit.
+/// The requests of a workload, shared by several runs. Each run continues where the previous one ended, so an object
+/// that was requested in an earlier run may be a hit.
 #[derive(Clone)]
 pub struct Requests(Arc<Mutex<RequestSource>>);
 

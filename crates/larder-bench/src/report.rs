@@ -39,7 +39,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
-/// Returns the paragraph in front of the figures that describes the measurements.
+/// Returns the introductory paragraph, which describes the measurements.
 fn lead(results: &[BenchResult]) -> String {
     let mut done: Vec<_> = results.iter().map(|result| format!("{}, {}", result.workload, result.load)).collect();
     let mut machines: Vec<_> = results.iter().map(|result| result.machine.as_str()).collect();

@@ -137,8 +137,8 @@ impl RateRun {
         }
     }
 
-    /// Sends one request: with the probability of a hit for the next entry of `round`, otherwise for a new entry.
-    /// Returns whether it was a hit.
+    /// Sends one request: with the probability [`StoreJob::hit_ratio`] for the next entry of `round`, otherwise for a
+    /// new entry. Returns whether it was a hit.
     async fn request(&self, random: &mut Random, job: &StoreJob, round: &RecentRound) -> Result<bool, Error> {
         let number =
             if random.happens(job.hit_ratio) { round.next() } else { self.next.fetch_add(1, Ordering::Relaxed) };
@@ -319,8 +319,8 @@ const NOISE_BYTES: usize = 512 << 10;
 /// Size of the data that is stored before counting starts, as a multiple of the store's size.
 const FILL_TURNS: f64 = 1.1;
 const FILL_DEPTH: usize = 64;
-/// Size of the newest entries that hits are requested from, as a share of the store's size. Every policy still keeps
-/// that many bytes of entries.
+/// Share of the store's size that is filled with entries requested as hits. These are the newest entries, and every
+/// policy still has them.
 const KEPT_SHARE: f64 = 0.4;
 const PROGRESS_EVERY: u64 = 1000;
 

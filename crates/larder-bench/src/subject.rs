@@ -17,7 +17,8 @@ use std::{
 /// A Larder that runs as a process of its own, and the folder of its store.
 pub struct LarderProcess {
     child: Child,
-    /// Kills the process when it is taken and dropped. That happens before the folder is removed.
+    /// Kills the process when dropped. `Drop` drops it first, so that the folder is removed after the process has
+    /// ended.
     running: Option<Undo>,
     _removed: Undo,
     folder: PathBuf,

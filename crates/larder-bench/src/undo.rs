@@ -85,7 +85,7 @@ impl Drop for Undo {
     }
 }
 
-/// Exists while a measurement runs that ends by itself soon after the first signal.
+/// Marks a measurement as able to end early: after the first signal, it ends by itself. Dropping this removes the mark.
 pub(crate) struct EndsEarly(());
 
 impl EndsEarly {

@@ -113,7 +113,8 @@ pub(crate) struct BenchRequest {
     pub(crate) is_offered: bool,
 }
 
-/// One arrival: a request such as for a page, and the requests that follow after its response, such as for images.
+/// One arrival: a request, for example for a page, and the requests that follow its response, for example for the
+/// images.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BenchArrival {
     pub(crate) first: Option<BenchRequest>,
@@ -241,7 +242,7 @@ fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     }
 }
 
-/// Number of seeds that are derived from the time. Each has room for 2^40 objects.
+/// Number of different seeds that the time of the start can give. Each seed has room for 2^40 objects.
 const SEEDS_OF_TIME: u64 = 1 << 24;
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 

@@ -39,9 +39,9 @@ pub trait Device: Send + Sync + 'static {
     /// Returns the name of the implementation for logs and metrics, such as `io_uring`.
     fn name(&self) -> &'static str;
 
-    /// Gives the calling thread an I/O ring of its own for its reads, if the device supports that. The caller must turn
-    /// the driver on this thread until it drops it ([`ThreadDriver::turn`]). Also returns `None` if the thread already
-    /// has a ring for this device, or the system refuses one.
+    /// Gives the calling thread an I/O ring of its own for its reads. The thread must call [`ThreadDriver::turn`] until
+    /// it drops the driver. Returns `None` if the device does not support this, the thread already has a ring for the
+    /// device, or the system refuses one.
     fn attach_thread(&self) -> Option<ThreadDriver> {
         None
     }
@@ -54,7 +54,7 @@ pub trait Device: Send + Sync + 'static {
 /// An operation for a device. The device owns the buffer until it completes the operation.
 ///
 /// The methods `read`, `write` and `sync` of `dyn Device` create one and return a future. Create one yourself to get
-/// the outcome by a callback, or in a device around another one ([`crate::delegate_device!`]).
+/// the outcome by a callback, or in a device that wraps another one ([`crate::delegate_device!`]).
 ///
 /// ```
 /// use larder_device::{AlignedBuffer, Completion, Device, MemoryDevice, Transfer};
@@ -118,7 +118,7 @@ impl dyn Device {
 
 /// Implements the methods of [`Device`] other than `submit` by those of a field of `self`.
 ///
-/// For a device around another one, which changes some transfers:
+/// Use it in a device that wraps another one and changes some of its transfers:
 ///
 /// ```
 /// use larder_device::{Device, MemoryDevice, Transfer, delegate_device};

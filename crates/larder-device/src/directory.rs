@@ -47,7 +47,7 @@ pub trait Directory: Send + Sync + 'static {
 /// An operation for a directory. The directory owns the buffer until it completes the operation.
 ///
 /// The methods of `dyn Directory`, such as `read`, create one and return a future. Create one yourself to get the
-/// outcome by a callback, or in a directory around another one.
+/// outcome by a callback, or in a directory that wraps another one.
 ///
 /// ```
 /// use larder_device::{Completion, Directory, FileName, FileWork, MemoryDirectory};

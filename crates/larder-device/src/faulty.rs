@@ -130,8 +130,7 @@ impl FaultyDevice {
         self.lock().waiting.len()
     }
 
-    /// Returns how many of the waiting operations will fail. Their faults are in the statistics already, but show only
-    /// when they complete.
+    /// Returns how many of the waiting operations will fail. The statistics include their faults already.
     pub fn struck_count(&self) -> usize {
         self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
     }
@@ -148,7 +147,7 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// Returns the device after a power loss. All synced writes are there. Any of the others may be there too, whole or
+    /// Returns the device after a power loss. All synced writes are there. Any other write may be there too, whole or
     /// in part. Otherwise like [`FaultyDevice::kill`].
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
@@ -269,8 +268,8 @@ impl FaultyDevice {
         }
     }
 
-    /// Returns a random distance by which an operation of `len_bytes` at `offset_bytes` is misdirected. It is still on
-    /// the device.
+    /// Returns a random distance by which an operation of `len_bytes` at `offset_bytes` is misdirected. The new place
+    /// is also within the device.
     fn astray(&self, offset_bytes: u64, len_bytes: usize, random: &mut SplitMix64) -> u64 {
         let alignment_bytes = u64::from(self.bounds.alignment_bytes);
         let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
@@ -366,7 +365,7 @@ fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, random: &mut SplitMi
 }
 
 /// Returns how many of `len` bytes the next step moves. For a short operation, that is usually not a whole number of
-/// sectors, and sometimes all of them, so that the operation ends.
+/// sectors. Sometimes it is all `len` bytes, so that the operation ends.
 fn piece(len: usize, is_short: bool, random: &mut SplitMix64) -> usize {
     if !is_short || random.below(3) == 0 { len } else { 1 + random.below(len as u64) as usize }
 }

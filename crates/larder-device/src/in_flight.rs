@@ -192,7 +192,7 @@ impl InFlight {
 
 /// Most bytes of a single system call. The kernel's limit is just below 2 GiB, and not always a multiple of a block.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// Number of system calls in a row that move no bytes after which the operation fails.
+/// Most system calls in a row that may move no bytes. After that, the operation fails.
 const RETRY_COUNT_MAX: u32 = 64;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use std::{
 
 use crate::{Device, Transfer};
 
-/// Payload of the panic of a [`PanickingDevice`]. Code that catches panics recognizes by it that a test has planned
-/// this one, and need not report a fault of the program.
+/// Payload with which a [`PanickingDevice`] panics. Code that catches panics can tell by this payload that a test has
+/// planned the panic, and need not report a fault of the program.
 ///
 /// ```
 /// use larder_device::PlannedPanic;
@@ -27,7 +27,7 @@ pub struct PlannedPanic;
 
 /// A device for tests that panics once in [`Device::submit`], and otherwise passes operations to another device.
 ///
-/// It shows what a failed assertion costs whose cause lies between two operations.
+/// It shows what is lost when an assertion fails between two operations.
 ///
 /// ```
 /// use larder_device::{Device, MemoryDevice, PanickingDevice, PlannedPanic, block_on};

@@ -56,8 +56,8 @@ impl<T> Drop for ThreadPool<T> {
     }
 }
 
-/// Waits for the end of `threads`, except the calling one. A completion may drop the last reference to its own device,
-/// and a thread cannot wait for itself.
+/// Waits for the end of `threads`, except the calling one. One of these threads may drop the last reference to its own
+/// device in a completion, and a thread cannot wait for itself.
 pub(super) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {

@@ -39,7 +39,7 @@ struct ManualClock {
     time_of_day: AtomicI64,
 }
 
-/// One moment, as both clocks show it.
+/// One moment, as monotonic time and as Unix time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockMoment {
     /// Time since a fixed moment, as [`Clock::now`] returns it.
@@ -105,7 +105,7 @@ impl Clock {
         u32::try_from(self.since_epoch().as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the present moment on both clocks.
+    /// Returns the present moment, as monotonic time and as Unix time.
     pub(crate) fn moment(&self) -> ClockMoment {
         ClockMoment { at: self.now(), unix_s: self.now_s() }
     }

@@ -54,7 +54,7 @@ impl Error {
         Self { kind, place: place.into(), source: None }
     }
 
-    /// Creates an error of `kind` that `source`, a failed system call or I/O, has caused.
+    /// Creates an error of `kind` with its cause: `source`, the error of a system call or of I/O.
     pub fn io(kind: ErrorKind, place: impl Into<String>, source: io::Error) -> Self {
         Self { kind, place: place.into(), source: Some(Arc::new(source)) }
     }

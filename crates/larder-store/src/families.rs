@@ -115,13 +115,13 @@ impl AnyEngine {
         })
     }
 
-    /// Waits until everything is loaded that an earlier run may have stored under `key`. This can be earlier than the
-    /// end of loading.
+    /// Waits until everything that an earlier run may have stored under `key` is loaded. The rest of the volume may
+    /// still be loading.
     pub(crate) async fn loaded_part(&self, key: &[u8]) {
         self.volume().loaded_part(|| self.has_loaded_part(key)).await;
     }
 
-    /// Returns whether everything is loaded that an earlier run may have stored under `key`.
+    /// Returns whether everything that an earlier run may have stored under `key` is loaded.
     pub(crate) fn has_loaded(&self, key: &[u8]) -> bool {
         self.volume().is_loaded() || self.has_loaded_part(key)
     }
@@ -183,7 +183,7 @@ impl AnyEngine {
         self.volume().fence(has_room).unwrap_or(false)
     }
 
-    /// Returns the log engine, the only one that may refuse entries. The others store everything.
+    /// Returns the engine if it is the log engine. No other engine can refuse to store an entry.
     fn admitting(&self) -> Option<&LogEngine> {
         match self {
             Self::Log(engine) => Some(engine),
@@ -296,7 +296,7 @@ impl AnyEngine {
         self.volume().fenced(flush).await
     }
 
-    /// Flushes the engine. If this succeeds, notes that the changes of keys before it are written.
+    /// Flushes the engine. On success, notes that all changes of keys made before this call are written.
     async fn flush_noted(&self) -> Result<()> {
         let volume = self.volume();
         self.flush_changes(volume.changed_keys.begin_flush(volume.clock.now())).await
@@ -315,8 +315,8 @@ impl AnyEngine {
         self.volume().sync().await
     }
 
-    /// Writes everything, including what lets the next start find all entries at once, and makes it durable. Called
-    /// when the store is closed.
+    /// Makes everything durable, including the data with which the next start finds all entries at once. Called when
+    /// the store is closed.
     pub(crate) async fn finish(&self) -> Result<()> {
         each!(self, engine => self.volume().fenced(pin!(engine.flush(FlushExtent::Closing))).await)?;
         self.volume().sync().await

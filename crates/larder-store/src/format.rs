@@ -33,8 +33,8 @@ use std::hash::Hasher;
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
 impl VolumeId {
-    /// Returns the identity that the volume gets if it starts over empty. It follows from the present identity and
-    /// `secret`, so that simulations are repeatable and others cannot predict it.
+    /// Returns the identity that the volume gets if it starts over empty. It is derived from the present identity and
+    /// `secret`, so that simulations are repeatable and strangers cannot predict it.
     pub(crate) fn successor(self, secret: &[u8; 16]) -> Self {
         let mut next = [0; 16];
         for (number, half) in (0_u8..).zip(next.as_chunks_mut::<8>().0) {

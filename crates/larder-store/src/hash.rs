@@ -6,8 +6,7 @@
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 
-/// The low 64 bits of a key's hash, by which the index places and recognizes an entry. Different keys can have the same
-/// ones.
+/// The low 64 bits of a key's hash, by which the index places and recognizes an entry. Different keys can share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyHash(pub(crate) u64);
 

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The store gets a report for one of this number of hits in the memory cache, and for the first hit.
+/// Hits in the memory cache from one report to the store to the next. The first hit is reported too.
 const HITS_PER_REPORT: u32 = 32;
 
 /// The number of hits of an entry since a memory cache took it in.

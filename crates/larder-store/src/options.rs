@@ -44,8 +44,8 @@ pub struct StoreOptions {
     /// Segment size in bytes: a multiple of 4 KiB, from 64 KiB to 64 MiB. An existing volume keeps its own.
     ///
     /// Larger segments mean fewer and larger steps of reclaim, and less memory for segments. Smaller segments mean
-    /// finer eviction on small volumes. With `None`, the default, the policy chooses: 16 entries of 1 MiB, fewer on
-    /// volumes under 4 GiB, one on volumes under 384 MiB. `log` uses a 200th of a volume of up to 128 MiB.
+    /// finer eviction on small volumes. With `None`, the default, the policy chooses: room for 16 entries of 1 MiB,
+    /// fewer on volumes under 4 GiB, one on volumes under 384 MiB. `log` uses a 200th of a volume of up to 128 MiB.
     pub segment_size_bytes: Option<u64>,
     /// Most bytes of committed entries that may wait in memory to be written. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
@@ -53,7 +53,7 @@ pub struct StoreOptions {
     /// Default: 2 s.
     pub room_wait: Duration,
     /// Longest time that a committed entry may wait to be written. If the process is killed, entries not yet written
-    /// are lost, and in some policies also others ([`Policy::kept_after_kill`]). Default: 0.5 s.
+    /// are lost. Some policies lose further entries ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
     /// Longest time between writing bytes and syncing the device. A power loss can lose bytes that are not synced.
     /// Default: 5 s.
@@ -108,8 +108,8 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
     (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
 }
 
-/// Number of entries for which stores of 128 GiB to 256 GiB are planned by default. Their mean entry size follows from
-/// it.
+/// Number of entries that stores of 128 GiB to 256 GiB are planned for by default. Their default mean entry size is
+/// their size divided by this.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
 /// Returns the default limit of an index's memory in bytes. It suffices for entries of any length up to 16 GiB, for
@@ -126,8 +126,7 @@ const TRAILER_BYTES: u64 = 4 << 10;
 
 /// Segment size of the smallest volumes. Headers and the list of contents take 2% of such a segment.
 const SHORT_SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Size of a volume divided by the bytes that it has outside segments. The checkpoints of the index take about that
-/// share.
+/// Ratio of a volume's size to its bytes outside segments. Most of these are checkpoints of the index.
 const BYTES_PER_FIXED_BYTE: u64 = 450;
 /// Bytes outside segments that every volume needs, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;

@@ -58,7 +58,7 @@ enum BodyRest {
         source: Arc<dyn BodySource>,
         position: Sector,
     },
-    /// There is no such part: the whole record was read.
+    /// No source is needed: the whole record was read.
     Whole(Arc<Volume>),
 }
 
@@ -163,8 +163,8 @@ impl Reader {
         BodyStream::new(self)
     }
 
-    /// Returns the content by which this entry is compared with another: a replacement differs, a copy that the engine
-    /// moved is equal.
+    /// Returns the content by which this entry is compared with another. A replacement has a different content, a copy
+    /// that the engine moved has the same.
     pub(crate) fn content(&self) -> EntryContent {
         let meta = RecordMeta { kind: RecordKind::Entry, sequence: 0, place: 0, ..self.decoded.meta.clone() };
         EntryContent { meta, head: self.head(), body_checksum: self.decoded.body_checksum(&self.record) }

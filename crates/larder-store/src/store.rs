@@ -95,8 +95,8 @@ impl Store {
     /// cannot come back.
     ///
     /// # Errors
-    /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. `Invalid` also if two volumes
-    /// are copies of one. If no volume can be opened, returns the last error.
+    /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. `Invalid` also if two of the
+    /// volumes are copies of the same volume. If no volume can be opened, returns the last error.
     pub fn open_volumes(options: Vec<StoreOptions>) -> Result<Self> {
         let mut volumes = Vec::new();
         let mut last_error = Error::new(ErrorKind::Invalid, "a store needs a volume");

@@ -32,11 +32,11 @@ impl Sector {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Site(pub(crate) u64);
 
-/// The number of a set on the volume, in the order of position from 0.
+/// The number of a set on the volume, counted from 0 in the order of position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetNumber(pub(crate) u64);
 
-/// The number of a segment on the volume, in the order of position from 0.
+/// The number of a segment on the volume, counted from 0 in the order of position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
@@ -100,7 +100,7 @@ impl SegmentGeometry {
         self.segment_start_bytes(segment) + self.segment_bytes
     }
 
-    /// Returns the sector in which the record begins that is `start_bytes` from the start of `segment`.
+    /// Returns the sector that contains the byte at `start_bytes` of `segment`.
     pub(crate) fn sector_at(&self, segment: SegmentId, start_bytes: u64) -> Sector {
         Sector((self.segment_start_bytes(segment) + start_bytes) / SECTOR_BYTES)
     }

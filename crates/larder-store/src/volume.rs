@@ -62,7 +62,8 @@ use std::{
 };
 use turn::TaskTurn;
 
-/// Number of attempts to read a block when the store is opened. A transient fault there would lose the entries in it.
+/// Number of attempts to read a block when the store is opened. After a transient fault, a retry saves the entries in
+/// the block.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
 
 /// A volume as its current engine uses it. All parts of the engine share it.
@@ -125,8 +126,8 @@ impl Volume {
         self.waiting.wait(|| self.is_loaded()).await;
     }
 
-    /// Waits until all entries of an earlier run are loaded, or the caller's part of them, for which `is_loaded`
-    /// returns `true`.
+    /// Waits until the part of an earlier run's entries that the caller needs is loaded, for which `is_loaded` returns
+    /// `true`, or until all of them are.
     pub(crate) async fn loaded_part(&self, is_loaded: impl Fn() -> bool) {
         self.waiting.wait(|| self.is_loaded() || is_loaded()).await;
     }
@@ -265,8 +266,8 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    /// Reads for a lookup like [`Self::read_in_batch`], but both numbers must be aligned. Counts the read. The caller
-    /// notes its outcome.
+    /// Reads for a lookup like [`Self::read_in_batch`], but the offset and the length must be aligned. Counts the read.
+    /// The caller notes its outcome.
     pub(crate) async fn read_aligned_in_batch(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<AlignedBuffer> {
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, len_bytes);

@@ -104,7 +104,7 @@ enum Source {
 enum Step {
     Request(Request),
     LeftOut,
-    /// Nothing: it has column names, a comment, or is empty.
+    /// No request: the line has column names or a comment, or is empty.
     Nothing,
     Damaged(&'static str),
 }

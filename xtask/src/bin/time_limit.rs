@@ -22,16 +22,16 @@ const TEST_TIME_MAX: Duration = Duration::from_secs(300);
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(1800);
 /// Time after which the harness reports that a test still runs.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
-/// Interval of the checks, and longest wait for further output of a program that has ended.
+/// Interval of the checks, and longest wait for the last output of a program that has ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of the checks once a program has closed its output.
 const END_INTERVAL: Duration = Duration::from_millis(5);
-/// Longest beginning of a line that is kept. The harness' lines are shorter.
+/// Most bytes of an output line that are kept. The test harness writes shorter lines.
 const LINE_BYTES_MAX: usize = 1024;
-/// Exit code for a program that was ended, as of `timeout`.
+/// Exit code if the test program was stopped, the same as that of `timeout`.
 const EXIT_CODE: u8 = 124;
 
-/// The time that is left after a report, and for the whole program.
+/// The time limits: of a test from the harness' report that it is slow, and of the whole program.
 struct Limits {
     after_report: Duration,
     program: Duration,
@@ -73,11 +73,11 @@ fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// The end of a test program.
+/// The way in which a test program ended.
 #[derive(Debug)]
 enum Outcome {
     Ended(ExitStatus),
-    /// The reason why it was stopped.
+    /// The program was stopped for this reason.
     Stopped(String),
 }
 
@@ -113,7 +113,7 @@ fn run(command: &mut Command, limits: &Limits, stdout: impl Write + Send + 'stat
     }
 }
 
-/// Passes output on as it arrives, and sends its lines.
+/// Copies `output` to `stdout` as it arrives, and sends each of its lines to `lines`.
 fn pass_on(mut output: ChildStdout, mut stdout: impl Write, lines: &Sender<String>) {
     let mut buffer = [0; 8192];
     let mut line = Vec::new();
@@ -136,7 +136,7 @@ fn pass_on(mut output: ChildStdout, mut stdout: impl Write, lines: &Sender<Strin
 struct SlowTests(HashMap<String, Instant>);
 
 impl SlowTests {
-    /// Reads a line of the harness.
+    /// Notes which test a line of the harness reports as slow or as finished.
     fn note(&mut self, line: &str, now: Instant) {
         let Some(line) = line.strip_prefix("test ") else { return };
         if let Some((name, _)) = line.split_once(" has been running for over ") {
@@ -146,7 +146,7 @@ impl SlowTests {
         }
     }
 
-    /// Returns a test that still runs this long after its report.
+    /// Returns the name of a test that still runs `after_report` after the harness reported it as slow.
     fn overdue(&self, after_report: Duration) -> Option<&str> {
         let mut tests = self.0.iter();
         tests.find(|(_, reported)| reported.elapsed() >= after_report).map(|(name, _)| name.as_str())
@@ -163,7 +163,7 @@ fn stop(child: &mut Child) -> io::Result<()> {
     child.wait().map(drop)
 }
 
-/// Returns the processes that a process has started, and those that they have started.
+/// Returns the children of a process, their children, and so on.
 fn descendants_of(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
@@ -183,7 +183,7 @@ fn descendants_of(process: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Runs a shell script in the place of a test program. It waits for its input, which stays open, so that it hangs.
+    /// Runs a shell script instead of a test program. The script can hang by reading its input, which stays open.
     fn run_script(script: &str, limits: &Limits) -> Outcome {
         let (input, _open) = io::pipe().unwrap();
         run(Command::new("sh").args(["-c", script]).stdin(input), limits, io::sink()).unwrap()

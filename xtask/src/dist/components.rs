@@ -22,7 +22,7 @@ struct LockedCrate {
     dependencies: Vec<String>,
 }
 
-/// Returns the list for `target`.
+/// Returns the list of the crates in a release for `target`, as CycloneDX.
 pub(super) fn list(root: &Path, target: &str) -> Result<String, String> {
     let lock = fs::read_to_string(root.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let what = ["tree", "--locked", "-p", "larder", "--features", FEATURES, "--target", target, "-e", "normal,build"];
@@ -125,7 +125,7 @@ fn component((name, version): &Identity, license: &str, package: Option<&LockedC
     text + "}"
 }
 
-/// Returns a crate's package URL, which also identifies it in the list.
+/// Returns a crate's package URL, which identifies the crate in the list of components.
 fn reference((name, version): &Identity) -> String {
     format!("pkg:cargo/{name}@{version}")
 }

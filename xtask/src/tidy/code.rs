@@ -6,10 +6,11 @@ use super::{Finding, source::Source};
 /// The only file that may contain `unsafe`.
 const UNSAFE_FILE: &str = "crates/larder-device/src/uring.rs";
 
-/// The only file that says what happens to locks after a panic.
+/// The only file that may decide what happens to a lock after a panic.
 const POISON_FILE: &str = "crates/larder-device/src/ignore_poison.rs";
 
-/// Crates whose requests carry no fact of ours in their extensions, and the files that hand `h2` what it reads there.
+/// Folders whose code must not put a fact of ours into a message's extensions. The files in `EXTENSIONS_FILES` may put
+/// the values there that `h2` reads.
 const WITHOUT_EXTENSIONS: [&str; 2] = ["crates/larder-proxy/src/", "crates/larder-wire/src/"];
 const EXTENSIONS_FILES: [&str; 2] =
     ["crates/larder-proxy/src/door/http2.rs", "crates/larder-proxy/src/origins/other_protocol.rs"];
@@ -24,11 +25,11 @@ const MACROS: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
 const WORDS: [(&str, &str); 4] =
     [("upstream", "origin"), ("backend", "origin"), ("cacheable", "storable"), ("coalesce", "collapse")];
 
-/// Names from a library (plotters) that contain such a word.
+/// Names from libraries, such as plotters, that contain one of [`WORDS`].
 const LIBRARY_NAMES: [&str; 7] =
     ["bitmapbackend", "drawingbackend", "resp_cacheable", "respcacheable", "svgbackend", "upstream_peer", "upstreams"];
 
-/// Checks one file.
+/// Returns the places in a source with words or statements that this project does not use.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (position, line) in source.lines.iter().enumerate() {

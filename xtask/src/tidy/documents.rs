@@ -12,7 +12,7 @@ const SEMANTICS: &str = "docs/explanation/semantics.md";
 /// The table of contents of the book that mdBook generates from docs/.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Checks all documents.
+/// Returns the broken links, the pages missing from the book, and the names of tests that do not exist.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let tests = test_names::of(tree);
     let mut findings = missing_from_the_summary(tree);

@@ -8,7 +8,7 @@ const PRODUCT_LINES_MAX: usize = 500;
 /// File names that do not describe the content.
 const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "misc", "types", "util", "utils", "v2"];
 
-/// Checks one file.
+/// Returns what is wrong with a source's name, header and length.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut problems = Vec::new();
     if source.stem() == "mod" {

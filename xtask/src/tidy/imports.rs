@@ -30,17 +30,18 @@ const ABOVE: [(&str, &[&str]); 9] = [
     ("tuning", &["device", "format", "volume", "reader", "engine", "families", "store"]),
 ];
 
-/// The folders of the program, in the same form.
+/// The folders of the program, each with the folders above it, which it must not name.
 const ABOVE_IN_PROGRAM: [(&str, &[&str]); 3] =
     [("ground", &["settings", "run", "commands"]), ("settings", &["run", "commands"]), ("run", &["commands"])];
 
-/// The folders of the proxy, in the same form. The others may name each other.
+/// The folders of the proxy, each with the folders above it, which it must not name. All other folders may name each
+/// other.
 const ABOVE_IN_PROXY: [(&str, &[&str]); 2] = [("road", &["door"]), ("targets", &["road", "door"])];
 
 /// The modules of the proxy's `origins` that its road may name, in addition to the names that `origins` exports.
 const FACE_OF_ORIGINS: [&str; 5] = ["access", "ask", "body", "fetcher", "request_body"];
 
-/// The parts of the proxy that may name larder-cache. The others use what `ground::cache` exports.
+/// The parts of the proxy that may name larder-cache. Other parts use what `ground::cache` exports.
 const CACHE_USERS: [&str; 3] = ["road", "origins::fetcher", "ground::cache"];
 
 /// The parts of the store that do no I/O, and must not name the crate of devices.
@@ -53,14 +54,14 @@ const SYSTEM_PARTS: [&str; 1] = ["clock"];
 /// Crates whose sources must not use the system at all.
 const PURE: [&str; 2] = ["crates/larder-http/src/", "crates/larder-wire/src/"];
 
-/// The core of bodies, which does no I/O and knows no clock, lock, store, socket or task: its place, the roots of what
-/// it imports, and parts of the standard library that it must not name.
+/// The core of bodies, which does no I/O and knows no clock, lock, store, socket or task. `CORE_ROOTS` are the roots of
+/// the paths that it may import; it must not name anything in `CORE_NEVER`.
 const CORE: &str = "crates/larder-cache/src/object";
 const CORE_ROOTS: [&str; 9] = ["std", "bytes", "smallvec", "slab", "larder_http", "crate", "super", "self", "core"];
 const CORE_NEVER: [&str; 7] =
     ["std::fs", "std::net", "std::process", "std::sync", "std::thread", "std::time", "std::task"];
 
-/// Checks one file.
+/// Returns the statements of a source that name a layer above it, the system, or anything else that it must not name.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let layers = layers_of(&source.path);
     let module = if layers.is_empty() { None } else { rings::module_of(&source.path) };
@@ -92,7 +93,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Returns the violation if `statement` of the proxy's road names an inside of `origins`.
+/// Returns the violation if `statement` of the proxy's road names an internal module of `origins`.
 fn inside_origins(module: &str, statement: &str) -> Option<String> {
     let paths = is_within(module, "road").then(|| rings::paths(statement, module))?;
     // Without further parts, it is a function of `origins` unless it is imported.
@@ -114,7 +115,8 @@ fn cache_named(module: &str, statement: &str) -> Option<String> {
         .then(|| format!("`{module}` must not know `larder_cache`: use what `ground::cache` exports"))
 }
 
-/// Returns the violation if `path` is a file of the core of bodies and `statement` names what that must not know.
+/// Returns the violation if `path` is a file of the core of bodies and `statement` names something that the core must
+/// not know.
 fn beyond_core(path: &str, statement: &str) -> Option<String> {
     path.strip_prefix(CORE).filter(|rest| rest.starts_with(['/', '.']))?;
     let module = rings::module_of(path)?;
@@ -134,7 +136,7 @@ fn imported_root(statement: &str) -> Option<&str> {
     path.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()
 }
 
-/// Checks the parts of the store that its modules name through re-exports, such as those at the crate's root.
+/// Checks that no part of the store names a part above it through a re-export, such as one at the crate's root.
 pub(crate) fn check_reexported(sources: &[Source]) -> Vec<Finding> {
     let imports = rings::imports_of(sources, "larder-store");
     let found = |(module, named): (&String, &BTreeSet<String>)| -> Vec<Finding> {
@@ -148,10 +150,10 @@ pub(crate) fn check_reexported(sources: &[Source]) -> Vec<Finding> {
     imports.iter().flat_map(found).collect()
 }
 
-/// The parts of a crate, each with the parts above it.
+/// The parts of a crate, each with the parts above it, which it must not name.
 type Layers = [(&'static str, &'static [&'static str])];
 
-/// Returns the layers of the crate that a file belongs to. None, if the crate has no order of layers.
+/// Returns the layers of the crate that a file belongs to, or an empty list if the crate has none.
 fn layers_of(path: &str) -> &'static Layers {
     match path {
         path if path.starts_with(STORE) => &ABOVE,
@@ -161,7 +163,7 @@ fn layers_of(path: &str) -> &'static Layers {
     }
 }
 
-/// Returns the violations in `statement`, which is in `module`, for the parts of its crate that it names.
+/// Returns the violations in `statement`, which is in `module`: parts of the crate that the module must not name.
 fn strangers(layers: &Layers, module: &str, statement: &str) -> Vec<String> {
     rings::paths(statement, module).iter().filter_map(|path| stranger(layers, module, &path.join("::"))).collect()
 }

@@ -42,7 +42,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Checks all manifests.
+/// Returns the dependencies that are not allowed, have no stated reason, or are unused.
 pub(crate) fn check(manifests: &[Text]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = manifests.iter().flat_map(check_one).collect();
     findings.extend(manifests.iter().flat_map(|manifest| check_unused(manifest, manifests)));
@@ -68,7 +68,7 @@ fn check_unused(workspace: &Text, manifests: &[Text]) -> Vec<Finding> {
     findings
 }
 
-/// Checks one manifest.
+/// Returns the dependencies of one manifest that are not allowed or have no stated reason.
 fn check_one(manifest: &Text) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut table = String::new();

@@ -6,12 +6,12 @@
 
 use super::{Finding, source::Source};
 
-/// Most functions of larder-proxy with such a parameter.
+/// Most functions of larder-proxy that may take a whole `Worker` or `Client`.
 const COUNT_MAX: usize = 50;
-/// The types that have everything.
+/// The types that give access to everything in the proxy.
 const WHOLES: [&str; 2] = ["Worker", "Client"];
 
-/// Checks the sources of the proxy.
+/// Returns a finding if more than [`COUNT_MAX`] functions of the proxy take one of [`WHOLES`].
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let found: Vec<String> = sources.iter().flat_map(functions).collect();
     if found.len() <= COUNT_MAX {
@@ -26,7 +26,7 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     vec![Finding::new("crates/larder-proxy/src/lib.rs", 1, problem)]
 }
 
-/// Returns the functions in a source that have such a parameter, by file and name.
+/// Returns the functions in a source that take one of [`WHOLES`], by file and name.
 fn functions(source: &Source) -> Vec<String> {
     if source.is_test_file() || !source.path.starts_with("crates/larder-proxy/src/") {
         return Vec::new();
@@ -43,7 +43,7 @@ fn functions(source: &Source) -> Vec<String> {
     found
 }
 
-/// Returns the parameters of a function whose declaration begins with `code`, without its generic ones.
+/// Returns the parameters of a function whose declaration begins with `code`. Generic parameters are not included.
 fn parameters(code: &str) -> Option<&str> {
     let mut start = None;
     let mut depth = 0_usize;
@@ -62,7 +62,7 @@ fn parameters(code: &str) -> Option<&str> {
     None
 }
 
-/// Returns whether one of these parameters is a whole, by value, by reference or in an `Arc`.
+/// Returns whether one of these parameters is one of [`WHOLES`], by value, by reference or in an `Arc`.
 fn has_whole(parameters: &str) -> bool {
     WHOLES.iter().any(|whole| {
         parameters.match_indices(whole).any(|(at, _)| {

@@ -6,7 +6,7 @@
 
 use super::{Finding, source::Source};
 
-/// The crate that knows all variants. Elsewhere these types are `#[non_exhaustive]`.
+/// The crate in which matches over policies must name all variants. In other crates, the types are `#[non_exhaustive]`.
 const STORE: &str = "crates/larder-store/src/";
 
 /// The types of a policy's columns and settings, and of the engines that run it.
@@ -27,7 +27,7 @@ const TYPES: [&str; 14] = [
     "WriteAxis",
 ];
 
-/// Checks one file.
+/// Returns the matches over policies with a `_` arm in a source of the store.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     if !source.path.starts_with(STORE) || source.is_test_file() {
         return Vec::new();

@@ -25,7 +25,7 @@ const WIDE: &str = "a line of prose has at most 120 columns";
 /// Longest part of a sentence that a finding shows, in characters.
 const SHOWN_CHARS: usize = 140;
 
-/// Returns every place that breaks a rule.
+/// Returns the texts that break a rule for prose, and the lines that are too wide.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let rules = Rules::new();
     let mut found = Vec::new();

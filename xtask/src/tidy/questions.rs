@@ -11,7 +11,8 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// The list: reader, question, page and section, and words of the answer, separated by ` | `.
+/// The list of questions. A line has the reader, the question, the page and section, and words of the answer, separated
+/// by ` | `.
 pub(crate) const QUESTIONS: &str = "xtask/questions.txt";
 
 /// The page on which readers start.
@@ -23,7 +24,7 @@ const SHORT_PAGE_WORDS: usize = 1200;
 /// A page and the section that a link leads to; empty for the page's start.
 type Place = (String, String);
 
-/// Checks every question.
+/// Returns the questions whose answers readers cannot find, and the malformed lines of the list.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(list) = tree.text(QUESTIONS) else { return Vec::new() };
     let first = targets(tree, START);

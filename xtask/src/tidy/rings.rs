@@ -8,9 +8,9 @@
 use super::{Finding, source::Source};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most modules in one ring.
+/// Most modules that may import each other in a ring.
 const RING_MAX: usize = 6;
-/// Longest chain of re-exports that is followed.
+/// Most re-exports that are followed, one to the next, to find where a name is defined.
 const REEXPORTS_MAX: usize = 8;
 
 /// The modules of a crate by path, each with the modules that it names.
@@ -20,7 +20,7 @@ pub(super) type Imports = BTreeMap<String, BTreeSet<String>>;
 /// name.
 type Reexports = BTreeMap<(String, String), Vec<String>>;
 
-/// Checks all crates.
+/// Returns a finding for each crate with a ring of more than [`RING_MAX`] modules.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     largest(sources).iter().filter_map(|(name, ring)| check_crate(name, ring)).collect()
 }
@@ -80,7 +80,7 @@ fn imports(sources: &[&Source]) -> Imports {
     rest.into_iter().filter(|(module, _)| !module.is_empty()).map(named).collect()
 }
 
-/// Returns the module of a source; that of a crate's root is empty.
+/// Returns the module of a source; empty for a crate's root.
 fn name_of(source: &Source) -> String {
     module_of(&source.path).unwrap_or_default()
 }
@@ -125,7 +125,8 @@ fn all_paths(code: &str, module: &str, known: &BTreeSet<&str>) -> Vec<Vec<String
     found
 }
 
-/// Returns whether the name at `at` is in an import, but not its first: then it belongs to the path that begins there.
+/// Returns whether the path at `at` is inside a `use` statement, behind its first path. It is then part of that path,
+/// which is read from its start.
 fn is_within_import(code: &str, at: usize) -> bool {
     let statement = code[..at].rfind(';').map_or(&code[..at], |end| &code[end..at]);
     let import = starts(statement, "use ").last().map(|start| &statement[start + "use ".len()..]);
@@ -182,14 +183,14 @@ fn starts<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a 
     })
 }
 
-/// Reads one path with its groups.
+/// The reader of one path with its groups in braces.
 struct Walk<'a, 'b> {
     rest: &'a str,
     found: &'b mut Vec<Vec<String>>,
 }
 
 impl Walk<'_, '_> {
-    /// Reads what follows `prefix::`.
+    /// Reads the part of a path that follows `prefix::`.
     fn path(&mut self, prefix: &[String]) {
         self.rest = self.rest.trim_start();
         if let Some(group) = self.rest.strip_prefix('{') {

@@ -10,10 +10,10 @@ use crate::{
 };
 use std::{fs, io, path::Path};
 
-/// Folders without files of the project.
+/// Folders that tidy skips, because they contain no files of the project.
 const SKIPPED: [&str; 4] = [".git", "target", "results", "node_modules"];
 
-/// Files that rules read, and that are no sources, manifests or documents.
+/// Further files that rules read, in addition to sources, manifests and documents.
 const LISTS: [&str; 5] = [
     conformance::REQUIREMENTS,
     conformance::DIFFERENCES,

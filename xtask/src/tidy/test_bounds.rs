@@ -72,7 +72,7 @@ const ALLOWED_IN: [&str; 6] = [
     "xtask/src/tidy/test_bounds.rs",
 ];
 
-/// Checks the whole tree.
+/// Returns the absolute paths in tests, and the manifests and settings because of which tests have no time limit.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings: Vec<Finding> = tree.sources.iter().flat_map(check_paths).collect();
     if !tree.text(CARGO_CONFIG).unwrap_or_default().lines().any(|line| line == RUNNER) {
@@ -88,7 +88,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds absolute paths in the test code of one file.
+/// Returns the absolute paths that a machine may have in the test code of one source.
 fn check_paths(source: &Source) -> Vec<Finding> {
     if ALLOWED_IN.contains(&source.path.as_str()) {
         return Vec::new();
@@ -103,7 +103,7 @@ fn check_paths(source: &Source) -> Vec<Finding> {
     paths.map(find).collect()
 }
 
-/// Returns the absolute paths in a text that a machine may have.
+/// Returns the absolute paths in `text` that may exist on a machine.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     text.split(move |c| !is_part(c)).filter(|word| is_of_machine(word))

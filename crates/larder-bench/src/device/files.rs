@@ -92,8 +92,7 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     })
 }
 
-/// Returns the name of file `number`. Files go to the folders in turn, which are two levels deep, as in the policy
-/// `squid`.
+/// Returns the name of file `number`. Files go in turn to folders that are two levels deep, as in the policy `squid`.
 fn name(number: u64) -> FileName {
     let folder = number % FOLDER_COUNT;
     let name = format!("{:x}/{:x}/{number:016x}", folder % 16, folder / 16);

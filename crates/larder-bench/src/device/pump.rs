@@ -25,8 +25,7 @@ pub(super) enum PumpWork {
     SequentialWrite,
     /// Random writes and random reads take turns.
     ReadsAndWrites,
-    /// Random reads, with one sequential write of [`SEQUENTIAL_BYTES`] after each group of reads that have that length
-    /// together.
+    /// Random reads. After every [`SEQUENTIAL_BYTES`] of reads, one sequential write of the same length.
     ReadsAndSequentialWrites,
 }
 

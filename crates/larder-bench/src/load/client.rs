@@ -444,6 +444,6 @@ const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 /// Time limit of a request. It has failed if it takes longer.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Seconds after the modification of an object from which the version before it counts as outdated. Clocks count whole
+/// Seconds after an object's modification at which its previous version begins to count as outdated. Clocks count whole
 /// seconds, and a response may be in flight when the object changes.
 const OUTDATED_AFTER_S: u64 = 3;

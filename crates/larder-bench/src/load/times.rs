@@ -15,7 +15,8 @@ pub struct ResponseTimes {
     pub count: u64,
     /// Mean of the times, in microseconds.
     pub mean_us: f64,
-    /// Quantiles: pairs of a share, from 0 to 1, and the longest time among that share of the shortest times.
+    /// Quantiles: pairs of a share, from 0 to 1, and the time in microseconds that this share of the requests did not
+    /// exceed.
     pub quantiles_us: Vec<(f64, u64)>,
     /// All recorded times.
     pub histogram: RecordedTimes,
@@ -114,7 +115,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds and digits are allowed")
 }
 
-/// Creates a histogram with a precision of two digits, which needs less memory. There is one for each second.
+/// Creates a histogram with a precision of two digits, which saves memory: a run has one for each second.
 pub(super) fn short_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
 }

@@ -44,7 +44,8 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
     rows_of(&heads, rows)
 }
 
-/// Creates the table of resource use, with a row for each proxy. It is empty if the kernel's counts are known for none.
+/// Creates the table of resource use, with a row for each proxy. Returns an empty text if no proxy has known kernel
+/// counts.
 pub(super) fn costs(results: &[BenchResult]) -> String {
     let is_known = |result: &BenchResult| result.kernel_total().is_some_and(|kernel| kernel.is_known);
     if !results.iter().any(is_known) {

@@ -96,8 +96,8 @@ const POLYMIX_3: [PublishedPhase; 12] = [
     PublishedPhase::new("dec2", 30.0, (1.0, 0.1)),
     PublishedPhase::new("cool", 1.0, (0.1, 0.1)),
 ];
-/// The published phases of PolyMix-4. Its lowest load is a single robot, because it lowers the number of robots and not
-/// their rates.
+/// The published phases of PolyMix-4. Its lowest load is that of a single robot, because PolyMix-4 lowers the number of
+/// robots and not their rates.
 const POLYMIX_4: [PublishedPhase; 10] = [
     PublishedPhase::new("framp", 20.0, (0.05, 1.0)),
     PublishedPhase::new("fill", 120.0, (1.0, 1.0)),

@@ -12,8 +12,8 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-/// Lengths of buffers in bytes, each with the number of such buffers in a pool. The second length suffices for 64 KiB
-/// that begin anywhere in a block, as the part of a long body that has a checksum of its own.
+/// Lengths of buffers in bytes, each with the number of such buffers in a pool. Buffers of the second length can read
+/// the 64 KiB of a body that one checksum covers, wherever they begin in a block.
 const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (68 << 10, 8)];
 
 thread_local! {

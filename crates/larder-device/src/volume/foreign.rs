@@ -89,7 +89,7 @@ impl DeviceEnds<'_> {
     }
 }
 
-/// Number of bytes at the start of a device that must be zeros for it to count as blank there.
+/// Number of bytes at the start of a blank device that must be zeros.
 const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(found(&device), Some(of), "{bytes:x?} at {offset:#x}");
     }
 
-    /// At stake: the data of others, which is overwritten if its signature is not found.
+    /// At stake: the data of other programs, which is overwritten if its signature is not found.
     #[test]
     fn every_mark_is_found_where_its_owner_leaves_it() {
         for mark in &MARKS {

@@ -26,8 +26,8 @@ pub(crate) struct BinHeader {
     pub(crate) sequence: u64,
     /// Length of the whole record in bytes, including the part in the ring.
     pub(crate) record_bytes: u32,
-    /// Position in the ring of the part of the record that does not fit in the bin. Counts all bytes ever written to
-    /// the ring.
+    /// Position of the part of the record that does not fit in the bin, as the number of bytes ever written to the ring
+    /// before it.
     pub(crate) rest_at: u64,
     /// Offset of the bin on the volume, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
@@ -35,12 +35,13 @@ pub(crate) struct BinHeader {
     pub(crate) rests: RestsOfGroup,
 }
 
-/// The remainders of a group, which are next to each other in the ring. All zeros if the record is in no group.
+/// The place of a record's remainder among the remainders of its group, which are adjacent in the ring. All zeros if
+/// the record is in no group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RestsOfGroup {
-    /// Number of the 4 KiB blocks of the remainders before the record's own.
+    /// Length of the group's remainders before this record's own, in 4 KiB blocks.
     pub(crate) blocks_before: u16,
-    /// Number of the 4 KiB blocks of all remainders of the group.
+    /// Length of all remainders of the group, in 4 KiB blocks.
     pub(crate) blocks: u16,
 }
 

@@ -25,10 +25,10 @@ const FRAME_USED_BYTES: usize = 48;
 /// The root of a checkpoint: it names the valid images of all partitions, and the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointRoot {
-    /// The watermark: a sequence. The images contain everything from segments up to it and nothing from later ones,
-    /// which a start must replay. Of two valid roots, the one with the greater watermark counts.
+    /// The watermark, a segment sequence. The images have the entries of all segments up to it. A start must replay all
+    /// later segments. Of two valid roots, the one with the greater watermark counts.
     pub(crate) stamp: u32,
-    /// Number of bits of a position, and of an address. An index with other numbers cannot use the images.
+    /// Widths of a position and of an address in the images, in bits. An index with other widths cannot use the images.
     pub(crate) bits: (u32, u32),
     /// Place of the image of each partition.
     pub(crate) images: Vec<ImageAt>,
@@ -63,17 +63,19 @@ pub(crate) struct ListedSegment {
     /// Sequence of the segment's present use; 0 if the segment is not in use.
     pub(crate) sequence: u32,
     pub(crate) is_probation: bool,
-    /// Unix times in seconds when the segment's short-lived entries, and all its other entries, will have expired.
+    /// Two Unix times in seconds: when all short-lived entries of the segment will have expired, and when all its other
+    /// entries will have.
     pub(crate) deadlines: (u32, u32),
 }
 
-/// Returns the bytes of a root for `segment_count` segments and `partition_count` partitions, in whole blocks.
+/// Returns the length in bytes of a root for `segment_count` segments and `partition_count` partitions, in whole
+/// blocks.
 pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
     let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
     (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Returns the bytes of the frame for an image of `image_bytes`: header and image, in whole blocks.
+/// Returns the length in bytes of the frame for an image of `image_bytes`: header and image, in whole blocks.
 pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
 }

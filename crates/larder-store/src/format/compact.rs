@@ -203,7 +203,8 @@ pub(crate) fn decode(
     (at <= header.len_bytes as usize).then_some((header, listings))
 }
 
-/// Decodes the next listing. `at` is the position of its content in the set, and is moved to its end.
+/// Decodes the next listing. `at` is the position of the listed content in the set; it is advanced to the content's
+/// end.
 fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<CompactListing> {
     let flags = fields.u8()?;
     let has = |bit: u8| flags & bit != 0;
@@ -227,7 +228,7 @@ fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<Compac
 
 /// Most bytes of a listing: flags, checksum, all fields, and three lengths.
 const LISTING_BYTES_MAX: usize = 1 + CHECKSUM_BYTES + 20 + 3 * 3;
-/// Number of bits of a length in each byte. The byte's highest bit says that another byte follows.
+/// Bits of a length that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;
 
 /// Appends a field to `target`, unless all its bytes are 0.

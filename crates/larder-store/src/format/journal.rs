@@ -40,8 +40,8 @@ pub(crate) struct PageHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapChange {
     pub(crate) listing: SnapshotEntry,
-    /// Whether the entry left the map. It only counts if the map still has the entry of exactly this write. If `false`,
-    /// the entry became the current one of its key.
+    /// Whether the entry left the map. If `false`, it was stored and became its key's current entry. At replay, a
+    /// removal applies only if the map still has the entry of this very write.
     pub(crate) is_gone: bool,
 }
 

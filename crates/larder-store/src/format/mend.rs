@@ -96,7 +96,8 @@ const STEPS: [u32; 256] = {
     steps
 };
 
-/// Inverse of [`STEPS`] by the highest byte, which is different in all its values.
+/// Inverse of [`STEPS`]: maps the highest byte of a value to the value's index. No two values have the same highest
+/// byte.
 const STEP_BY_HIGH: [u8; 256] = {
     let mut by_high = [0; 256];
     let mut byte = 0;

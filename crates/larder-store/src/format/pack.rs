@@ -78,7 +78,7 @@ pub(crate) enum DirectoryRefusal {
     Damaged,
 }
 
-/// Returns the bytes of a directory with `count` listings.
+/// Returns the length in bytes of a directory with `count` listings.
 pub(crate) const fn directory_bytes(count: usize) -> usize {
     HEADER_BYTES + count * LISTING_BYTES
 }

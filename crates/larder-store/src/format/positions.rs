@@ -13,7 +13,7 @@ use crate::units::{BLOCK_BYTES, SetNumber};
 const HEADER_BYTES: u64 = 8;
 const POSITION_BYTES: usize = 5;
 
-/// Returns the bytes of a sheet (the positions of one set) for sets of `ways` ways.
+/// Returns the length in bytes of a sheet (the positions of one set) for sets of `ways` ways.
 pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * POSITION_BYTES as u64).next_power_of_two()
 }
@@ -35,8 +35,8 @@ pub(crate) fn encode(volume: VolumeId, set: SetNumber, positions: &[Option<u64>]
     target[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Decodes the positions from the `sheet` of `set`, one for each way. More empty ones may follow. Returns `None` if
-/// this is not a valid sheet of this set.
+/// Decodes the positions from the `sheet` of `set`, one for each way. The unused end of the sheet may add further
+/// `None`s. Returns `None` if this is not a valid sheet of this set.
 pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<Option<u64>>> {
     let mut fields = FieldReader::new(sheet);
     if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set.0 as u32 {

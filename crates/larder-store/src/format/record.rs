@@ -47,7 +47,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Longest record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
-/// Most sectors that a record touches. It can begin and end within a sector, so one more than its length in sectors.
+/// Most sectors that a record touches: one more than its length in sectors, because it can begin within a sector.
 pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {
@@ -84,7 +84,7 @@ impl RecordKind {
 pub(crate) struct BodyElsewhere {
     /// Offset of the body on the volume, in bytes.
     pub(crate) offset_bytes: u64,
-    /// Sequence of the use of the segment in which the body was written. If the segment has another sequence now, the
+    /// Sequence that the body's segment had when the body was written. If the segment has another sequence now, the
     /// body was overwritten.
     pub(crate) sequence: u32,
 }
@@ -95,8 +95,8 @@ pub(crate) struct RecordMeta {
     pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// Position of the record in its segment, in steps of the volume's packing, by which bytes at a wrong place are
-    /// detected. 0 in policies without segments; their sequence is unique for each write.
+    /// Position of the record in its segment, in steps of the volume's packing. It shows whether the record was written
+    /// to a wrong place. 0 in policies without segments, where the sequence of each write is unique.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -120,8 +120,8 @@ pub(crate) struct RecordParts<'a> {
     pub(crate) head: &'a [u8],
     /// Places of the parts of the body that have records of their own.
     pub(crate) parts: &'a [BodyPart],
-    /// The checksums of the body: one for each [`BODY_BLOCK_BYTES`] or less. A body in parts has them for each part,
-    /// padded to [`checksum_count`].
+    /// The checksums of the body: one for each block of [`BODY_BLOCK_BYTES`] or less. In a body in parts, each part
+    /// begins a new block, and the list is padded to [`checksum_count`].
     pub(crate) checksums: &'a [u32],
     /// The part of the body that is in this record; empty if the whole body is elsewhere.
     pub(crate) body: &'a [Bytes],

@@ -22,8 +22,8 @@ pub(crate) struct RunSession {
     pub(crate) generation: u64,
     /// The first write number that this run uses.
     pub(crate) first_sequence: u64,
-    /// Position in the ring at which the next run continues. This run wrote nothing beyond it. Counts all bytes ever
-    /// written to the ring.
+    /// Position at which the next run continues the ring, as the number of bytes ever written to the ring. This run
+    /// wrote nothing beyond it.
     pub(crate) ring_next: u64,
 }
 

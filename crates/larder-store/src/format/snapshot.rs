@@ -22,15 +22,15 @@ const CHECKSUM_AT: usize = 4;
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
 /// Most files of slots that a header can describe.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
-/// Copies of the header, one block each.
+/// Number of copies of the header. Each copy is one block.
 pub(crate) const HEADER_COUNT: u64 = 2;
 /// Number of places for snapshots on volumes with a journal. They are used alternately.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
-/// Position in the header of the data for recovery, behind the longest list of slot counts.
+/// Position of the recovery data in the header, behind the longest list of slot counts.
 const RECOVERY_AT: usize = 4048;
 const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
-/// Position of the page's own 16 bits in the packed word of a listing, above the place and the number of sectors.
+/// Lowest bit of a listing's 16 flags in its packed word. The place and the number of sectors are in the bits below.
 const FLAGS_AT: u32 = 48;
 
 /// The header of a snapshot.
@@ -38,7 +38,7 @@ const FLAGS_AT: u32 = 48;
 pub(crate) struct SnapshotHeader {
     /// Number that grows whenever a run begins and with every snapshot.
     pub(crate) generation: u64,
-    /// Whether the snapshot has all entries of the store. Only so after the store was closed.
+    /// Whether the snapshot has all entries of the store. `true` only after the store was closed.
     pub(crate) whole: bool,
     pub(crate) listing_count: u64,
     /// First write number that no run has used.
@@ -51,16 +51,17 @@ pub(crate) struct SnapshotHeader {
     pub(crate) recovery: Option<MapRecovery>,
 }
 
-/// A snapshot that may be older than the store's entries, and where the journal of later changes begins.
+/// The snapshot from which recovery starts, which may be older than the store's entries, and the start of the journal
+/// with the later changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapRecovery {
-    /// Generation of the snapshot, which its pages contain.
+    /// Generation of the snapshot. Each of its pages contains this number.
     pub(crate) generation: u64,
     /// Number of the place that has the snapshot: 0 or 1.
     pub(crate) place: u32,
     /// Number of the first journal page with changes after the snapshot.
     pub(crate) journal_from: u64,
-    /// Generation of the oldest run whose journal pages count.
+    /// Generation of the oldest run whose journal pages are replayed. Pages of earlier runs are outdated.
     pub(crate) run: u64,
     /// The volume's epoch when the header was written.
     pub(crate) epoch: u32,
@@ -178,7 +179,7 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
 }
 
 impl SnapshotEntry {
-    /// Appends the listing to a page. `flags` are 16 bits of which the page decides the meaning.
+    /// Appends the listing to a page. The kind of page decides what the 16 bits of `flags` mean.
     pub(super) fn encode(&self, flags: u16, fields: &mut FieldsMut<'_>) {
         assert!(self.place < 1 << PLACE_BITS && u64::from(self.sectors) <= RECORD_SECTORS_MAX);
         let packed = self.place | u64::from(self.sectors) << PLACE_BITS | u64::from(flags) << FLAGS_AT;
@@ -189,7 +190,7 @@ impl SnapshotEntry {
             .put(&self.expires_at.to_le_bytes());
     }
 
-    /// Decodes the next listing of a page, and the 16 bits of which the page decides the meaning.
+    /// Decodes the next listing of a page, and its 16 flags. The kind of page decides what they mean.
     pub(super) fn decode(fields: &mut FieldReader<'_>) -> Option<(Self, u16)> {
         let key_hash = KeyHash(fields.u64()?);
         let packed = fields.u64()?;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The newest format that this code reads and writes. Several records can share a sector.
+/// The format of volumes in which several records can share a sector. It is the newest that this code reads and writes.
 pub(crate) const FORMAT_VERSION: u32 = 4;
 /// The format of volumes with probation in which each record begins at a sector.
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
@@ -36,7 +36,7 @@ const SHAPE_AT: usize = 3584;
 const _: () = assert!(88 + 12 * SITE_RULE_COUNT_MAX == STATE_AT && STATE_AT + 28 <= SHAPE_AT, "the lists fit");
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
-/// The description of a volume, of which the volume has two copies.
+/// The description of a volume. Every volume has two copies of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
@@ -46,27 +46,27 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// The membership of the run that is about to begin. It takes effect on all volumes once each of them has it here.
-    /// All zeros in superblocks of older programs.
+    /// The membership of the run that is about to begin. It takes effect once the superblocks of all volumes contain
+    /// it. All zeros in superblocks of older programs.
     pub(crate) prepared: VolumeMembership,
     /// Whether the device may have lost acknowledged changes. If so, the next start empties the volume.
     pub(crate) is_doubtful: bool,
-    /// Lower bound of the sequence numbers that new segments get. It keeps them above all earlier numbers, even if
-    /// nothing else on the volume shows what these were.
+    /// Lower bound of the sequence numbers that new segments get. It keeps new numbers above all earlier ones, even if
+    /// nothing else on the volume records those.
     pub(crate) sequence_floor: u32,
-    /// A number that the program that uses the store keeps in it, see [`crate::Store::set_label`]. 0 if none was set.
+    /// A number that the caller can keep in the store ([`crate::Store::set_label`]); 0 if none was set.
     pub(crate) label: u64,
     /// In logs: which segments must be found at start, and the oldest segment whose entries count.
     pub(crate) written: WrittenSequences,
 }
 
-/// The last run in which this volume took part, and which volumes the store had then. All zeros if it always was the
-/// only volume.
+/// The last run in which this volume took part, and which volumes the store had then. All zeros if the store never had
+/// another volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeMembership {
     /// Number that grows with each start, and whenever the set of volumes changes.
     pub(crate) generation: u64,
-    /// A random number. It differs between two runs that both continued the same earlier run, on copies of a volume.
+    /// A random number. If two copies of a volume both continue the same run, their new runs differ in this number.
     pub(crate) nonce: u64,
     /// Hash of the identities of the store's volumes.
     pub(crate) set: u64,
@@ -132,7 +132,7 @@ impl VolumeShape {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
 
-    /// Returns the format version of the volume: the oldest one that has the features that it uses.
+    /// Returns the volume's format version: the oldest one with all features that the volume uses.
     pub(crate) fn format_version(&self) -> u32 {
         match (self.form, self.journal_pages) {
             (LogForm::Packed, _) => FORMAT_VERSION,

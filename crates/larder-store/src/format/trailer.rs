@@ -21,14 +21,14 @@ pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
 /// Flag of a short listing: an expiry time follows.
 const FLAG_EXPIRY: u8 = 1 << 1;
-/// Flag of a short listing: the gap between the previous record and this one follows. A gap of 0 means that a read of
-/// the previous record also brings this one. Older programs read such a listing like any other.
+/// Flag of a short listing: a field follows with the gap between the previous record and this one. A gap of 0 means
+/// that a read of the previous record also brings this one; older programs ignore that.
 const FLAG_GAP: u8 = 1 << 2;
 /// Flag of a short listing: the record is a part of a body.
 const FLAG_PART: u8 = 1 << 3;
 /// Bytes of a short listing that are always there: the flags and the key's hash.
 const SHORT_LISTING_BYTES: u64 = 9;
-/// Number of bits of a number in each byte. The byte's highest bit says that another byte follows.
+/// Bits of a number that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;
 /// Most bytes of a number in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
@@ -65,7 +65,7 @@ pub(crate) enum ListedKind {
 }
 
 impl ListedKind {
-    /// Returns the kind as which a trailer lists a record of `kind`.
+    /// Returns the kind that a trailer lists for a record of `kind`.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Entry,
@@ -103,7 +103,7 @@ pub(crate) struct TrailerFooter {
     listings_checksum: u32,
 }
 
-/// Returns the bytes of a trailer with `list_bytes` of listings, in whole blocks.
+/// Returns the length in bytes of a trailer with `list_bytes` of listings, in whole blocks.
 pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
     (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
 }
@@ -294,9 +294,8 @@ impl TrailerFooter {
 }
 
 impl TrailerRecord {
-    /// Extends the run of adjacent records at the end of `listings` by the last record, if that follows another one of
-    /// its group. Notes in the listing of the run's first record how much to read. Returns the length of the run in
-    /// sectors.
+    /// Updates the run of adjacent records at the end of `listings`, after a record was added. If that record continues
+    /// the run, notes in the listing of the run's first record how much to read. Returns the run's length in sectors.
     pub(crate) fn extend_run(listings: &mut [Self]) -> u64 {
         let Some(last) = listings.last().copied() else { return 0 };
         let first = listings.iter_mut().rfind(|listing| !listing.follows);

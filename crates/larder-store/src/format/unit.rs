@@ -31,8 +31,8 @@ pub(crate) struct UnitHeader {
     pub(crate) len_bytes: u32,
     /// Length of the header and the records in bytes, without the padding at the end.
     pub(crate) used_bytes: u32,
-    /// Smallest sequence of all segments that were in use when this use began. On volumes with probation, of all main
-    /// segments.
+    /// Smallest sequence of all segments (on volumes with probation: of all main segments) that were in use when this
+    /// use of the segment began.
     pub(crate) oldest_sequence: u32,
     /// The part of the header about probation; `None` on volumes without it.
     pub(crate) generations: Option<UnitGenerations>,
@@ -47,7 +47,7 @@ pub(crate) struct UnitGenerations {
     pub(crate) anchor: u32,
 }
 
-/// Returns the bytes of a unit header: on packed volumes 64, otherwise one sector.
+/// Returns the length in bytes of a unit header: 64 on packed volumes, otherwise one sector.
 pub(crate) fn unit_header_bytes(geometry: &SegmentGeometry) -> u64 {
     if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
 }

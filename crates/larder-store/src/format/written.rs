@@ -18,8 +18,8 @@ pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;
 /// The sequences that are known to have been durable on the volume: a range, except for its gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenSequences {
-    /// Sequence of the newest main segment whose entries do not count. Neither do those of older segments, because one
-    /// of them was erased. 0 means that all entries count.
+    /// Sequence of the newest main segment whose entries are void. The entries of all older segments are void too,
+    /// because one of these segments was erased. 0 means that all entries count.
     pub(crate) void_through: u32,
     from: u32,
     before: u32,
@@ -72,8 +72,8 @@ impl WrittenSequences {
         }
     }
 
-    /// Extends the range to all sequences before `first`, at which a run begins. Those that are not in `known`, which
-    /// must be sorted, become gaps.
+    /// Extends the range to all sequences before `first`, the first sequence of a new run. Sequences that are not in
+    /// `known`, which must be sorted, become gaps.
     pub(crate) fn begin_run(&mut self, known: &[u32], first: u32) {
         let found = known.iter().copied().filter(|&sequence| sequence >= self.before && sequence < first);
         let mut next = self.before;

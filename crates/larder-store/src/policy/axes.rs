@@ -26,7 +26,7 @@ pub enum IndexAxis {
     Objects,
     /// A tag, a rank, a generation and the position in the log, for each way of each set of the index.
     SetPlaces,
-    /// Like [`Self::SetPlaces`], but positions only of recently used entries. A file has the other positions.
+    /// Like [`Self::SetPlaces`], but only the positions of recently used entries are in memory. A file has the others.
     RecentSetPlaces,
 }
 
@@ -85,7 +85,7 @@ pub enum WriteAxis {
     Asynchronous,
     /// In pages. Contiguous entries are collected until their page is full.
     Pages,
-    /// Like [`Self::Pages`], after each site's entries were collected in a buffer.
+    /// Like [`Self::Pages`], but each site's entries are first collected in a buffer.
     SitePages,
     /// First in packs of several entries to the front. Later, several entries at once move from the front to their set.
     PacksThenSets,

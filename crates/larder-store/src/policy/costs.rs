@@ -124,8 +124,8 @@ pub(crate) const HITS_EXPONENT: f64 = 0.2;
 /// Share of a group that one read still brings in before it is requested, if reads wait for a sorted batch. Measured
 /// with `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
-/// Share of the hits that sets of one entry lose against an LRU cache. Sets of n entries lose an nth of it: 3% with 8
-/// entries, which is what a plan assumes for every policy with an LRU in sets.
+/// Share of the hits that sets of one entry lose against an LRU cache. Sets of n entries lose 1/n of this share: 3%
+/// with 8 entries, which is what a plan assumes for every policy with an LRU in sets.
 const SMALL_SET_LOSS: f64 = 0.24;
 /// Overhead of a record in bytes: its header, and half a sector for rounding up.
 const RECORD_OVERHEAD_BYTES: f64 = 400.0;

@@ -59,14 +59,15 @@ pub enum LogEviction {
     Clock,
 }
 
-/// HashCache's policies on a log, by which positions are in memory and whether groups are stored together.
+/// HashCache's policies on a log. They differ in the positions that are in memory, and in whether groups are stored
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
     /// The index has all positions in memory.
     Plain,
     /// The index has all positions in memory. Entries that were requested together are stored and read together.
     Grouped,
-    /// Like [`Self::Grouped`], but only recently used entries have their positions in memory. A file has the others.
+    /// Like [`Self::Grouped`], but only the positions of recently used entries are in memory. A file has the others.
     Recent,
 }
 

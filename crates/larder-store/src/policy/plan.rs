@@ -51,7 +51,7 @@ pub struct PlanWishes {
 
 impl PlanWishes {
     /// Returns the wishes for a web proxy with a store of `size_bytes` and `memory_bytes` of memory. Assumes 60% hits,
-    /// of the misses 80% storable (PolyMix-4), a mean entry size of 16 KiB, and 64 I/O operations in flight.
+    /// 80% of the misses storable (PolyMix-4), a mean entry size of 16 KiB, and 64 I/O operations in flight.
     pub fn new(size_bytes: u64, memory_bytes: u64) -> Self {
         Self {
             size_bytes,
@@ -289,7 +289,7 @@ fn hits_per_second(row: &PlannedRow) -> f64 {
 }
 
 /// Factor by which a spinning disk without a queue reads faster in sorted batches of ten, because seeks are half as
-/// long. Measured as the hits per second of `log`, 134 and 96, on a disk of which the store takes half
+/// long. Measured as the hits per second of `log`, 134 sorted and 96 unsorted, with a store that takes half of the disk
 /// (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GAIN: f64 = 1.38;
 /// Largest share of the memory for the index. The memory cache gets the remainder.

@@ -41,8 +41,8 @@ async fn close(volumes: EngineVolumes) -> Result<()> {
     doubted.into_iter().chain(emptied).chain(finished).collect()
 }
 
-/// Puts an excluded volume back in use if it works, and retries its pending removals. Leaves a volume whose engine
-/// failed as it is: the next start empties it.
+/// Puts an excluded volume back in use if it works, and retries its pending removals. If its engine failed, the volume
+/// stays as it is, and the next start empties it.
 fn take_back(volumes: &EngineVolumes, index: usize) -> BoxFuture<'_, ()> {
     let end = async move {
         volumes.take_back_with_its_engine(index, true).await;

@@ -70,7 +70,8 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Puts a volume back in use like [`Self::take_back`], but leaves a volume whose engine has failed excluded.
+    /// Puts a volume back in use like [`Self::take_back`], unless its engine has failed. In that case, the volume stays
+    /// excluded.
     pub(super) async fn take_back_with_its_engine(&self, index: usize, is_forced: bool) -> bool {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -87,8 +88,8 @@ impl EngineVolumes {
         report_return(volume, &outcome)
     }
 
-    /// Opens a volume whose engine has failed again, if the device accepts writes. Returns the new engine, which has
-    /// loaded the entries on the device.
+    /// Opens a volume again after its engine has failed, if the device accepts writes. Returns the new engine, which
+    /// has loaded the entries on the device.
     async fn open_again(&self, index: usize) -> Result<AnyEngine> {
         let engine = self.at(index);
         let volume = engine.volume();
@@ -192,7 +193,7 @@ impl EngineVolumes {
     }
 }
 
-/// Logs whether an excluded volume is in use again, and returns it.
+/// Logs whether an excluded volume could be put back in use. Returns whether it could.
 fn report_return(volume: &Volume, outcome: &Result<()>) -> bool {
     let path = volume.options.path.display();
     match outcome {

@@ -121,7 +121,7 @@ impl VolumeBase {
         Some(Arc::new(WatchedDirectory { inner, watch, failure }))
     }
 
-    /// Returns the watches of the directory and of the device. A sync covers them in this order.
+    /// Returns the watches of the directory and of the device, in the order in which a sync covers them.
     pub(super) fn watches(&self) -> [&SyncWatch; 2] {
         [&self.files_watch, &self.device_watch]
     }

@@ -33,19 +33,20 @@ const _: () = assert!(record::KEY_BYTES_MAX <= u16::MAX as usize, "a length take
 #[derive(Default)]
 pub(crate) struct ChangedKeys(Mutex<ChangeLog>);
 
-/// The list of changes in order. A position in it is the number of bytes added before, since the volume was opened.
+/// The list of changes in order. A position in the list is the number of bytes added before it since the volume was
+/// opened.
 #[derive(Default)]
 struct ChangeLog {
-    /// The keys, each behind its length in two bytes.
+    /// The keys, each preceded by its length in two bytes.
     bytes: VecDeque<u8>,
     key_count: usize,
     /// Position of the first byte of `bytes`.
     start: u64,
-    /// If the list was full, the position up to which changes are missing from it. Lost changes before this position
-    /// cannot be named.
+    /// Position before which changes are missing, because the list was full. If one of them is lost, its key is
+    /// unknown.
     unknown_until: u64,
-    /// Position up to which the last flush that began covers the changes. `flushed` is that of the last flush that
-    /// succeeded.
+    /// Position up to which the most recently begun flush covers the changes. `flushed` is that position for the last
+    /// flush that succeeded.
     flush_begun: u64,
     flushed: u64,
     /// Position up to which the last sync covers the changes.
@@ -65,7 +66,7 @@ pub(crate) struct ChangesBefore {
 /// The changes that the device or the engine may have lost.
 pub(crate) enum LostChanges {
     Keys(Vec<Box<[u8]>>),
-    /// There were more than the list can hold, so any key may be among them.
+    /// More changes than the list can hold, so any key may be among them.
     Unknown,
 }
 
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(lost(&changed), Some(Vec::new()));
     }
 
-    /// At stake: a flush that writes the first objects of a page before the others have come.
+    /// At stake: a flush that writes the first objects of a page before the page's other objects have come.
     #[test]
     fn flush_that_nobody_asked_for_covers_only_what_has_long_been_there() {
         let changed = ChangedKeys::default();

@@ -31,8 +31,8 @@ pub struct EvictionReceiver {
     /// Creates a sink for a batch. Called before the batch is read, so that the sink can refuse entries that were
     /// replaced or removed since then.
     pub begin: Box<dyn Fn() -> EvictionSink + Send + Sync>,
-    /// Ends a batch. The store waits for this future before it overwrites the entries of the batch. Until then the
-    /// receiver can still read other entries that belong to them, such as the chunks of a body.
+    /// Ends a batch. The store waits for this future before it overwrites the entries of the batch. Until then, the
+    /// receiver can still read entries that belong to the evicted ones, such as the chunks of a body.
     pub finish: Box<dyn Fn() -> EvictionFinish + Send + Sync>,
 }
 

@@ -52,12 +52,12 @@ impl FailureMark {
     }
 }
 
-/// Whether and why the engine of a volume has failed, and the calls to wake when it does.
+/// The failure of a volume's engine, if it has failed, and the calls to wake when it does.
 #[derive(Default)]
 pub(crate) struct VolumeFailure {
     mark: FailureMark,
     is_announced: AtomicBool,
-    /// Whether a failed sync was the cause. Otherwise, a failed assertion was.
+    /// Whether the engine failed because of a sync. If not, it failed because of an assertion.
     is_of_sync: AtomicBool,
     waiting: Mutex<Slab<Waker>>,
 }

@@ -28,7 +28,7 @@ use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::a
 /// A change of a key that is being made. The key stays on the list of changed keys even if the caller stops waiting.
 ///
 /// This does not hide the key from lookups. A new removal also has a `RemovalGuard` for that. Commits and new heads
-/// must not hide their key, and a retried removal has hidden it before.
+/// must not hide their key, and the key of a retried removal is hidden already.
 pub(crate) struct NotedChange<'a> {
     volume: &'a Volume,
     key: &'a [u8],

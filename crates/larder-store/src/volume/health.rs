@@ -29,10 +29,10 @@ const FAILURE_GAP_MAX: Duration = Duration::from_secs(2);
 /// use.
 const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// If a volume fails again within this time after it was put back in use, it was not repaired.
+/// A volume that fails within this time after it was put back in use counts as not repaired.
 const RELAPSE: Duration = Duration::from_secs(60);
 
-/// Whether a volume works, and what is needed to decide it.
+/// The state of a volume (in use or excluded), and the data that decides it.
 #[derive(Default)]
 pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
@@ -63,15 +63,14 @@ struct ProbeSchedule {
 }
 
 impl VolumeHealth {
-    /// Sets the function `call`, which is called when this volume is excluded and must not block. Also notes that the
-    /// store has other volumes. Only the first call of this function has an effect.
+    /// Sets the function that is called when this volume is excluded. It must not block. Also notes that the store has
+    /// other volumes. Only the first call of `set_on_out` has an effect.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
         self.has_neighbors.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));
     }
 
-    /// Notes the outcome of an operation. If the volume is excluded because of it, returns the number of failures in a
-    /// row.
+    /// Notes the outcome of an operation. If the outcome excludes the volume, returns the number of failures in a row.
     pub(crate) fn note<T>(&self, outcome: &io::Result<T>, now: impl Fn() -> Duration) -> Option<u32> {
         match outcome {
             Ok(_) => {
@@ -163,7 +162,7 @@ impl VolumeHealth {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns the flag that [`Self::set_recorded`] sets. The completion of a write sets it.
+    /// Returns the flag that [`Self::set_recorded`] sets, so that the completion of a write can set it.
     pub(crate) fn recorded_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_recorded)
     }

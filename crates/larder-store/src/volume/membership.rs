@@ -80,7 +80,7 @@ impl Drop for MembershipPass<'_> {
 /// run, and records the present run on all.
 ///
 /// # Errors
-/// `Invalid` if two volumes are copies of one. `Unavailable` if a superblock cannot be written.
+/// `Invalid` if two of the volumes are copies of the same volume. `Unavailable` if a superblock cannot be written.
 pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
     check_copies(volumes)?;
     let newest = newest(volumes);
@@ -124,7 +124,7 @@ fn check_copies(volumes: &[&Volume]) -> Result<()> {
     Ok(())
 }
 
-/// Changes the superblocks of all `volumes`, each at the same time. Blocks until all are written.
+/// Changes the superblocks of all `volumes` in parallel. Blocks until all are written.
 fn change_all(volumes: &[&Volume], alter: impl Fn(&mut Superblock) + Clone + Send + 'static) -> Result<()> {
     let changes: Vec<_> = volumes.iter().map(|volume| superblocks::change(volume, alter.clone())).collect();
     for (volume, written) in volumes.iter().zip(block_on(join_all(changes))) {

@@ -122,8 +122,8 @@ impl PendingRemovals {
         self.hides_some() && self.lock().all
     }
 
-    /// Makes the removal of `key` pending. If there are too many, replaces all of them by an invalidation of the whole
-    /// volume and returns their number, otherwise 0.
+    /// Makes the removal of `key` pending. If too many removals are pending, replaces all of them by an invalidation of
+    /// the whole volume. Returns how many were replaced.
     fn defer_key(&self, key: &[u8]) -> u64 {
         self.change(|deferred| {
             deferred.next_number += 1;

@@ -114,8 +114,8 @@ impl PinnedKeys {
         self.sectors_max * SECTOR_BYTES
     }
 
-    /// Returns the sectors that count for a pinned entry of `len_bytes`: its own, or its share of a segment if the
-    /// remainder of a segment that is full of such entries cannot be used.
+    /// Returns the sectors charged for a pinned entry of `len_bytes`: its own, and its share of the space that is
+    /// unusable at the end of a segment full of such entries.
     fn charge(&self, len_bytes: u64) -> u32 {
         let own = sectors(len_bytes).max(1);
         let fitting = self.segment_sectors.saturating_sub(sectors(OVERHEAD_BYTES)) / (own + 1);

@@ -18,7 +18,8 @@ use std::{
 
 /// Most keys protected on a volume at a time. Enough for the chunks of 32 GiB of bodies; they take 1 MiB of memory.
 const PROTECTED_MAX: u64 = 1 << 15;
-/// Protected entries may take one nth of a volume, with n this number. Each counts as an entry of the maximum length.
+/// The size of a volume divided by this is the most that protected entries may take. Each counts as an entry of the
+/// maximum length.
 const VOLUME_DIVISOR: u64 = 4;
 
 /// The protected keys of a volume, each with its number of guards.
@@ -27,8 +28,8 @@ pub(crate) struct ProtectedKeys {
     keys_max: usize,
 }
 
-/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Policies that cannot
-/// protect ignore this. So do others while too many entries are protected.
+/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Has no effect in policies
+/// that cannot protect entries, or if too many entries were protected when it was created.
 #[must_use = "the entry is protected as long as this exists"]
 pub struct ReclaimGuard {
     /// The volume and the key; `None` if too many keys were protected already.

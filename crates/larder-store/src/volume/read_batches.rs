@@ -129,7 +129,7 @@ struct ReadBatches<T> {
 }
 
 impl<T> ReadBatches<T> {
-    /// Creates an empty batch that is full with `read_count_max` reads.
+    /// Creates an empty batch, which is full when it has `read_count_max` reads.
     fn new(read_count_max: usize) -> Self {
         assert!(read_count_max > 0);
         Self { read_count_max, waiting: Vec::new(), opened_at: Duration::ZERO }

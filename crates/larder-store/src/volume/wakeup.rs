@@ -18,7 +18,7 @@ use std::{
 pub(crate) struct MaintenanceWakeup {
     state: Mutex<WakeupState>,
     condition: Condvar,
-    /// Whether the maintenance thread sleeps with nothing due, until it is woken.
+    /// Whether the maintenance thread sleeps without a time limit, because nothing is due.
     idle: AtomicBool,
 }
 
@@ -45,7 +45,7 @@ impl MaintenanceWakeup {
         self.condition.notify_one();
     }
 
-    /// Wakes the maintenance thread if it sleeps with nothing due. Costs one relaxed load if it does not.
+    /// Wakes the maintenance thread if it sleeps without a time limit. Otherwise costs one relaxed load.
     pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
             self.wake();

@@ -9,7 +9,7 @@ use crate::sync::Mutex;
 use std::time::Duration;
 
 const DAY_S: f64 = 86_400.0;
-/// Capacity of the bucket: what it gains in this many seconds.
+/// Capacity of the token bucket, as the seconds in which an empty bucket becomes full.
 const BUCKET_S: f64 = 3_600.0;
 
 /// The limit on the bytes that are written to one volume per day.

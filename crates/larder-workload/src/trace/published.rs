@@ -29,7 +29,7 @@ const TWITTER_READS: [&[u8]; 2] = [b"get", b"gets"];
 /// Operations of [`Collection::Twitter`] that do not read.
 const TWITTER_WRITES: [&[u8]; 9] =
     [b"set", b"add", b"replace", b"cas", b"append", b"prepend", b"delete", b"incr", b"decr"];
-/// The operation of [`Collection::Ibm`] that reads. `IBM_OPERATION` is the beginning of all its operations.
+/// The operation of [`Collection::Ibm`] that reads. `IBM_OPERATION` is the start of every operation of this collection.
 const IBM_READ: &[u8] = b"REST.GET.OBJECT";
 const IBM_OPERATION: &[u8] = b"REST.";
 /// Number of time units of [`Collection::Cambridge`] per millisecond.
@@ -51,7 +51,7 @@ impl Collection {
         }
     }
 
-    /// Converts the fields of a line to a request, or says why the line is none.
+    /// Converts the fields of a line to a request, or says why the line is not a request.
     pub(super) fn step(self, fields: &[&[u8]]) -> Step {
         match (self, fields) {
             (Self::Twitter, &[time, key, key_size, value_size, client, operation, _]) => {

@@ -98,8 +98,8 @@ pub(super) struct Csv {
     columns: Option<Columns>,
     published: Option<Collection>,
     separator: u8,
-    /// Whether each line only has a key, and no first line says so. The keys must be single words, because otherwise
-    /// any text would pass for a trace.
+    /// Whether each line is only a key, and the first line has no column names. Such keys must be single words, because
+    /// otherwise any text would pass for a trace.
     has_words: bool,
 }
 

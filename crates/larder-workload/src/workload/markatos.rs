@@ -17,11 +17,12 @@ const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
 /// Mean size of a page in bytes: four objects of 5.2 KB.
 const PAGE_BYTES: f64 = 4.0 * 5206.0;
 const RECENT_SHARE: f64 = 0.317;
-/// Greatest distance of a recent page, as a multiple of the number of pages that fit in memory.
+/// Greatest distance of a recent page from the newest page viewed, as a multiple of the number of pages that fit in
+/// memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
-/// Smallest distance of an old page, as a multiple of the number of pages that fit in memory. `OLD_REACH` is the
-/// greatest, as a multiple of those that fit on disk.
+/// Smallest distance of an old page from the newest page viewed, as a multiple of the number of pages that fit in
+/// memory. The greatest distance is larger by `OLD_REACH` times the number of pages that fit on disk.
 const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
 const SERVERS: u64 = 60_000;
@@ -73,7 +74,7 @@ struct Client {
     pending: Vec<Document>,
 }
 
-/// The distances of recent and old pages, in pages.
+/// The distances at which recent and old pages are found in the history, in pages from its end.
 #[derive(Clone, Copy)]
 struct Reach {
     recent: f64,

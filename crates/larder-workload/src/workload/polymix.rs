@@ -162,8 +162,8 @@ impl PolyMix {
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic
     }
 
-    /// Returns the next arrival: a request and, for a page, those for its images. `recurrence` and `specials` say how
-    /// much of the full share of repeated and of special requests is drawn now, from 0 to 1.
+    /// Returns the next arrival: a request and, for a page, those for its images. `recurrence` and `specials`, from 0
+    /// to 1, scale the shares of repeated requests and of special requests.
     pub fn arrival(
         &mut self,
         random: &mut Random,

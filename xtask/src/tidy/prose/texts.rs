@@ -150,7 +150,7 @@ pub(crate) fn of_document(document: &Text) -> Vec<Prose> {
 /// Fewest words of a text. Shorter table cells and literals are names, not prose.
 const WORDS_MIN: usize = 5;
 
-/// Returns the marker of a rustdoc line, if it is one.
+/// Returns the marker of a rustdoc line, `///` or `//!`, or `None` for any other comment.
 fn doc_mark(comment: &str) -> Option<&'static str> {
     let comment = comment.trim();
     ["//!", "///"].into_iter().find(|mark| comment.starts_with(mark) && !comment.starts_with("////"))

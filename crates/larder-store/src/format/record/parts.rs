@@ -16,10 +16,10 @@ pub(crate) struct BodyPart {
     pub(crate) len_bytes: u32,
 }
 
-/// The place at which a piece of a body is stored.
+/// A piece of a body, and the place at which it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStretch {
-    /// The range of the body that is stored there.
+    /// The range of the body that this piece holds.
     pub(crate) range: Range<u64>,
     pub(crate) place: BodyElsewhere,
     /// Index of the checksum for the first block of this piece, among the checksums of the entry's record.

@@ -86,9 +86,9 @@ pub(super) fn planned_best(policy: &'static Policy, wishes: &PlanWishes, figures
     row
 }
 
-/// Returns whether it saves memory to keep only recently used sets in memory (`hashcache-setmem-lru`). Each such set
-/// also needs its number and a place in the order of use. From about half of the sets on, keeping all of them
-/// (`hashcache-setmem`) takes less memory and is faster. `true` for all other policies.
+/// Returns whether keeping only recently used sets in memory (`hashcache-setmem-lru`) saves memory. Each set in memory
+/// also needs its number and a place in the order of use. If more than about half of the sets are kept, keeping all of
+/// them (`hashcache-setmem`) takes less memory and is faster. `true` for all other policies.
 fn saves_memory(policy: &Policy, row: &PlannedRow) -> bool {
     let all_bits = f64::from(row.tuning.hashcache_tag_bits + row.tuning.hashcache_ways.ilog2());
     policy.engine != EngineRow::Table(TableRow::RecentlyTaggedSets) || row.index_bits < all_bits
@@ -160,5 +160,5 @@ const SORTED_READS: &str = "sorted_reads";
 /// Constants with at least this share of the best hits per second count as equally fast, because predictions are no
 /// more exact.
 const AS_FAST: f64 = 0.99;
-/// An index counts as small as the smallest if it is larger by at most this factor.
+/// An index counts as small as the smallest one if it is at most this many times as large.
 const AS_SHORT: f64 = 1.000_001;

@@ -8,8 +8,8 @@ pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10
 /// Numbers of I/O operations in flight at which the device is measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// A device has a queue if a read among many takes at most this share of the time of a read alone. Measurements of
-/// devices without one differ by less.
+/// A device counts as having a queue if a read among many takes at most this share of the time of a read alone. Without
+/// a queue, the two measured times differ by less.
 const QUEUE_GAIN: f64 = 0.9;
 
 /// Time of a read in seconds above which the device must be a spinning disk. Flash takes 0.1 ms, spinning disks 6 ms
@@ -72,7 +72,7 @@ pub struct FileFigures {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
-    /// Sequential write speed in bytes per second, over the device time that the reads leave.
+    /// Sequential write speed, in bytes per second of the device time that reads leave over.
     pub sequential_write: f64,
     /// Factor by which a random write takes longer while reads are in flight.
     pub random_write_times: f64,
