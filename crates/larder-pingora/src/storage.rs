@@ -45,7 +45,7 @@ impl LarderStorage {
         &self.cache
     }
 
-    /// Finds a response. Parts that are gone make it a miss.
+    /// Finds a response. Returns `None` if any part of it is missing.
     async fn find(&self, key: &str) -> larder_cache::Result<Option<(CacheMeta, HitHandler)>> {
         let Some(entry) = Entry::read(&self.cache, key).await? else { return Ok(None) };
         let Some(meta) = entry.cache_meta() else { return Ok(None) };

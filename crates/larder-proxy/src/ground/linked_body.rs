@@ -49,7 +49,7 @@ pub(crate) enum ReaderState {
 }
 
 impl LinkedBody {
-    /// Creates the body of a request without one.
+    /// Creates an empty body, for a request that has none.
     pub(crate) fn none() -> Self {
         Self { link: None, left: Some(0) }
     }

@@ -45,7 +45,7 @@ impl Shortage {
         Self::Processor,
     ];
 
-    /// Returns the limit's value of the label in metrics.
+    /// Returns the name of the limit for a label in metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Connections => "connections",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ground::cache::late_commits::LateCommits;
 use tokio::sync::Notify;
 
-/// The work of one worker that a stop waits for.
+/// The unfinished work of one worker, for which a stop waits.
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     pub(crate) late_commits: Arc<LateCommits>,

@@ -278,10 +278,10 @@ impl Lease {
     }
 }
 
-/// Opens a connection, or waits for one that another request returns if the limit is reached.
+/// Opens a connection. If the limit is reached, waits for a connection that another request returns or closes.
 ///
-/// Returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a PROXY
-/// header.
+/// Also returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a
+/// PROXY header.
 pub(super) async fn obtain(
     origins: &Arc<OriginRouter>,
     origin: &Origin,

@@ -53,7 +53,7 @@ struct SharedState {
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
-    /// Maximum number of streams that the origin permits, as far as it has said.
+    /// Maximum number of streams that the origin permits. A default until the origin has sent its limit.
     stream_count_max: AtomicUsize,
     /// Whether the connection accepts no new streams.
     retired: AtomicBool,
@@ -110,7 +110,7 @@ impl SharedConnection {
         Ok(Self(state))
     }
 
-    /// Returns whether the connection may accept new streams, leaving aside their number.
+    /// Returns whether the connection may accept new streams, regardless of how many are open.
     pub(crate) fn is_open(&self) -> bool {
         !self.0.is_over() && self.0.watched.order() == WatchOrder::Run
     }

@@ -28,7 +28,7 @@ use crate::ground::{
 pub(crate) struct OriginStream {
     transport: Transport,
     watched: Arc<WatchedConnection>,
-    /// Length of the deadline after each piece that is sent, so that a long upload counts as progress.
+    /// Time until the deadline after each piece that is sent, so that a long upload counts as progress.
     patience: Duration,
     /// Whether received bytes extend the deadline too. False for HTTP, where a head that trickles in is no progress.
     both_ways: bool,
@@ -66,12 +66,12 @@ impl OriginStream {
         Self { both_ways: true, ..self }
     }
 
-    /// Returns the length of the deadline after each piece that is sent.
+    /// Returns the time until the deadline after each piece that is sent.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Sets the length of the deadline after each piece that is sent.
+    /// Sets the time until the deadline after each piece that is sent.
     pub(super) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -185,7 +185,7 @@ impl AsyncWrite for OriginStream {
     }
 }
 
-/// Length from which a message counts as long, in bytes.
+/// Minimum length of a received message that counts as long, in bytes.
 const LONG_BYTES: u64 = 256 << 10;
 /// Bytes read at once of a body that is not known to be long.
 const SHORT_BODY_READ_BYTES: usize = 64 << 10;

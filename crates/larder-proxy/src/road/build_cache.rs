@@ -63,7 +63,7 @@ impl ClientExchange {
         });
     }
 
-    /// Stores an admitted request to a build cache in the exchange, and returns its next step.
+    /// Keeps `asked`, an admitted request to a build cache, for the exchange, and returns its next step.
     pub(super) fn admit_to_build_cache(
         &mut self,
         mut asked: Arc<RequestHead>,
@@ -100,7 +100,7 @@ impl ClientExchange {
         }
     }
 
-    /// Answers a request to a build cache other than one that reads an entry.
+    /// Answers a request to a build cache, unless it reads an entry.
     ///
     /// # Errors
     /// The request's body does not arrive.

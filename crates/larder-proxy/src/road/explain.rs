@@ -252,7 +252,7 @@ fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route:
     }
 }
 
-/// Describes how a request is answered whose stored response is not sufficient.
+/// Describes how a request is answered if its stored response is not sufficient.
 fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&FoundResponse>) -> &'static str {
     let is_usable = !matches!(judged.decision, Reuse::NotUsable { .. });
     match (route, judged.extent) {

@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// At stake: clients that get past a block list, because only what is intercepted goes through the proxy.
+    /// Guards against clients that get past a block list because browsers send only intercepted hosts to the proxy.
     #[test]
     fn hosts_that_are_not_intercepted_go_through_the_proxy_too() {
         let authority = TlsIdentity { certificate: "c".into(), key: "k".into() };

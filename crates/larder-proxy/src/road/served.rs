@@ -19,7 +19,7 @@ use crate::{
 
 /// A response with the facts about how it was obtained.
 pub(crate) struct ServedResponse {
-    /// In a box, because each step until it is sent moves it.
+    /// The response. Boxed, because each step moves it until it is sent.
     pub(crate) response: Box<Response<ResponseBody>>,
     pub(crate) outcome: Outcome,
     /// The origin that sent the response or confirmed it. `None` if no origin was contacted.

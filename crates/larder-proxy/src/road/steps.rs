@@ -127,7 +127,7 @@ const STEP_COUNT_MAX: usize = 8;
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
-    /// The connection carries other bytes than HTTP after this response. Their task ends the exchange.
+    /// The connection carries other bytes than HTTP after this response. The task that copies them ends the exchange.
     Switched(Box<Response<ResponseBody>>),
 }
 
@@ -322,8 +322,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Each waiting exchange has its state and both futures. The limits of the futures are sizes that the allocator
-    /// has.
+    /// Each waiting exchange keeps its state and both futures in memory. The limits of the futures are the allocator's
+    /// size classes.
     #[test]
     fn what_waits_for_an_origin_takes_little() {
         let exchange = future_bytes(drive);

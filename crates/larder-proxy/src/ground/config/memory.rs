@@ -7,7 +7,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::ground::machine_memory::MachineMemory;
 
-/// Returns the memory that this process can have, in bytes: the machine's, or a lower limit of its control groups.
+/// Returns the memory that this process can have, in bytes: the machine's, or less if its control groups have a lower
+/// limit.
 fn machine_memory_bytes() -> u64 {
     MachineMemory::of_this_process().total_bytes().unwrap_or(0)
 }

@@ -36,7 +36,7 @@ pub struct CacheSettings {
 pub struct SiteLimits {
     /// Maximum time without progress in the middle of a message, for clients and tunnels. Default 180 s.
     ///
-    /// Over HTTP/2, the longest of the times of the requests in progress applies to the connection.
+    /// Over HTTP/2, the longest limit among the requests in progress applies to the connection.
     pub stall: Duration,
     /// Minimum rate at which a client must send a request's body, in bytes per second. Default 500. 0 means no limit.
     ///

@@ -32,7 +32,8 @@ pub(crate) struct Http2Sending<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendAllowance {
     All,
-    /// At most this many bytes, and only as much as the other streams leave. The caller then asks for more.
+    /// At most this many bytes, and none while other streams use up the connection's window. The caller then tries
+    /// again.
     Leftover(usize),
 }
 
@@ -45,7 +46,7 @@ pub(crate) enum SendProgress {
     Waiting,
     /// The allowed number of bytes was sent.
     AllowanceUsed,
-    /// The other streams leave no room. The task will not be woken when they do.
+    /// Other streams use up the connection's window. The task will not be woken when there is room again.
     NoneLeftOver,
 }
 

@@ -76,7 +76,7 @@ impl OriginFetcher {
     }
 }
 
-/// Converts the head of a response with the first octet into that of the whole response.
+/// Converts the head of a 206 with only the first octet into the head of the whole response.
 fn of_the_whole(mut head: response::Parts) -> response::Parts {
     if let Ok(part) = partial::part(head.status, &head.headers) {
         head.status = StatusCode::OK;

@@ -286,7 +286,7 @@ async fn drain(body: OriginBody) {
 const HOP_COUNT_MAX: usize = 8;
 /// Maximum remainder of a redirect's body that is read, in bytes.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
-/// Request fields that do not identify the client, so they are sent to other origins too.
+/// Request fields that do not identify the client, so they are kept when a redirect leads to another origin.
 const SAID_TO_ALL: [HeaderName; 12] = [
     ACCEPT,
     ACCEPT_ENCODING,

@@ -161,7 +161,7 @@ fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     })
 }
 
-/// When a sibling last showed that it is alive, while it has no response.
+/// The last sign of life of a sibling that has sent no response yet.
 struct SiblingSigns {
     begun: Instant,
     /// Milliseconds from the request to the last sign of life. 0 before the first one.

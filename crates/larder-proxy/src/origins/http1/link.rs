@@ -38,7 +38,7 @@ impl OriginLink {
         Self { stream: Arc::new(Mutex::new(stream)), sending: None }
     }
 
-    /// Sets the deadline after each piece that is sent.
+    /// Sets the time until the deadline after each piece that is sent.
     pub(super) fn set_patience(&self, patience: Duration) {
         self.lock().set_patience(patience);
     }
