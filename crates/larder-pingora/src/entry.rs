@@ -9,14 +9,14 @@ use pingora_cache::CacheMeta;
 
 /// A stored response.
 pub(crate) struct Entry {
-    /// The meta data in pingora's two parts.
+    /// The meta data, as the two parts into which pingora serializes it.
     pub(crate) meta: (Bytes, Bytes),
-    /// The tags of the response.
+    /// The tags by which the response can be removed.
     pub(crate) tags: Vec<String>,
     pub(crate) body: EntryBody,
 }
 
-/// The place of a body.
+/// The body of a response: stored with the meta data, or as a value of its own.
 #[derive(Clone)]
 pub(crate) enum EntryBody {
     /// The body, which was stored with the meta data.
@@ -27,7 +27,7 @@ pub(crate) enum EntryBody {
 
 /// Longest body that is stored with its meta data, in bytes.
 pub(crate) const INLINE_BYTES_MAX: u64 = 32 << 10;
-/// The version of this format. A value of another version is a miss.
+/// Version of the format of entries. An entry of another version counts as a miss.
 const FORMAT_VERSION: u8 = 1;
 /// Length of the fields before the meta data, in bytes.
 const FRONT_BYTES: usize = 29;

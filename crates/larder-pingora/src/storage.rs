@@ -17,7 +17,7 @@ use pingora_cache::{
 use pingora_error::{Error, ErrorType, Result};
 use std::{any::Any, fmt, time::SystemTime};
 
-/// A storage for pingora-cache in a [`Cache`].
+/// A storage backend for pingora-cache that keeps responses in a [`Cache`].
 pub struct LarderStorage {
     cache: Cache,
     tags: Box<dyn Fn(&CacheKey, &CacheMeta) -> Vec<String> + Send + Sync>,
@@ -40,7 +40,7 @@ impl LarderStorage {
         Box::leak(Box::new(Self::new(cache)))
     }
 
-    /// Returns the cache below.
+    /// Returns the cache in which responses are stored.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }

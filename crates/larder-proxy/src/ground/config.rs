@@ -367,7 +367,7 @@ pub struct Limits {
     /// longer, a share of the requests gets 503.
     ///
     /// The share grows until the wait is shorter. Hits from memory are never refused. Zero refuses nothing. Default 50
-    /// ms: a response waits for the processor several times.
+    /// ms. A response waits for the processor several times, so it takes longer in total.
     pub lag: Duration,
     /// Maximum time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,

@@ -14,7 +14,7 @@ use crate::ground::{fault::FaultReport, overload::Shortage, target::permission};
 
 /// Why an exchange has no response from the cache or an origin.
 ///
-/// Cheap to clone, because every client that waits for the same flight gets a copy.
+/// Cheap to clone, because every client that waits for the same fetch gets a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The request is malformed, or this proxy cannot serve it.

@@ -23,10 +23,10 @@ use crate::{
     origins::stream::SCARCE_HEAD_READ_BYTES,
 };
 
-/// The memory for connections, exchanges and the memory cache of all workers.
+/// The memory budget that connections, exchanges and the memory cache of all workers share.
 pub(crate) struct ExchangeBudget {
     held_bytes: AtomicU64,
-    /// Reserved bytes, by use.
+    /// Number of reserved bytes for each [`PlaceUse`].
     used_bytes: [AtomicU64; PlaceUse::COUNT],
     /// Maximum bytes for all reservations and the memory cache together.
     max_bytes: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) struct ExchangePlace {
 }
 
 impl ExchangeBudget {
-    /// Creates an empty budget of `max_bytes` for reservations and the memory cache `hot` together.
+    /// Creates a budget of `max_bytes`, which reservations and the memory cache `hot` share. Nothing is reserved yet.
     pub(crate) fn new(max_bytes: u64, hot: Arc<MemoryCache<HotItem>>) -> Self {
         Self {
             held_bytes: AtomicU64::new(0),
@@ -198,7 +198,7 @@ impl ExchangeBudget {
 
     /// Returns how many concurrent streams a new HTTP/2 connection may have, at most `limit`.
     ///
-    /// While memory is in demand, further streams are refused before they use any.
+    /// While memory is in demand, further streams are refused before they use memory.
     pub(crate) fn stream_count_max(&self, limit: u32) -> u32 {
         let is_in_demand = self.held_bytes() > self.places_bytes_max() / SIXTEENTHS * DEMAND_SIXTEENTHS;
         if is_in_demand { limit.min(DEMAND_STREAM_COUNT) } else { limit }
@@ -217,7 +217,7 @@ impl ExchangePlace {
         self.more_bytes += bytes;
     }
 
-    /// Changes the reservation from an exchange to its response, because the request is no longer needed.
+    /// Replaces the reservation of an exchange by one for its response, because the request is no longer needed.
     ///
     /// Returns `false` if no memory is left for the response.
     pub(crate) fn begin_streaming(&mut self, is_http2: bool) -> bool {

@@ -21,7 +21,7 @@ pub(crate) struct FileWatcher {
 /// Modification time (seconds and nanoseconds), length and inode of a file. `None` if it does not exist.
 pub(crate) type FileStamp = Option<(i64, i64, u64, u64)>;
 
-/// Returns the facts by which a change of a file is noticed.
+/// Returns the facts that differ once a file has changed. `None` if the file cannot be read.
 pub(crate) fn stamp(path: &Path) -> FileStamp {
     let data = fs::metadata(path).ok()?;
     Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))

@@ -131,7 +131,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 const LATE_WINDOWS: u32 = 5;
 /// Time without a probe after which all earlier probes are forgotten.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Number of late windows with the largest share after which nothing is refused for [`PAUSE`].
+/// Number of late windows with the largest share. After them, nothing is refused for [`PAUSE`].
 const VAIN_WINDOWS: u32 = 10;
 /// Time without refusals, after refusals did not shorten the lag.
 const PAUSE: Duration = Duration::from_secs(10);

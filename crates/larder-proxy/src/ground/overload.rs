@@ -70,7 +70,7 @@ pub(crate) struct AddressCount {
     counts: Arc<AddressCounts>,
 }
 
-/// The reservations of an exchange, until its client has the response.
+/// The reservations of an exchange, kept until its client has the response.
 pub(crate) struct ExchangeRoom {
     pub(crate) place: ExchangePlace,
     /// The request's place in the limit for its client address. `None` without such a limit.

@@ -14,7 +14,7 @@ pub(crate) struct UnfinishedWork {
 }
 
 impl UnfinishedWork {
-    /// Records that a connection has ended, for a stop that waits.
+    /// Records that a connection has ended, and wakes a stop that waits for this.
     pub(crate) fn note_ended(&self) {
         self.connection_ended.notify_one();
     }

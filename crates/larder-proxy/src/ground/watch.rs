@@ -87,7 +87,7 @@ pub(crate) struct WatchedConnection {
 }
 
 impl WorkerDeadlines {
-    /// Adds a connection to the list, without a deadline.
+    /// Adds a connection to the worker's list, without a deadline.
     pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
         let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
@@ -131,7 +131,7 @@ impl WorkerDeadlines {
         stillest.map(|(_, watch)| watch.give(WatchOrder::Expire)).is_some()
     }
 
-    /// Gives `order` to every connection on the list.
+    /// Gives `order` to every connection on the worker's list.
     pub(crate) fn give_all(&self, order: WatchOrder) {
         for (_, watch) in self.lock().iter() {
             watch.give(order);

@@ -129,7 +129,7 @@ pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) 
     }
 }
 
-/// Connects to one of the origin's addresses that the rules allow, or through its parent.
+/// Connects to an origin: to one of its addresses that the rules allow, or through its parent.
 async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.policy.limits.origin_connect;
     origins.shared.check_listed(origin)?;

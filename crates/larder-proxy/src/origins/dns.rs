@@ -124,7 +124,7 @@ impl NameLookups {
         Ok(Self { resolver: builder.build()?, hosts, search, dot_count })
     }
 
-    /// Returns the addresses of the first candidate name of a host that has any.
+    /// Returns the addresses of a host. Of its candidate names, the first that has addresses is used.
     async fn find(&self, host: &str, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
         let name = Name::from_utf8(host)?;
         let mut outcome = Ok(self.in_hosts(&name));
@@ -281,7 +281,7 @@ pub(crate) mod tests {
         address
     }
 
-    /// Longest time that a lookup may take if it does not wait for a missing answer. A wait for one takes ten seconds.
+    /// Time limit for a lookup that must not wait for a missing answer. Waiting for one takes ten seconds.
     const AT_ONCE: Duration = Duration::from_secs(4);
 
     #[tokio::test]

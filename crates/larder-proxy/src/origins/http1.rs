@@ -82,7 +82,7 @@ pub(crate) struct Http1Exchange {
 pub(crate) struct Http1Body {
     decoder: BodyDecoder,
     received: Bytes,
-    /// The share of the octets that arrived with the head in the memory for bodies. Released when they are read.
+    /// Reservation for the octets that arrived with the head, released when they are read.
     arrived_with_head: Option<Reservation>,
     /// Whether `received` is the whole decoded body, instead of octets that are still to be decoded.
     is_decoded: bool,

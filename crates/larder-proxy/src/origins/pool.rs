@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// A worker's connections to origins that can take another request.
+/// A worker's connections to origins, which are kept while they can take another request.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     idle: Mutex<IdleConnections>,
@@ -278,7 +278,7 @@ impl Lease {
     }
 }
 
-/// Opens a connection. If the limit is reached, waits for a connection that another request returns or closes.
+/// Opens a connection. If the limit is reached, waits until another request returns or closes its connection.
 ///
 /// Also returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a
 /// PROXY header.

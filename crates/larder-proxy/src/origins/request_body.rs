@@ -61,7 +61,7 @@ struct StreamedBody {
     watches: Arc<WorkerDeadlines>,
     /// The client's deadline. `None` until the proxy first has to wait for the client.
     own: Option<WatchedConnection>,
-    /// The origin's deadline, and the time until it after each piece that is sent.
+    /// The origin's deadline, and how far ahead of the current time each sent piece moves it.
     origins: Option<(Arc<WatchedConnection>, Duration)>,
     /// The expectation that the origin must fulfil before the body is read, and the deadline of that wait.
     expected: Option<(Arc<Expectation>, WatchedConnection)>,

@@ -46,7 +46,7 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    /// Creates a stream whose deadline is extended by `patience` after each piece that is sent.
+    /// Creates a stream. Each piece that is sent moves its deadline to `patience` from that time.
     pub(crate) fn new(transport: Transport, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self { transport, watched, patience, both_ways: false, received: 0, bodies: None }
     }
@@ -56,12 +56,12 @@ impl OriginStream {
         Self { bodies: Some(Arc::clone(bodies)), ..self }
     }
 
-    /// Creates the stream of a tunnel, whose deadline every byte in either direction extends.
+    /// Creates the stream of a tunnel. Every byte in either direction extends its deadline.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
     }
 
-    /// Turns this stream into that of a tunnel, whose deadline every byte in either direction extends.
+    /// Turns this stream into that of a tunnel. Every byte in either direction then extends its deadline.
     pub(crate) fn into_tunnel(self) -> Self {
         Self { both_ways: true, ..self }
     }
@@ -100,7 +100,7 @@ impl OriginStream {
         }
     }
 
-    /// Counts `len` octets in the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
+    /// Reserves `len` octets of the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
     pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
         self.bodies.as_ref().filter(|_| len > 0).map(|bodies| bodies.reserve(len as u64))
     }

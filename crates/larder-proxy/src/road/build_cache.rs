@@ -88,7 +88,7 @@ impl ClientExchange {
 
     /// Returns the 404 for a build cache's entry that neither the store nor the origin has.
     ///
-    /// `None` if the request or the failure is of another kind.
+    /// `None` if the request is not for an entry, or failed for another reason.
     pub(super) fn absence(&self, failure: &Failure) -> Option<ServedResponse> {
         let is_for_entry = self.target.is_build_cache() && self.trace.has(Step::Cache);
         match failure {

@@ -232,7 +232,8 @@ fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// Rewrites the target of a request inside a tunnel to `origin` to absolute form, as clients of a proxy send it.
+/// Rewrites a request's target to absolute form, as clients of a proxy send it. The request came through a tunnel to
+/// `origin`.
 ///
 /// The request's Host field must have been checked.
 ///

@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Returns the proxy's address to put in the script, or `None` if the request is not for the script.
+    /// Returns the proxy's address for the PAC script, or `None` if the request is not for the script.
     pub(super) fn script_address(
         &self,
         request: &Request<impl Sized>,
@@ -43,7 +43,7 @@ impl ClientExchange {
     }
 }
 
-/// Answers with the script, in which `address` is the proxy's address.
+/// Answers with the PAC script, in which `address` is the proxy's address.
 pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
     let text = script(&hosts_of(config), address);
     let mut response = Response::new(ResponseBody::full(text.into()));

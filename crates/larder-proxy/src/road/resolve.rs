@@ -76,8 +76,8 @@ impl ClientExchange {
         }
     }
 
-    /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror to the server it stands
-    /// for.
+    /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror, so that it goes to the
+    /// server for which the mirror stands.
     ///
     /// The paths of sites are left unchanged.
     ///

@@ -41,7 +41,7 @@ impl ServedResponse {
     }
 }
 
-/// Creates a response whose head is encoded as lines in its body, without a map of fields.
+/// Creates a response without a map of fields. The encoded lines of its head are kept in its [`ResponseBody`].
 fn in_lines(marks: &ResponseMarkers, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
     let mut lines = scratch();
     marks.push_head_lines(plain.head(), &mut lines);

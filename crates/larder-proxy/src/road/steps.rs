@@ -81,7 +81,7 @@ const ROWS: [StepRow; 13] = {
     ]
 };
 
-/// The result of a step, as far as the next step does not show it.
+/// The result of a step, in addition to the choice of the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The step succeeded, and the next step shows its result.
@@ -123,7 +123,7 @@ pub(crate) struct Trace {
 /// Maximum steps of one request before [`Step::Done`].
 const STEP_COUNT_MAX: usize = 8;
 
-/// The way on for a request after a step.
+/// The continuation of a request after a step: another step, or the response.
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
@@ -317,7 +317,7 @@ mod tests {
     use crate::origins::fetcher::OriginFetcher;
     use larder_cache::http::fetch::task::Fetch;
 
-    /// Returns the bytes of the future that a function of one argument returns.
+    /// Returns the size of the future that a function of one argument returns, in bytes.
     fn future_bytes<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
         size_of::<F>()
     }

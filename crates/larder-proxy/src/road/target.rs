@@ -158,7 +158,8 @@ impl Target {
         }
     }
 
-    /// Returns whether the origin can be contacted. `line` returns that for origins in general.
+    /// Returns whether the origin can be contacted. `line` returns the state of the uplink, which decides this for all
+    /// other origins.
     ///
     /// A build cache without an origin is always disconnected, so its entries never become stale.
     pub(super) fn line(&self, line: impl FnOnce() -> UplinkState) -> UplinkState {

@@ -149,7 +149,7 @@ fn may_be_shared(asked: &RequestHead) -> bool {
 
 /// Returns the function that receives a sibling's interim responses.
 ///
-/// Those that only show that the sibling is alive are counted. Those of the origin are also forwarded to the client.
+/// Each of them shows that the sibling is alive. Those that came from the origin are also forwarded to the client.
 fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     let signs = Arc::clone(signs);
     let sink = asked.interim.clone();

@@ -12,7 +12,7 @@ use std::{
 
 use crate::ground::target::Origin;
 
-/// Decides from the origins that do not respond whether the uplink is down.
+/// Decides whether the uplink is down, from the origins that do not respond.
 #[derive(Default)]
 pub(super) struct SilenceJudge {
     /// The failing origins, each with the times of its first and last failure.

@@ -174,5 +174,5 @@ impl InterimSink {
 /// Interval between the 102 responses that show another node that this one is alive. Must be well below the time-out of
 /// the other node.
 const LIFE_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum bytes that wait for one client. Interim responses beyond it are dropped.
+/// Maximum bytes that wait for one client. Interim responses beyond this limit are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;
