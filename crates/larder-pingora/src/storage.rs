@@ -61,7 +61,8 @@ impl LarderStorage {
         Ok(Some((meta, Box::new(hit))))
     }
 
-    /// Replaces the meta data of a response. Returns false if there is none, or if it was purged or replaced meanwhile.
+    /// Replaces the meta data of a response. Returns false if the response is missing, or was purged or replaced
+    /// meanwhile.
     async fn change_meta(&self, key: &str, change: impl FnOnce(CacheMeta) -> CacheMeta + Send) -> Result<bool> {
         let read = async || Entry::read(&self.cache, key).await.map_err(storage_error);
         let Some(Entry { tags, .. }) = read().await? else { return Ok(false) };

@@ -103,7 +103,7 @@ pub struct OutgoingOctets {
 }
 
 impl OutgoingOctets {
-    /// Creates octets of which none was written yet.
+    /// Creates the octets `frame` and `piece`, of which none was written yet.
     pub fn new(frame: Vec<u8>, piece: Bytes) -> Self {
         Self { frame, sent_len: 0, piece }
     }

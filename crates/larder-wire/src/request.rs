@@ -303,7 +303,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { bytes_max: 400, field_count_max: 40 };
 
-    /// Parses a request that arrives in two pieces. Returns the head and the octets after it.
+    /// Parses a request that arrives in two pieces. Returns the head and its length.
     fn parse_split(octets: &[u8], split: usize) -> Result<Option<(RequestHead, usize)>, RefusedHead> {
         match parse_request(&octets[..split], 0, true, LIMITS)? {
             Some(parsed) => Ok(Some(parsed)),

@@ -67,7 +67,8 @@ pub struct ProxyConfig {
     /// Whether Larder is a forward proxy: serves absolute-form requests and CONNECT for all targets in
     /// [`Self::targets`]. Default on.
     pub forward: bool,
-    /// The parent proxies for origins that clients and mirrors name. Default none.
+    /// The parent proxies for origins that clients and mirrors name. Origins of sites name their own parent. Default
+    /// none.
     pub parents: Parents,
     /// The addresses that forward requests and tunnels may reach.
     pub targets: TargetRules,

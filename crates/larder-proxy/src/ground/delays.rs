@@ -208,7 +208,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
 const PIECES_A_SECOND: u64 = 16;
 /// Minimum and maximum length of a piece, in bytes.
 const PIECE_BYTES: (usize, usize) = (256, 64 << 10);
-/// Number of buckets up to which none are removed.
+/// Number of buckets up to which no bucket is removed.
 const SWEEP_MIN: usize = 1024;
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl ExchangeBudget {
         self.used_bytes[used_for as usize].fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns whether the bytes reserved for a use are within its limit.
+    /// Returns whether the bytes that are reserved for a use are within the limit for that use.
     fn is_within_limit(&self, used_for: PlaceUse) -> bool {
         let max = self.places_bytes_max();
         // The excess may have other causes, so at least half remains.
@@ -318,7 +318,7 @@ impl PlaceUse {
 /// Memory that h2 keeps for each concurrent stream, in bytes. h2 reuses it, but frees it only when the connection
 /// closes.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
-/// The memory cache is resized each time that this many more bytes are reserved.
+/// Number of newly reserved bytes after which the memory cache is resized.
 const STEP_BYTES: u64 = 1 << 20;
 /// Minimum size of the memory cache, in bytes.
 pub(crate) const CACHE_BYTES_MIN: u64 = 1 << 20;

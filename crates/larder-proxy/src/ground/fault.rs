@@ -81,7 +81,7 @@ impl FaultReport {
         }
     }
 
-    /// Describes a failed TLS handshake with another node, which uses the CAs of the fleet.
+    /// Describes a failed TLS handshake with another node, whose certificate a CA of the fleet must sign.
     pub(crate) fn of_node_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let is_unknown = matches!(inner, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)));

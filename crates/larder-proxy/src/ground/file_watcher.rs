@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Watches files for changes until it is dropped.
+/// A thread that watches files for changes until this is dropped.
 pub(crate) struct FileWatcher {
     /// Ends the thread when dropped. `None` once the watcher is dropped.
     stop: Option<Sender<()>>,
@@ -30,7 +30,7 @@ pub(crate) fn stamp(path: &Path) -> FileStamp {
 impl FileWatcher {
     /// Starts a thread that calls `reload` whenever the result of `stamps` changes.
     ///
-    /// `what` names the files in log lines. If `reload` fails, it must keep the previous content.
+    /// `what` names the files in log lines. A `reload` that fails must keep the previous content.
     ///
     /// # Errors
     /// The thread cannot be started.

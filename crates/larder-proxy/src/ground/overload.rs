@@ -73,7 +73,7 @@ pub(crate) struct AddressCount {
 /// The reservations of an exchange, kept until its client has the response.
 pub(crate) struct ExchangeRoom {
     pub(crate) place: ExchangePlace,
-    /// The request's place in the limit for its client address. `None` without such a limit.
+    /// The request's share of the limit for its client address. `None` without such a limit.
     pub(crate) _of_client: Option<AddressCount>,
 }
 

@@ -75,7 +75,8 @@ impl Origin {
         }
     }
 
-    /// Returns the name that distinguishes the origin in cache keys: its URL, and its Host field if that is configured.
+    /// Returns the name that distinguishes the origin in cache keys: its URL, and the Host field if one is configured
+    /// for it.
     pub(crate) fn name(&self, url: &OriginUrl) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());

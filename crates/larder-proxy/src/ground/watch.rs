@@ -148,7 +148,7 @@ impl WorkerDeadlines {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets the receiver of idle connections that must leave. `None`: there is no successor.
+    /// Sets the successor to which idle connections are handed over. `None` if there is no successor.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().ignore_poison() = successor;

@@ -53,8 +53,8 @@ pub(crate) use self::link::{SwitchedStream, switched_stream};
 /// An HTTP/1.1 connection to an origin.
 pub(crate) struct Http1Connection {
     link: OriginLink,
-    /// Time until the deadline after each piece of a request that is sent. The origin must accept the next piece within
-    /// it.
+    /// Time until the deadline after each piece of a request that is sent. The origin must accept the next piece before
+    /// the deadline.
     patience: Duration,
     limits: HeadLimits,
     /// Whether the connection can take another request after the current exchange.
@@ -84,7 +84,8 @@ pub(crate) struct Http1Body {
     received: Bytes,
     /// Reservation for the octets that arrived with the head, released when they are read.
     arrived_with_head: Option<Reservation>,
-    /// Whether `received` is the whole decoded body, instead of octets that are still to be decoded.
+    /// Whether `received` is the whole body, decoded already. Otherwise it contains octets that are still to be
+    /// decoded.
     is_decoded: bool,
     /// Counts the decoded octets, to prove that the body is complete.
     meter: BodyMeter,

@@ -359,7 +359,7 @@ impl BodyPace {
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
     }
 
-    /// Records that the client has sent nothing since `tick`, in seconds.
+    /// Records that the client has sent nothing since `tick`, a time in seconds.
     fn wait(&mut self, tick: u32) {
         self.waiting_since.get_or_insert(tick);
     }

@@ -89,7 +89,7 @@ impl ClientExchange {
         }
     }
 
-    /// Reserves the memory and the place that a waiting request needs.
+    /// Reserves memory for a request that has to wait, and counts it against the limits on requests.
     ///
     /// # Errors
     /// Too many requests wait, no memory is left, or the processor cannot keep up.
@@ -170,7 +170,7 @@ impl ClientExchange {
         response
     }
 
-    /// Marks the exchange as answered. From now on, the ticket of its response ends it.
+    /// Marks the exchange as answered. From now on, the ticket of the response ends the exchange.
     pub(super) fn note_answered(&mut self) {
         self.is_answered = true;
     }

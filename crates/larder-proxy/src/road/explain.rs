@@ -185,7 +185,7 @@ async fn tell_key(
     }
 }
 
-/// Returns the answer to a request on this route if something other than the cache decides it, such as a block list.
+/// Returns the answer to a request on this route if it does not depend on the cache, but for example on a block list.
 fn other_answer<'a>(route: &Route<&FoundResponse>, outlook: &'a RequestOutlook) -> Option<&'a str> {
     let is_stored = matches!(route, Route::Stored { .. } | Route::Meanwhile { .. });
     let is_for_origin = matches!(

@@ -43,7 +43,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Answers a request that the mirror handles itself, without the cache.
+    /// Answers a request that the mirror of a registry handles itself, without the cache.
     ///
     /// # Errors
     /// The registry or its token server is unreachable.

@@ -127,7 +127,7 @@ const STEP_COUNT_MAX: usize = 8;
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
-    /// The connection carries other bytes than HTTP after this response. The task that copies them ends the exchange.
+    /// After this response, the connection carries bytes other than HTTP. The task that copies them ends the exchange.
     Switched(Box<Response<ResponseBody>>),
 }
 

@@ -84,7 +84,7 @@ pub(super) fn is_plain_path(path: &str) -> bool {
     !segments.split('/').any(str::is_empty) && segments.bytes().all(is_plain)
 }
 
-/// Minimum length of a link's prefix, that of `http://a`.
+/// Minimum length of a link's prefix, in bytes. The shortest one is `http://a`.
 const LINK_LEN_MIN: usize = 8;
 
 #[cfg(test)]

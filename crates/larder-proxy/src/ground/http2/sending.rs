@@ -42,7 +42,7 @@ pub(crate) enum SendAllowance {
 pub(crate) enum SendProgress {
     /// The body was passed to h2 completely, or the stream has ended.
     Ended,
-    /// There is nothing to send now. The task will be woken when there is.
+    /// There is nothing to send now. The task will be woken when there is more.
     Waiting,
     /// The allowed number of bytes was sent.
     AllowanceUsed,

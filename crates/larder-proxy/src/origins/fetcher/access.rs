@@ -26,7 +26,7 @@ pub(crate) struct Permission {
     fields: HeaderMap,
     /// The digest of the URL to which the answer redirects. `None` if it is no redirect.
     leads_to: Option<u64>,
-    /// Whether the URL contains the digest of its content, so that the same length means the same content.
+    /// Whether the requested URL contains the digest of its content, so that the same length means the same content.
     names_digest: bool,
 }
 

@@ -82,7 +82,7 @@ impl FloodState {
 
 /// Length of the interval over which frames are counted, in seconds.
 const STRETCH_TICKS: u32 = 10;
-/// Number of frames other than its own that each request permits the client.
+/// Number of additional frames that each request permits the client to send.
 const FRAMES_PER_REQUEST: u64 = 16;
 /// Number of bytes sent to the client that permit it one more frame, such as a window update.
 ///

@@ -285,7 +285,7 @@ impl Client {
         self.protocol == ClientProtocol::Http2
     }
 
-    /// Returns the scheme of requests that name none: `https` if the connection uses TLS.
+    /// Returns the scheme for requests whose target has none: `https` if the connection uses TLS.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }

@@ -66,7 +66,8 @@ pub struct SessionStats {
     pub bypassed: Vec<(String, BypassReason)>,
     /// Number of requests that failed because origins must not be contacted.
     pub missing_count: u64,
-    /// URLs of the requests that failed because origins must not be contacted, with methods other than GET. At most 50.
+    /// URLs of the requests that failed because origins must not be contacted. The method precedes the URL unless it is
+    /// GET. At most 50.
     pub missing: Vec<String>,
     /// Number of requests and tunnels that the rules for targets refused.
     pub denied_count: u64,
