@@ -9,29 +9,29 @@ use pingora_cache::CacheMeta;
 
 /// A stored response.
 pub(crate) struct Entry {
-    /// The meta data in pingora's two parts.
+    /// The meta data, as the two parts into which pingora serializes it.
     pub(crate) meta: (Bytes, Bytes),
-    /// The tags of the response.
+    /// The tags by which the response can be removed.
     pub(crate) tags: Vec<String>,
     pub(crate) body: EntryBody,
 }
 
-/// The place of a body.
+/// The body of a response: stored with the meta data, or as a value of its own.
 #[derive(Clone)]
 pub(crate) enum EntryBody {
     /// The body, which was stored with the meta data.
     Inline(Bytes),
-    /// The body's number and length. It is in a value of its own.
+    /// The body is a value of its own, whose key contains `number`.
     Separate { number: u64, len_bytes: u64 },
 }
 
 /// Longest body that is stored with its meta data, in bytes.
 pub(crate) const INLINE_BYTES_MAX: u64 = 32 << 10;
-/// The version of this format. A value of another version is a miss.
+/// Version of the format of entries. An entry of another version counts as a miss.
 const FORMAT_VERSION: u8 = 1;
 /// Length of the fields before the meta data, in bytes.
 const FRONT_BYTES: usize = 29;
-/// Between two tags. A tag that contains it is stored as two.
+/// Ends each tag. A tag that contains it is read back as two tags.
 const TAG_END: char = '\n';
 
 impl Entry {
@@ -58,7 +58,7 @@ impl Entry {
         bytes.freeze()
     }
 
-    /// Reads an entry, or returns `None` if the bytes are none of this version.
+    /// Decodes an entry. Returns `None` if the bytes have another format version or are malformed.
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         let front: &[u8; FRONT_BYTES] = bytes.first_chunk()?;
         let long = |at: usize| u64::from_le_bytes(front[at..at + 8].try_into().expect("eight bytes"));
@@ -83,7 +83,7 @@ impl Entry {
         Some(Self { meta, tags, body })
     }
 
-    /// Reads the entry of a key.
+    /// Reads the entry of a key. Returns `None` if there is none, or none that can be decoded.
     pub(crate) async fn read(cache: &Cache, key: &str) -> Result<Option<Self>> {
         let Some(value) = cache.get_value(meta_key(key)).await? else { return Ok(None) };
         match value.bytes().await {
@@ -100,7 +100,7 @@ impl Entry {
 }
 
 impl EntryBody {
-    /// Finds a body of its own. Returns `None` if it is gone.
+    /// Finds a body that is a value of its own. Returns `None` if there is none of this number and length.
     pub(crate) async fn find(cache: &Cache, key: &str, number: u64, len_bytes: u64) -> Result<Option<Value>> {
         let value = cache.get_value(body_key(key, number)).await?;
         Ok(value.filter(|value| value.len() == len_bytes))
@@ -112,7 +112,7 @@ pub(crate) fn meta_key(key: &str) -> Vec<u8> {
     [b"M", key.as_bytes()].concat()
 }
 
-/// Returns the key of a body of its own.
+/// Returns the key of a body that is a value of its own.
 pub(crate) fn body_key(key: &str, number: u64) -> Vec<u8> {
     [b"B", &number.to_le_bytes()[..], key.as_bytes()].concat()
 }

@@ -19,12 +19,12 @@ use std::{
 pub(crate) enum LarderHit {
     Inline {
         bytes: Bytes,
-        /// The bytes to return next, if they were not returned yet.
+        /// The bytes to return next. `None` once they were returned.
         left: Option<Bytes>,
     },
     Separate {
         value: Value,
-        /// Behind a lock because pingora shares a handler between threads. Only one reads it at a time.
+        /// The reader of the body. The lock only makes the handler shareable between threads, as pingora requires.
         reader: Mutex<ValueReader>,
     },
 }

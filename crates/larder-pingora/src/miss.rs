@@ -18,11 +18,11 @@ pub(crate) struct LarderMiss {
     key: String,
     tags: Vec<String>,
     meta: (Bytes, Bytes),
-    /// The writer of the meta data. It notices purges since its creation.
+    /// The writer of the meta data. It notices purges that happen after its creation.
     writer: ValueWriter,
-    /// The bytes so far, while they may be stored with the meta data.
+    /// The pieces of the body so far, while it is short enough to be stored with the meta data.
     pieces: Vec<Bytes>,
-    /// The writer of a long body, and the body's number.
+    /// The writer of a long body, and the body's number. `None` while the body is short.
     long: Option<(ValueWriter, u64)>,
     len_bytes: u64,
 }

@@ -17,7 +17,7 @@ use pingora_cache::{
 use pingora_error::{Error, ErrorType, Result};
 use std::{any::Any, fmt, time::SystemTime};
 
-/// A storage for pingora-cache in a [`Cache`].
+/// A storage backend for pingora-cache that keeps responses in a [`Cache`].
 pub struct LarderStorage {
     cache: Cache,
     tags: Box<dyn Fn(&CacheKey, &CacheMeta) -> Vec<String> + Send + Sync>,
@@ -40,12 +40,12 @@ impl LarderStorage {
         Box::leak(Box::new(Self::new(cache)))
     }
 
-    /// Returns the cache below.
+    /// Returns the cache in which responses are stored.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Finds a response. Parts that are gone make it a miss.
+    /// Finds a response. Returns `None` if any part of it is missing.
     async fn find(&self, key: &str) -> larder_cache::Result<Option<(CacheMeta, HitHandler)>> {
         let Some(entry) = Entry::read(&self.cache, key).await? else { return Ok(None) };
         let Some(meta) = entry.cache_meta() else { return Ok(None) };
@@ -61,7 +61,8 @@ impl LarderStorage {
         Ok(Some((meta, Box::new(hit))))
     }
 
-    /// Replaces the meta data of a response. Returns false if there is none, or if it was purged or replaced meanwhile.
+    /// Replaces the meta data of a response. Returns false if the response is missing, or was purged or replaced
+    /// meanwhile.
     async fn change_meta(&self, key: &str, change: impl FnOnce(CacheMeta) -> CacheMeta + Send) -> Result<bool> {
         let read = async || Entry::read(&self.cache, key).await.map_err(storage_error);
         let Some(Entry { tags, .. }) = read().await? else { return Ok(false) };

@@ -78,7 +78,7 @@ impl Middleware for CacheMiddleware {
 struct NextOrigin<'a> {
     extensions: &'a mut Extensions,
     next: Next<'a>,
-    /// The URL of the last request. Once there is a response, its URL, which differs after redirects.
+    /// The URL of the last request. Once there is a response, the URL of the response, which differs after redirects.
     url: Url,
 }
 

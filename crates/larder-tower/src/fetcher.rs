@@ -29,7 +29,7 @@ use larder_cache::{
 use larder_http::{StoredHead, Timestamp};
 use std::{convert::Infallible, sync::Arc};
 
-/// Returns the current time.
+/// A function that returns the current time.
 pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Implements the cache's [`Fetcher`], which contacts origins and decides what to do with their responses.

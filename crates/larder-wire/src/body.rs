@@ -23,7 +23,7 @@ pub enum BodyDecoder {
     Length(u64),
     /// The body is sent in chunks.
     Chunked(Box<ChunkDecoder>),
-    /// The body ends when the peer closes the connection (RFC 9112 6.3, rule 8). Only responses may.
+    /// The body ends when the peer closes the connection (RFC 9112 6.3, rule 8). Only responses may have this framing.
     UntilClose,
     /// The body ended when the peer closed the connection in an orderly way.
     Closed,

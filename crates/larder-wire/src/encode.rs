@@ -37,7 +37,8 @@ pub enum BodyEncoder {
 pub struct WrongLength;
 
 impl BodyEncoder {
-    /// Returns the encoder for a chunked body. `fields` are those of the head, whose Trailer field permits trailers.
+    /// Returns the encoder for a chunked body. `fields` are those of the head, whose Trailer field names the permitted
+    /// trailers.
     pub fn chunked(fields: &HeaderMap) -> Self {
         let announced = fields.get_all(TRAILER).iter().map(|names| (TRAILER, names.clone())).collect();
         Self::Chunked { is_in_chunk: false, announced }
@@ -102,7 +103,7 @@ pub struct OutgoingOctets {
 }
 
 impl OutgoingOctets {
-    /// Creates octets of which none was written yet.
+    /// Creates the octets `frame` and `piece`, of which none was written yet.
     pub fn new(frame: Vec<u8>, piece: Bytes) -> Self {
         Self { frame, sent_len: 0, piece }
     }

@@ -167,8 +167,8 @@ pub(crate) fn may_end(octets: &[u8], examined: usize) -> bool {
 const USUAL_FIELD_COUNT_MAX: usize = 128;
 /// Number of fields that a proxy usually adds to a message: Date, Via, Cache-Status, Connection.
 const ADDED_FIELD_COUNT: usize = 4;
-/// Maximum number of octets of a head's end (`\r\n\r`) that an earlier read may have received, so that the search must
-/// begin before the new octets.
+/// Maximum octets of the blank line that an earlier read may have received (`\r\n\r`). The search for the end of the
+/// head begins that many octets before the new ones.
 const EMPTY_LINE_BYTES_MAX: usize = 3;
 
 #[cfg(test)]

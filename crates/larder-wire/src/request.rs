@@ -303,7 +303,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { bytes_max: 400, field_count_max: 40 };
 
-    /// Parses a request that arrives in two pieces. Returns the head and the octets after it.
+    /// Parses a request that arrives in two pieces. Returns the head and its length.
     fn parse_split(octets: &[u8], split: usize) -> Result<Option<(RequestHead, usize)>, RefusedHead> {
         match parse_request(&octets[..split], 0, true, LIMITS)? {
             Some(parsed) => Ok(Some(parsed)),
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(parse_all(&many(41)).unwrap_err().fault, WireFault::TooLarge);
     }
 
-    /// At stake: a client that makes each of its octets cost as much as all before it.
+    /// Guards against a client that sends a line octet by octet, and so makes each octet cost as much as all before it.
     #[test]
     fn long_line_that_arrives_by_octets_costs_as_much_as_at_once() {
         let limits = HeadLimits { bytes_max: 40_000, field_count_max: 40 };

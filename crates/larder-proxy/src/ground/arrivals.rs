@@ -7,14 +7,14 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Calls `receive` with the thread's buffer of [`ARRIVALS_BYTES`]. `receive` must not call this again.
+/// Calls `receive` with the thread's buffer of [`ARRIVALS_BYTES`]. `receive` must not call this function.
 pub(crate) fn with<T>(receive: impl FnOnce(&mut [u8]) -> T) -> T {
     ARRIVALS.with_borrow_mut(|buffer| receive(buffer))
 }
 
-/// Calls `receive` with the thread's buffer for long bodies, and returns the octets that it appends.
+/// Calls `receive` with the thread's buffer for long bodies. Returns its result, and the octets that it appended.
 ///
-/// The buffer has [`LONG_ARRIVALS_BYTES`]. `receive` must not call this again.
+/// The buffer has [`LONG_ARRIVALS_BYTES`]. `receive` must not call this function.
 pub(crate) fn take_long<T>(receive: impl FnOnce(&mut BytesMut) -> T) -> (T, Bytes) {
     LONG_ARRIVALS.with_borrow_mut(|buffer| {
         if buffer.capacity() == 0 {

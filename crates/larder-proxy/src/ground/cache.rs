@@ -27,8 +27,7 @@ pub(crate) struct CachePolicy {
 
 impl CachePolicy {
     /// Creates the caching policy of one site from its `settings`. `all` are the general settings, whose key rules
-    /// apply to every site. If the site has the general time window for page groups, it uses `groups`, as all such
-    /// sites do.
+    /// apply to every site. All sites with the general time window for page groups share `groups`.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use http::HeaderValue;
 use larder_http::{Timestamp, date::format_http_date};
 
-/// Returns the time of the coarse wall clock. It lags by a few milliseconds at most, and reading it is ten times
-/// cheaper.
+/// Returns the time of the coarse wall clock. It lags by a few milliseconds at most. Reading the exact clock takes ten
+/// times longer.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp::from_millis(now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000))

@@ -67,7 +67,8 @@ pub struct ProxyConfig {
     /// Whether Larder is a forward proxy: serves absolute-form requests and CONNECT for all targets in
     /// [`Self::targets`]. Default on.
     pub forward: bool,
-    /// The parent proxies for origins that clients and mirrors name. Default none.
+    /// The parent proxies for origins that clients and mirrors name. Origins of sites name their own parent. Default
+    /// none.
     pub parents: Parents,
     /// The addresses that forward requests and tunnels may reach.
     pub targets: TargetRules,
@@ -146,7 +147,7 @@ pub struct ProxyConfig {
     /// Whether request fields with an underscore in their names are forwarded. Default off.
     ///
     /// Programs behind CGI, WSGI or Rack cannot distinguish such a field from the one with a hyphen, so a client could
-    /// forge that.
+    /// forge the latter.
     pub keep_underscores: bool,
     /// A file of users and passwords in the format of `htpasswd`, with bcrypt or SHA-crypt hashes. Forward requests and
     /// tunnels must carry a user's credentials. Default none: no credentials are required.
@@ -339,13 +340,14 @@ pub struct Limits {
     pub stream_count_max: u32,
     /// Maximum number of requests that a client may abandon within ten seconds on one HTTP/2 connection. Default 500.
     ///
-    /// More close the connection.
+    /// Exceeding the limit closes the connection.
     pub abandoned_count_max: u32,
     /// Maximum control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and similar) in ten seconds on one HTTP/2
     /// connection.
     ///
-    /// Each request permits the client 16 more, and each 64 bytes that it receives one more. Exceeding the limit closes
-    /// the connection. A low limit disconnects clients that acknowledge a slow transfer byte by byte. Default 2000.
+    /// The limit grows by 16 with each request, and by one with each 64 bytes that the client receives. Exceeding the
+    /// limit closes the connection. A low limit disconnects clients that acknowledge a slow transfer byte by byte.
+    /// Default 2000.
     pub control_count_max: u32,
     /// Maximum number of client connections, over all workers. Default 16384.
     pub connection_count_max: usize,
@@ -362,11 +364,11 @@ pub struct Limits {
     /// Hits from memory do not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when
     /// origins are slow. Default: as many as fit in a quarter of the machine's memory, at least 1024.
     pub waiting_count_max: usize,
-    /// Maximum time that a ready request may wait for the processor. If all wait longer for half a second, a share of
-    /// the requests gets 503.
+    /// Maximum time that a ready request may wait for the processor. If every request within half a second waits
+    /// longer, a share of the requests gets 503.
     ///
-    /// The share grows until the wait is shorter. Hits from memory are never refused. Zero refuses nothing. Default
-    /// 50 ms: a response waits for the processor several times.
+    /// The share grows until the wait is shorter. Hits from memory are never refused. Zero refuses nothing. Default 50
+    /// ms. A response waits for the processor several times, so it takes longer in total.
     pub lag: Duration,
     /// Maximum time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,

@@ -41,7 +41,7 @@ struct DelayRow {
 #[derive(Default)]
 struct DelayBuckets {
     by_share: HashMap<RateShare, Bucket>,
-    /// Number of buckets at which full ones are removed, because they are as good as new ones.
+    /// Number of buckets above which full ones are removed. A full bucket permits the same as a new one.
     sweep_at: usize,
 }
 
@@ -137,7 +137,7 @@ impl DelayRow {
 }
 
 impl Pacer {
-    /// Waits until bytes may be sent. Returns how many of `wanted`, at least one.
+    /// Waits until at least one of `wanted` bytes may be sent. Returns how many may be sent.
     pub(crate) fn poll_take(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
         debug_assert!(wanted > 0, "nothing needs no leave");
         if self.granted == 0 {
@@ -156,7 +156,7 @@ impl Pacer {
         Poll::Ready(bytes)
     }
 
-    /// Returns bytes that were permitted but not sent, for the next write.
+    /// Gives back bytes that were permitted but not sent. The next write may send them.
     fn put_back(&mut self, bytes: usize) {
         self.granted += bytes;
     }
@@ -203,12 +203,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     }
 }
 
-/// Number of pieces per second at the lowest rate. Few enough that timers cost little, many enough for a smooth
-/// download.
+/// Number of pieces per second, at the lowest of the rates that apply. Few enough that timers cost little, many enough
+/// for a smooth download.
 const PIECES_A_SECOND: u64 = 16;
 /// Minimum and maximum length of a piece, in bytes.
 const PIECE_BYTES: (usize, usize) = (256, 64 << 10);
-/// Number of buckets below which none are removed.
+/// Number of buckets up to which no bucket is removed.
 const SWEEP_MIN: usize = 1024;
 
 #[cfg(test)]

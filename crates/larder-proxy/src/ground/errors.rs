@@ -14,7 +14,7 @@ use crate::ground::{fault::FaultReport, overload::Shortage, target::permission};
 
 /// Why an exchange has no response from the cache or an origin.
 ///
-/// Cheap to clone, because every client that waits for the same flight gets a copy.
+/// Cheap to clone, because every client that waits for the same fetch gets a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The request is malformed, or this proxy cannot serve it.
@@ -25,14 +25,13 @@ pub(crate) enum Failure {
     SlowBody,
     /// The request has an unknown expectation (RFC 9110 10.1.1).
     UnknownExpectation,
-    /// No site matches the host. `forwards`: whether the proxy forwards requests to other hosts, if a client sends them
-    /// in the form for proxies.
+    /// No site matches the host. `forwards`: whether a client that uses this as its proxy could reach the host.
     NoSite { forwards: bool },
     /// The client's address is not in the list of allowed networks.
     ClientDenied,
-    /// The listener belongs to a session, and the client is a program of another user.
+    /// The listener serves one command (`larder exec`), and the client is a program of another user.
     OtherUser,
-    /// The lists of hosts refuse the target's host, `why` says by which kind of list.
+    /// The lists of hosts refuse the target's host. `why` names the kind of list.
     Blocked { host: String, why: &'static str },
     /// The rules for targets do not permit the target's address.
     TargetDenied { host: String, address: IpAddr, why: &'static str },

@@ -23,10 +23,10 @@ use crate::{
     origins::stream::SCARCE_HEAD_READ_BYTES,
 };
 
-/// The memory for connections, exchanges and the memory cache of all workers.
+/// The memory budget that connections, exchanges and the memory cache of all workers share.
 pub(crate) struct ExchangeBudget {
     held_bytes: AtomicU64,
-    /// Reserved bytes, by use.
+    /// Number of reserved bytes for each [`PlaceUse`].
     used_bytes: [AtomicU64; PlaceUse::COUNT],
     /// Maximum bytes for all reservations and the memory cache together.
     max_bytes: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) struct ExchangePlace {
 }
 
 impl ExchangeBudget {
-    /// Creates an empty budget of `max_bytes` for reservations and the memory cache `hot` together.
+    /// Creates a budget of `max_bytes`, which reservations and the memory cache `hot` share. Nothing is reserved yet.
     pub(crate) fn new(max_bytes: u64, hot: Arc<MemoryCache<HotItem>>) -> Self {
         Self {
             held_bytes: AtomicU64::new(0),
@@ -84,8 +84,8 @@ impl ExchangeBudget {
 
     /// Sets by how many bytes the process exceeds its memory limit.
     ///
-    /// These bytes are taken from new requests and connections. Responses that have begun keep theirs, because they end
-    /// by themselves.
+    /// These bytes are taken from new requests and connections. Responses that have begun keep their memory, because
+    /// they end by themselves.
     pub(crate) fn set_excess_bytes(&self, excess_bytes: u64) {
         self.excess_bytes.store(excess_bytes, Relaxed);
     }
@@ -95,7 +95,8 @@ impl ExchangeBudget {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Returns whether so much is reserved that responses should not keep buffers longer than their bodies.
+    /// Returns whether over a sixteenth of the memory is reserved. Responses then should not keep buffers longer than
+    /// their bodies.
     pub(crate) fn are_many(&self) -> bool {
         self.held_bytes() > self.places_bytes_max() / SIXTEENTHS
     }
@@ -121,7 +122,8 @@ impl ExchangeBudget {
         Some(ExchangePlace { used_for, more_bytes: 0, budget: Arc::clone(self) })
     }
 
-    /// Reserves memory for an exchange. `head_bytes` is the length of its request's head. `None` if none is left.
+    /// Reserves memory for an exchange, including the `head_bytes` of its request's head. Returns `None` if too little
+    /// is left.
     pub(crate) fn begin_exchange(self: &Arc<Self>, head_bytes: u64) -> Option<ExchangePlace> {
         let mut place = self.take_anyway(PlaceUse::Exchange);
         place.grow(head_bytes);
@@ -136,7 +138,8 @@ impl ExchangeBudget {
 
     /// Reserves memory for a fetch, and waits up to [`PLACE_PATIENCE`] for it, because other fetches end by themselves.
     ///
-    /// Returns `None` at once if as many fetches wait as have memory: waiting fetches hold memory that the others need.
+    /// Returns `None` at once if the fetches that wait are as many as those that have memory. Waiting fetches hold
+    /// other memory, which the running ones need.
     pub(crate) async fn take_for_fetch(self: &Arc<Self>) -> Option<ExchangePlace> {
         if let Some(place) = self.take(PlaceUse::Fetch) {
             return Some(place);
@@ -173,7 +176,7 @@ impl ExchangeBudget {
         self.used_bytes[used_for as usize].fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns whether the bytes reserved for a use are within its limit.
+    /// Returns whether the bytes that are reserved for a use are within the limit for that use.
     fn is_within_limit(&self, used_for: PlaceUse) -> bool {
         let max = self.places_bytes_max();
         // The excess may have other causes, so at least half remains.
@@ -195,7 +198,7 @@ impl ExchangeBudget {
 
     /// Returns how many concurrent streams a new HTTP/2 connection may have, at most `limit`.
     ///
-    /// While memory is in demand, further streams are refused before they use any.
+    /// While memory is in demand, further streams are refused before they use memory.
     pub(crate) fn stream_count_max(&self, limit: u32) -> u32 {
         let is_in_demand = self.held_bytes() > self.places_bytes_max() / SIXTEENTHS * DEMAND_SIXTEENTHS;
         if is_in_demand { limit.min(DEMAND_STREAM_COUNT) } else { limit }
@@ -203,7 +206,7 @@ impl ExchangeBudget {
 }
 
 impl ExchangePlace {
-    /// Returns whether memory was left for this reservation.
+    /// Returns whether all reservations for the same use, including this one, are within their limit.
     pub(crate) fn is_within_limit(&self) -> bool {
         self.budget.is_within_limit(self.used_for)
     }
@@ -214,7 +217,7 @@ impl ExchangePlace {
         self.more_bytes += bytes;
     }
 
-    /// Changes the reservation from an exchange to its response, because the request is no longer needed.
+    /// Replaces the reservation of an exchange by one for its response, because the request is no longer needed.
     ///
     /// Returns `false` if no memory is left for the response.
     pub(crate) fn begin_streaming(&mut self, is_http2: bool) -> bool {
@@ -225,11 +228,11 @@ impl ExchangePlace {
     }
 }
 
-/// Counts a fetch as waiting for memory, until it is dropped.
+/// A fetch that counts as waiting for memory until this is dropped.
 struct WaitingFetch<'a>(&'a ExchangeBudget);
 
 impl<'a> WaitingFetch<'a> {
-    /// Begins the wait. Returns `None` if too many fetches wait.
+    /// Begins the wait. Returns `None` if too many fetches wait already.
     fn begin(budget: &'a ExchangeBudget) -> Option<Self> {
         let with_place = budget.used(PlaceUse::Fetch) / PlaceUse::Fetch.bytes();
         let before = budget.waiting_fetch_count.fetch_add(1, Relaxed);
@@ -278,7 +281,7 @@ impl PlaceUse {
 
     /// Returns the maximum share of a use, in sixteenths of all reservable memory.
     ///
-    /// Idle clients leave memory for requests, and waiting requests leave memory for responses, so that they can end.
+    /// Idle clients leave memory for requests. Waiting requests leave memory for the responses that end their wait.
     const fn sixteenths_max(self) -> u64 {
         match self {
             Self::Connection | Self::Http2 => 12,
@@ -287,7 +290,7 @@ impl PlaceUse {
         }
     }
 
-    /// Returns whether a use ends a wait: it is for the body of a response that has begun.
+    /// Returns whether the memory is for the body of a response that has begun. Such memory ends the wait of a request.
     const fn is_for_body(self) -> bool {
         matches!(self, Self::Streaming | Self::StreamingHttp2 | Self::Fetch)
     }
@@ -312,14 +315,14 @@ impl PlaceUse {
     }
 }
 
-/// Memory that h2 keeps for each concurrent stream, in bytes. It reuses but never frees that before the connection
+/// Memory that h2 keeps for each concurrent stream, in bytes. h2 reuses it, but frees it only when the connection
 /// closes.
 const HTTP2_STREAM_BYTES: u64 = 2 << 10;
-/// The memory cache is resized each time that this many more bytes are reserved.
+/// Number of newly reserved bytes after which the memory cache is resized.
 const STEP_BYTES: u64 = 1 << 20;
 /// Minimum size of the memory cache, in bytes.
 pub(crate) const CACHE_BYTES_MIN: u64 = 1 << 20;
-/// From this share of reserved memory on, in sixteenths, new HTTP/2 connections may have only few streams.
+/// Share of reserved memory, in sixteenths, above which new HTTP/2 connections get fewer streams.
 const DEMAND_SIXTEENTHS: u64 = 4;
 /// Maximum concurrent streams of a connection that is opened while memory is in demand. Browsers rarely need more.
 const DEMAND_STREAM_COUNT: u32 = 16;

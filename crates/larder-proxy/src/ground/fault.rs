@@ -18,11 +18,11 @@ pub(crate) struct FaultReport {
     pub(crate) error: ProxyError,
     /// A description of the fault, for the operator.
     pub(crate) why: String,
-    /// The fault of the origin's certificate, for the client.
+    /// What is wrong with the origin's certificate, for the client. `None` for all other faults.
     pub(crate) reason: Option<&'static str>,
     /// Whether a name server reported the fault, which shows that a name server is reachable.
     pub(crate) is_said_by_dns: bool,
-    /// Whether a parent reported the fault. It is then reachable, so no other parent is tried.
+    /// Whether a parent reported the fault. No other parent is tried then, because this one is reachable.
     pub(crate) is_said_by_parent: bool,
 }
 
@@ -81,7 +81,7 @@ impl FaultReport {
         }
     }
 
-    /// Describes a failed TLS handshake with another node, which uses the CAs of the fleet.
+    /// Describes a failed TLS handshake with another node, whose certificate a CA of the fleet must sign.
     pub(crate) fn of_node_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let is_unknown = matches!(inner, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)));

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Watches files for changes until it is dropped.
+/// A thread that watches files for changes until this is dropped.
 pub(crate) struct FileWatcher {
     /// Ends the thread when dropped. `None` once the watcher is dropped.
     stop: Option<Sender<()>>,
@@ -21,7 +21,7 @@ pub(crate) struct FileWatcher {
 /// Modification time (seconds and nanoseconds), length and inode of a file. `None` if it does not exist.
 pub(crate) type FileStamp = Option<(i64, i64, u64, u64)>;
 
-/// Returns the facts by which a change of a file is noticed.
+/// Returns the facts that differ once a file has changed. `None` if the file cannot be read.
 pub(crate) fn stamp(path: &Path) -> FileStamp {
     let data = fs::metadata(path).ok()?;
     Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
@@ -30,7 +30,7 @@ pub(crate) fn stamp(path: &Path) -> FileStamp {
 impl FileWatcher {
     /// Starts a thread that calls `reload` whenever the result of `stamps` changes.
     ///
-    /// `what` names the files in log lines. If `reload` fails, it must keep the previous content.
+    /// `what` names the files in log lines. A `reload` that fails must keep the previous content.
     ///
     /// # Errors
     /// The thread cannot be started.

@@ -15,15 +15,15 @@ use crate::ground::{
     target::is_within,
 };
 
-/// Stands for a client that a trusted proxy names in an unreadable form. No list of networks permits it, except one of
-/// all addresses.
+/// Stands for a client that a trusted proxy names in an unreadable form. A list of networks permits it only if the list
+/// contains all addresses.
 pub(crate) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Returns the client of a request that came from `peer`, as the trusted proxies name it.
 ///
 /// A list member without an address (`unknown`, an obfuscated name, or a malformed one) ends the search: the client is
 /// then [`UNKNOWN_CLIENT`]. If such a member were skipped, or if the nearest proxy counted as the client, a client
-/// could get the rights of a proxy by sending one.
+/// could get the rights of a proxy by sending such a member.
 pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAddr {
     let name = match fleet.client_field {
         ClientField::XForwardedFor => &X_FORWARDED_FOR,
@@ -137,7 +137,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 mod tests {
     use super::*;
 
-    /// At stake: a client that counts as the proxy in front, whose network may be allowed more.
+    /// Guards against a client that passes for the proxy in front of it, whose network may be allowed more.
     #[test]
     fn octet_beyond_ascii_in_a_list_hides_no_address_after_it() {
         let [trusted, client]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [192, 0, 2, 1].into()];

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 pub struct ClientConnection {
     /// The listener that accepted the connection, by its address in the configuration.
     pub listener: SocketAddr,
-    /// The client's address. `None` if nothing was read yet, not even a PROXY header that may name it.
+    /// The client's address. `None` if nothing was read yet, because a PROXY header with another address may follow.
     pub client: Option<SocketAddr>,
     /// The client's socket.
     pub socket: TcpStream,

@@ -16,26 +16,27 @@ use std::{
 
 use larder_device::IgnorePoison;
 
-/// The lag of one worker's thread, and the share of requests that it refuses.
+/// The lag of one worker's thread, which is how long ready tasks wait for it, and the share of requests that it
+/// refuses.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadLag(Mutex<LagState>);
 
 #[derive(Debug, Default)]
 struct LagState {
-    /// When the current probe was sent, until it returns.
+    /// Time at which the current probe was sent. `None` if none is under way.
     probe: Option<Instant>,
-    /// When the last probe returned.
+    /// Time at which the last probe returned.
     seen: Option<Instant>,
     window: Option<Window>,
-    /// Consecutive windows whose least lag was above the limit.
+    /// Number of consecutive windows whose least lag was above the limit.
     late_windows: u32,
     /// The share of requests to refuse, in 256ths.
     share: u32,
-    /// Consecutive late windows with the largest share.
+    /// Number of consecutive late windows for which the share was already the largest.
     vain_windows: u32,
-    /// Until when nothing is refused, because refusals did not shorten the lag.
+    /// Time before which nothing is refused, because refusals did not shorten the lag.
     pause_until: Option<Instant>,
-    /// The sum of `share` over the requests since the last refusal, so that refusals are evenly spread.
+    /// The sum of `share` over the requests since the last refusal. At [`WHOLE`], a request is refused.
     due: u32,
 }
 
@@ -78,7 +79,7 @@ impl LagState {
         true
     }
 
-    /// Takes in that a probe, which was sent at `sent`, returned at `now`.
+    /// Records that a probe, which was sent at `sent`, returned at `now`.
     fn note(&mut self, sent: Instant, now: Instant, limit: Duration) {
         let lag = now.saturating_duration_since(sent);
         self.probe = None;
@@ -101,7 +102,7 @@ impl LagState {
         }
     }
 
-    /// Takes in another late window: increases the share, or pauses if the largest share does not help.
+    /// Reacts to another late window: increases the share, or pauses if the largest share does not help.
     fn refuse_more(&mut self, now: Instant) {
         self.vain_windows = if self.share == SHARE_MAX { self.vain_windows + 1 } else { 0 };
         self.share = (self.share + SHARE_STEP).min(SHARE_MAX);
@@ -123,21 +124,22 @@ impl LagState {
 
 /// Shortest time between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
-/// The least lag within this time counts: a ready task that ran at once shows that the thread keeps up.
+/// Length of a window. Only the least lag within it counts: one ready task that ran at once shows that the thread keeps
+/// up.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Windows in a row that must be late before anything is refused.
+/// Number of consecutive windows that must be late before anything is refused.
 const LATE_WINDOWS: u32 = 5;
-/// Time without a probe after which the thread is no longer taken for late.
+/// Time without a probe after which all earlier probes are forgotten.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Late windows with the largest share after which refusing is given up for a while.
+/// Number of late windows with the largest share. After them, nothing is refused for [`PAUSE`].
 const VAIN_WINDOWS: u32 = 10;
-/// Time without refusals after they were in vain.
+/// Time without refusals, after refusals did not shorten the lag.
 const PAUSE: Duration = Duration::from_secs(10);
 /// All requests, in the unit of [`LagState::share`].
 const WHOLE: u32 = 256;
-/// Largest share of requests to refuse. The others show whether the proxy keeps up again.
+/// Largest share of requests to refuse. The remaining requests show whether the proxy keeps up again.
 const SHARE_MAX: u32 = WHOLE - WHOLE / 16;
-/// Growth of the share per late window. It falls half as fast.
+/// Growth of the share per late window. The share falls by half as much per window with little lag.
 const SHARE_STEP: u32 = WHOLE / 8;
 
 #[cfg(test)]
@@ -146,7 +148,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(50);
 
-    /// Sends probes for `time`, each of which returns after `lag`. Returns the refused share of as many requests.
+    /// Sends probes for `time`, each of which returns after `lag`. Returns the share of further requests that is
+    /// refused then.
     fn share_after(state: &mut LagState, now: &mut Instant, time: Duration, lag: Duration) -> f64 {
         let end = *now + time;
         while *now < end {

@@ -14,7 +14,7 @@ use http_body::Frame;
 
 use crate::ground::received_body::ReceiveFault;
 
-/// A request's body, as its exchange reads it.
+/// The body of a request, from which the request's exchange reads.
 pub(crate) struct LinkedBody {
     link: Option<Arc<BodyLink>>,
     /// Number of bytes still to come. `None` if the request did not announce its length.
@@ -49,7 +49,7 @@ pub(crate) enum ReaderState {
 }
 
 impl LinkedBody {
-    /// Creates the body of a request without one.
+    /// Creates an empty body, for a request that has none.
     pub(crate) fn none() -> Self {
         Self { link: None, left: Some(0) }
     }

@@ -34,7 +34,7 @@ struct MemoryGroup {
 struct GroupFiles {
     limits: &'static [&'static str],
     used: &'static str,
-    /// Lines of `memory.stat` whose memory the kernel can reclaim before memory is short: file pages.
+    /// Lines of `memory.stat` that count file pages, which the kernel can reclaim before memory is short.
     reclaimable: &'static [&'static str],
     /// The file that counts how often a limit was reached, and the line in it. The line is empty if the file has only
     /// one number.
@@ -84,7 +84,8 @@ impl MachineMemory {
         std::iter::once(machine).chain(limited).collect()
     }
 
-    /// Returns the maximum memory of this process: the machine's, or the lowest limit of its control groups.
+    /// Returns the maximum memory of this process, in bytes: the machine's, or the lowest limit of its control groups.
+    /// `None` if unknown.
     pub fn total_bytes(&self) -> Option<u64> {
         self.levels().iter().map(|level| level.total_bytes).min()
     }

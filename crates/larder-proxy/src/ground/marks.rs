@@ -13,7 +13,8 @@ pub(crate) struct ResponseMarkers {
     pub(crate) add_via: bool,
     pub(crate) add_x_forwarded: bool,
     pub(crate) add_forwarded: bool,
-    /// The marks in responses. The name in Cache-Status is also used in Proxy-Status.
+    /// The settings for the fields that mark responses, such as Via. The name in Cache-Status is also used in
+    /// Proxy-Status.
     pub(crate) response: ResponseMarks,
 }
 

@@ -45,7 +45,7 @@ impl Shortage {
         Self::Processor,
     ];
 
-    /// Returns the limit's value of the label in metrics.
+    /// Returns the name of the limit for a label in metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -70,10 +70,10 @@ pub(crate) struct AddressCount {
     counts: Arc<AddressCounts>,
 }
 
-/// The reservations of an exchange, until its client has the response.
+/// The reservations of an exchange, kept until its client has the response.
 pub(crate) struct ExchangeRoom {
     pub(crate) place: ExchangePlace,
-    /// The request's place in the limit for its client address. `None` without such a limit.
+    /// The request's share of the limit for its client address. `None` without such a limit.
     pub(crate) _of_client: Option<AddressCount>,
 }
 

@@ -17,7 +17,7 @@ pub struct Pace {
     burst: Duration,
 }
 
-/// One token bucket: how many bytes were taken of what a [`Pace`] permits.
+/// A token bucket, which records how many bytes were taken under a [`Pace`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     /// The time at which the rate will have covered all bytes taken. `None` if none were taken.

@@ -32,7 +32,7 @@ pub(crate) enum IncomingBody {
     Http1(LinkedBody),
     /// A body on an HTTP/2 stream.
     Http2(Http2Body),
-    /// No body, because the request is a CONNECT over HTTP/2. Its stream carries other bytes; the tunnel takes it.
+    /// No body, because the request is a CONNECT over HTTP/2. The tunnel takes the pipe, which carries its bytes.
     Opaque(Option<Box<OpeningPipe>>),
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ReceivedBody {
 #[derive(Debug)]
 pub(crate) enum ReceiveFault {
     Wire(WireFault),
-    /// The connection ended before the body.
+    /// The connection ended before the end of the body.
     Closed,
     Http2(h2::Error),
     Incomplete(IncompleteBody),

@@ -19,7 +19,7 @@ pub(crate) use larder_http::key::{host_of, path_of};
 pub(crate) use super::hosts::{ODD_HOST, bare_host, is_plain_host, port_of};
 use crate::ground::config::{HostSent, OriginUrl, Parent, TargetRules};
 
-/// An origin, and how it is contacted. Connections are kept by this identity.
+/// An origin, and how it is contacted. The pool of connections uses this as its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) https: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Origin {
     pub(crate) way: OriginWay,
 }
 
-/// Through which proxy, if any, an origin is contacted.
+/// The proxy, if any, through which an origin is contacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OriginWay {
     /// The origin is contacted through the parent that is configured for its host, or directly if there is none.
@@ -75,7 +75,8 @@ impl Origin {
         }
     }
 
-    /// Returns the name that distinguishes the origin in cache keys: its URL, and its Host field if that is configured.
+    /// Returns the name that distinguishes the origin in cache keys: its URL, and the Host field if one is configured
+    /// for it.
     pub(crate) fn name(&self, url: &OriginUrl) -> String {
         let scheme = if self.https { "https" } else { "http" };
         let host = self.host_field.as_ref().and_then(|host| host.to_str().ok());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ground::cache::late_commits::LateCommits;
 use tokio::sync::Notify;
 
-/// The work of one worker that a stop waits for.
+/// The unfinished work of one worker, for which a stop waits.
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     pub(crate) late_commits: Arc<LateCommits>,
@@ -14,7 +14,7 @@ pub(crate) struct UnfinishedWork {
 }
 
 impl UnfinishedWork {
-    /// Records that a connection has ended, for a stop that waits.
+    /// Records that a connection has ended, and wakes a stop that waits for this.
     pub(crate) fn note_ended(&self) {
         self.connection_ended.notify_one();
     }

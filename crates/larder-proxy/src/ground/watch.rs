@@ -87,7 +87,7 @@ pub(crate) struct WatchedConnection {
 }
 
 impl WorkerDeadlines {
-    /// Adds a connection to the list, without a deadline.
+    /// Adds a connection to the worker's list, without a deadline.
     pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
         let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
@@ -111,12 +111,12 @@ impl WorkerDeadlines {
         }
     }
 
-    /// Closes the client connection that is missed least, to make room for a new one. Returns false if there is no
+    /// Closes the client connection that matters least, to make room for a new one. Returns false if there is no
     /// candidate.
     ///
-    /// The candidate is the connection that has waited longest for a request. If no connection waits for one, it is one
-    /// whose client has long accepted nothing of its response. Each call compares only some of the connections, in
-    /// turn, so that a flood of new ones costs little.
+    /// The candidate is the connection that has waited longest for a request. If no connection waits for a request, the
+    /// candidate is one whose client has not accepted more of its response for [`STILL_TICKS`] seconds. Each call
+    /// compares only some of the connections, in turn, so that a flood of new ones costs little.
     pub(crate) fn close_stillest(&self) -> bool {
         let watched = self.lock();
         let tick = self.tick();
@@ -131,7 +131,7 @@ impl WorkerDeadlines {
         stillest.map(|(_, watch)| watch.give(WatchOrder::Expire)).is_some()
     }
 
-    /// Gives `order` to every connection on the list.
+    /// Gives `order` to every connection on the worker's list.
     pub(crate) fn give_all(&self, order: WatchOrder) {
         for (_, watch) in self.lock().iter() {
             watch.give(order);
@@ -148,7 +148,7 @@ impl WorkerDeadlines {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets the receiver of idle connections that must leave. `None`: there is no successor.
+    /// Sets the successor to which idle connections are handed over. `None` if there is no successor.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().ignore_poison() = successor;
@@ -159,7 +159,7 @@ impl WorkerDeadlines {
         self.has_successor.load(Relaxed)
     }
 
-    /// Hands a connection over to the successor. If that is gone, the connection closes.
+    /// Hands a connection over to the successor. If the successor is gone, the connection closes.
     pub(crate) fn hand_over(&self, connection: ClientConnection) {
         let successor = self.successor.lock().ignore_poison();
         let _ = successor.as_ref().map(|successor| successor.send(connection));
@@ -199,12 +199,12 @@ impl WatchedConnection {
         self.watch.deadline_tick.store(NEVER, Relaxed);
     }
 
-    /// Returns whether there is a deadline. It may be paused.
+    /// Returns whether a deadline is set, even if it is paused.
     pub(crate) fn is_armed(&self) -> bool {
         self.watch.deadline_tick.load(Relaxed) != NEVER
     }
 
-    /// Moves the deadline to `after` from now, if it is running.
+    /// Moves the deadline to `after` from now, unless it is paused or there is none.
     pub(crate) fn put_off(&self, after: Duration) {
         if !matches!(self.watch.deadline_tick.load(Relaxed), NEVER | PAUSED) {
             self.arm(after);
@@ -267,7 +267,7 @@ impl Drop for WatchedConnection {
     }
 }
 
-/// A future that ends early, with `None`, when one of some orders arrives for its connection.
+/// A future that ends early, with `None`, when its connection gets one of the orders in `ends_on`.
 pub(crate) struct OrderWatch<'a, F> {
     inner: Pin<Box<F>>,
     watched: &'a WatchedConnection,
@@ -307,7 +307,8 @@ impl ConnectionDeadline {
         }
     }
 
-    /// Returns the sort key by which connections are closed to make room, lowest first. `None` if this one must stay.
+    /// Returns this connection's sort key. The connection with the lowest key is closed first to make room. `None` if
+    /// this one must stay.
     fn rank(&self, tick: u32) -> Option<(bool, u32)> {
         let moved_tick = self.moved_tick.load(Relaxed);
         let is_sending = match self.phase() {

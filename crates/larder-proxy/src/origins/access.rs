@@ -104,7 +104,8 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the parents through which a request can go to an origin, or `None` if there is no choice.
+    /// Returns the ways from which a request to an origin can choose. `None` if the general parents are not used for
+    /// the origin.
     pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> Option<OriginWays> {
         OriginWays::new(self.parents.as_ref(), origin, key)
     }

@@ -25,7 +25,7 @@ pub(crate) struct SwitchedOrigin {
     /// The fields of the origin's 101 (Switching Protocols).
     pub(crate) fields: HeaderMap,
     pub(crate) stream: SwitchedStream,
-    /// The deadline of `stream`, which the holder must extend.
+    /// The deadline of `stream`. The task that uses the stream must extend it.
     pub(crate) watched: Arc<WatchedConnection>,
 }
 

@@ -61,7 +61,8 @@ impl OriginBody {
         self.0.is_from_sibling
     }
 
-    /// Turns the connection into a byte stream after a 101, with its deadline. `None` if it cannot switch.
+    /// Turns the connection into a byte stream after a 101. Returns the stream and its deadline, or `None` if it cannot
+    /// switch.
     pub(super) fn into_switched(self) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
         match self.0.incoming {
             ArrivingBody::Http1(body) => self.0.lease?.into_switched(body.into_received()),

@@ -43,7 +43,7 @@ impl CertificateAskers {
     }
 }
 
-/// Returns an origin with only the facts that identify it here: its host and port.
+/// Returns an origin reduced to the facts that matter for client certificates.
 fn identity(origin: &Origin) -> Origin {
     Origin { https: true, prior_http2: false, trusted: false, ..origin.clone() }
 }

@@ -26,7 +26,7 @@ struct OriginFault {
     error: ProxyError,
 }
 
-/// When one fault of one origin was last logged, and its later occurrences.
+/// Time at which a fault of an origin was last logged, and the number of later occurrences.
 struct ComplaintCount {
     at: Instant,
     /// Number of failures since `at` that were not logged.
@@ -92,7 +92,7 @@ impl ComplaintLog {
 
 /// Minimum time between two log lines about the same fault of the same origin.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Maximum number of faults that are remembered, so also of log lines within [`TELL_EVERY`].
+/// Maximum number of remembered faults, and so of log lines within [`TELL_EVERY`].
 const TOLD_COUNT_MAX: usize = 64;
 
 #[cfg(test)]

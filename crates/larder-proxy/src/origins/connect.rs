@@ -112,7 +112,7 @@ pub(crate) async fn connect_by_a_way(
 
 /// Sends the PROXY header, which names the client, before any other byte.
 ///
-/// It fits into the send buffer of a new socket, so this does not wait for the origin.
+/// The header fits into the send buffer of a new socket, so this does not wait for the origin.
 async fn send_proxy_header(origin: &Origin, stream: &mut TcpStream, ends: Option<ClientEnds>) -> Result<(), Failure> {
     let sent = stream.write_all(&proxy_header::encode(ends)).await;
     sent.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_socket(&error) })
@@ -129,7 +129,7 @@ pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) 
     }
 }
 
-/// Connects to one of the origin's addresses that the rules allow, or through its parent.
+/// Connects to an origin: to one of its addresses that the rules allow, or through its parent.
 async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.policy.limits.origin_connect;
     origins.shared.check_listed(origin)?;

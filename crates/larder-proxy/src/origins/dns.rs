@@ -124,7 +124,7 @@ impl NameLookups {
         Ok(Self { resolver: builder.build()?, hosts, search, dot_count })
     }
 
-    /// Returns the addresses of a host: of the first of its candidates that has any.
+    /// Returns the addresses of a host. Of its candidate names, the first that has addresses is used.
     async fn find(&self, host: &str, completeness: Completeness) -> Result<Vec<IpAddr>, NetError> {
         let name = Name::from_utf8(host)?;
         let mut outcome = Ok(self.in_hosts(&name));
@@ -185,7 +185,7 @@ fn addresses_in(records: &[Record]) -> impl Iterator<Item = IpAddr> {
     records.iter().filter_map(|record| record.data.ip_addr())
 }
 
-/// Adds the addresses of the second family to `found`, those of the family that was answered first.
+/// Adds the addresses of the second family to `found`, the result for the family that was answered first.
 async fn with_other(
     found: Result<Vec<IpAddr>, NetError>,
     other: impl Future<Output = Result<Vec<IpAddr>, NetError>>,
@@ -233,7 +233,7 @@ impl DnsResolver {
 const ADDRESS_COUNT_MAX: usize = 16;
 /// Time to wait for the second address family once the first has an address that can be reached (RFC 8305 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// Any port will do, because routes do not depend on it.
+/// Port for looking up routes. Any port will do, because routes do not depend on it.
 const ANY_PORT: u16 = 9;
 
 #[cfg(test)]
@@ -247,12 +247,13 @@ pub(crate) mod tests {
     use super::*;
 
     /// Starts a name server that answers every query with these addresses, or with an error if there are none. Its
-    /// answers must not be kept.
+    /// answers have a TTL of 0, so the resolver does not keep them.
     pub(crate) fn name_server(addresses: Arc<Mutex<Vec<Ipv4Addr>>>) -> SocketAddr {
         answering(addresses, true)
     }
 
-    /// As [`name_server`]. `answers_ipv6` says whether questions for addresses of IPv6 are answered, too.
+    /// Starts a name server like [`name_server`]. `answers_ipv6` says whether it also answers queries for IPv6
+    /// addresses.
     fn answering(addresses: Arc<Mutex<Vec<Ipv4Addr>>>, answers_ipv6: bool) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -280,7 +281,7 @@ pub(crate) mod tests {
         address
     }
 
-    /// Longest time for a lookup that waits for no answer. A query that is not answered takes ten seconds.
+    /// Time limit for a lookup that must not wait for a missing answer. Waiting for one takes ten seconds.
     const AT_ONCE: Duration = Duration::from_secs(4);
 
     #[tokio::test]

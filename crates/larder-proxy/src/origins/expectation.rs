@@ -55,7 +55,7 @@ impl Expectation {
         state.word
     }
 
-    /// Changes the reply from `last` to `next`. Returns `false`, without a change, if it was another than `last`.
+    /// Changes the reply to `next` if it is `last`. Returns whether it was.
     fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {

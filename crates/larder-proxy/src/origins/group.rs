@@ -69,7 +69,7 @@ impl OriginGroup {
         }
     }
 
-    /// Chooses an origin for the resource with this primary key, which has no origin mark.
+    /// Chooses an origin for a resource. `key` is the resource's primary key, without the mark of an origin.
     ///
     /// Also returns the choice of further origins to try, if the group has any.
     pub(crate) fn choose(self: &Arc<Self>, key: Option<&[u8]>) -> (Origin, Option<OriginChoice>) {
@@ -80,7 +80,8 @@ impl OriginGroup {
         (choice.first(), Some(choice))
     }
 
-    /// Creates the choice of origins for a resource with this primary key. Requests without a key count as one key.
+    /// Creates the choice of origins for a resource with this primary key. Without a key, the choice is that for an
+    /// empty key.
     pub(crate) fn choice(self: &Arc<Self>, key: Option<&[u8]>) -> OriginChoice {
         let slot = if self.owners.is_some() { owner::slot_of(key.unwrap_or_default()) } else { 0 };
         self.next_turn.fetch_add(1, Relaxed);

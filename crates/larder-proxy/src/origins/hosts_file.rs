@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// At stake: a server that was replaced, and is asked for at its old address until a restart.
+    /// Guards against requests to the old address of a replaced server, which would last until a restart.
     #[test]
     fn changed_file_is_read_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -53,7 +53,8 @@ pub(crate) use self::link::{SwitchedStream, switched_stream};
 /// An HTTP/1.1 connection to an origin.
 pub(crate) struct Http1Connection {
     link: OriginLink,
-    /// The deadline after each piece of a request that was sent. The origin must accept the next piece within it.
+    /// Time until the deadline after each piece of a request that is sent. The origin must accept the next piece before
+    /// the deadline.
     patience: Duration,
     limits: HeadLimits,
     /// Whether the connection can take another request after the current exchange.
@@ -81,9 +82,10 @@ pub(crate) struct Http1Exchange {
 pub(crate) struct Http1Body {
     decoder: BodyDecoder,
     received: Bytes,
-    /// Counts the octets that arrived with the head in the memory for bodies, until they are read.
+    /// Reservation for the octets that arrived with the head, released when they are read.
     arrived_with_head: Option<Reservation>,
-    /// Whether `received` is the whole decoded body, instead of octets that are still to be decoded.
+    /// Whether `received` is the whole body, decoded already. Otherwise it contains octets that are still to be
+    /// decoded.
     is_decoded: bool,
     /// Counts the decoded octets, to prove that the body is complete.
     meter: BodyMeter,
@@ -110,7 +112,8 @@ impl Http1Connection {
         Self { link: OriginLink::new(stream), patience, limits, is_reusable: true }
     }
 
-    /// Sets the deadline after each piece that is sent, because the next request may have another policy.
+    /// Sets the time until the deadline after each piece that is sent, because the next request may have another
+    /// policy.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         if self.patience != patience {
             self.patience = patience;
@@ -382,7 +385,7 @@ impl Http1Body {
         }
     }
 
-    /// Prevents reuse of the connection if its body has ended and further octets have arrived.
+    /// Prevents reuse of the connection if more octets have arrived than belong to the body.
     fn note_end(&self, connection: &mut Http1Connection) {
         if self.decoder.has_ended() {
             connection.is_reusable &= self.received.is_empty();

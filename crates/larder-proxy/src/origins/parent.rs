@@ -43,7 +43,8 @@ pub(crate) fn takes_absolute_form(origin: &Origin) -> bool {
     !origin.https && !origin.prior_http2
 }
 
-/// Rewrites a request to absolute form if it goes to a parent without a tunnel. Returns that parent.
+/// Rewrites a request to absolute form if it goes to a parent without a tunnel, and returns that parent. Otherwise
+/// `None`.
 pub(crate) fn address<'a, B>(
     parent: Option<&'a Parent>,
     origin: &Origin,
@@ -62,7 +63,7 @@ pub(crate) fn address<'a, B>(
     Some(parent)
 }
 
-/// Returns the failure if a parent's response to a request in absolute form is its own refusal (407).
+/// Returns the failure if a response to a request in absolute form is the parent's own refusal (407).
 pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
     (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| refused(parent, status))
 }

@@ -36,7 +36,7 @@ use crate::{
     },
 };
 
-/// A worker's connections to origins that can take another request.
+/// The connections of a worker to origins. Each is kept while it can take another request.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     idle: Mutex<IdleConnections>,
@@ -117,7 +117,7 @@ pub(crate) enum RetryRule {
 /// Why an attempt to send a request failed, and what is known of its effect.
 pub(super) struct SendFailure {
     pub(super) failure: Failure,
-    /// The request, if nothing of it was sent.
+    /// The request, to be sent again. `None` if a part of it was sent.
     pub(super) unsent: Option<OutgoingRequest>,
     /// Whether the origin reported that it did not process the request.
     pub(super) unprocessed: bool,
@@ -206,7 +206,7 @@ impl OwnConnection {
         self.connection.is_free()
     }
 
-    /// Returns whether the connection, which is unused, must be closed.
+    /// Returns whether this unused connection must be closed.
     fn is_over(&mut self) -> bool {
         self.watched.order() == WatchOrder::Expire || !self.is_free()
     }
@@ -258,8 +258,9 @@ impl Lease {
         self.watched().order() == WatchOrder::Expire
     }
 
-    /// Turns the connection into a byte stream after a 101, with its deadline. `after` are the octets behind the head
-    /// of the 101.
+    /// Turns the connection into a byte stream after a 101. Returns the stream and its deadline.
+    ///
+    /// `after` are the octets behind the head of the 101. Returns `None` if the connection cannot switch.
     pub(crate) fn into_switched(self, after: Bytes) -> Option<(SwitchedStream, Arc<WatchedConnection>)> {
         match self.connection {
             PooledConnection::Own(mut own) => {
@@ -278,10 +279,10 @@ impl Lease {
     }
 }
 
-/// Opens a connection, or waits for one that another request returns if the limit is reached.
+/// Opens a connection. If the limit is reached, waits until another request returns or closes its connection.
 ///
-/// Returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a PROXY
-/// header.
+/// Also returns whether the connection was used before. `ends` is the client's connection, for an origin that wants a
+/// PROXY header.
 pub(super) async fn obtain(
     origins: &Arc<OriginRouter>,
     origin: &Origin,

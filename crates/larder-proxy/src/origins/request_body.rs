@@ -61,7 +61,7 @@ struct StreamedBody {
     watches: Arc<WorkerDeadlines>,
     /// The client's deadline. `None` until the proxy first has to wait for the client.
     own: Option<WatchedConnection>,
-    /// The origin's deadline, and its length after each piece that is sent.
+    /// The origin's deadline, and how far ahead of the current time each sent piece moves it.
     origins: Option<(Arc<WatchedConnection>, Duration)>,
     /// The expectation that the origin must fulfil before the body is read, and the deadline of that wait.
     expected: Option<(Arc<Expectation>, WatchedConnection)>,
@@ -139,7 +139,7 @@ impl RequestBody {
         }
     }
 
-    /// Attaches an origin's deadline, which each piece that is sent moves to `patience` from then.
+    /// Attaches an origin's deadline. Each piece that is sent moves the deadline to `patience` from that time.
     pub(crate) fn with_deadline(mut self, deadline: &Arc<WatchedConnection>, patience: Duration) -> Self {
         if let RequestBodySource::Streamed(streamed) = &mut self.0 {
             streamed.origins = Some((Arc::clone(deadline), patience));
@@ -359,7 +359,7 @@ impl BodyPace {
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
     }
 
-    /// Records that the client has sent nothing since `tick`, in seconds.
+    /// Records that the client has sent nothing since `tick`, a time in seconds.
     fn wait(&mut self, tick: u32) {
         self.waiting_since.get_or_insert(tick);
     }

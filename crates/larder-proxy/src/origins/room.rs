@@ -43,7 +43,7 @@ struct RoomWaiter<C> {
     turn: oneshot::Sender<RoomTurn<C>>,
 }
 
-/// The right to have one connection to an origin, until it is dropped.
+/// The right to have one connection to an origin, given back when this is dropped.
 pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
 /// The outcome for a request that has waited for a connection.

@@ -140,7 +140,7 @@ where
 }
 
 impl RetryRule {
-    /// Returns whether a request that failed in this way may be sent again, to another server.
+    /// Returns whether a request may be sent again, to another server, after this failure.
     fn allows(self, failed: &SendFailure) -> bool {
         match self {
             _ if failed.unsent.is_some() => true,

@@ -53,7 +53,7 @@ struct SharedState {
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
-    /// Maximum number of streams that the origin permits, as far as it has said.
+    /// Maximum number of streams that the origin permits. A default until the origin has sent its limit.
     stream_count_max: AtomicUsize,
     /// Whether the connection accepts no new streams.
     retired: AtomicBool,
@@ -70,7 +70,7 @@ pub(crate) struct SharedStream {
 /// Why a stream brought no response.
 pub(crate) struct StreamRefusal {
     pub(crate) error: h2::Error,
-    /// The request, if nothing of it was sent.
+    /// The request, to be sent again. `None` if a part of it was sent.
     pub(crate) unsent: Option<Request<RequestBody>>,
     /// Whether the origin reported that it did not process the request (RFC 9113 8.7).
     pub(crate) unprocessed: bool,
@@ -110,7 +110,7 @@ impl SharedConnection {
         Ok(Self(state))
     }
 
-    /// Returns whether the connection may accept new streams, leaving aside their number.
+    /// Returns whether the connection may accept new streams, regardless of how many are open.
     pub(crate) fn is_open(&self) -> bool {
         !self.0.is_over() && self.0.watched.order() == WatchOrder::Run
     }
@@ -349,7 +349,7 @@ fn is_unprocessed(error: &h2::Error) -> bool {
 const FIRST_STREAM_COUNT_MAX: usize = 100;
 /// Maximum number of streams on one connection, whatever the origin permits.
 const STREAM_COUNT_MAX: usize = 128;
-/// Bytes that an origin may send on one stream before they are read.
+/// Maximum number of unread bytes that an origin may send on one stream.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// Bytes that an origin may send on all streams before they are read. Bounds the unread data of a connection.
+/// Maximum number of unread bytes that an origin may send on all streams of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;

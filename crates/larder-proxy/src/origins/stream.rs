@@ -28,7 +28,7 @@ use crate::ground::{
 pub(crate) struct OriginStream {
     transport: Transport,
     watched: Arc<WatchedConnection>,
-    /// Length of the deadline after each piece that is sent, so that a long upload counts as progress.
+    /// Time until the deadline after each piece that is sent, so that a long upload counts as progress.
     patience: Duration,
     /// Whether received bytes extend the deadline too. False for HTTP, where a head that trickles in is no progress.
     both_ways: bool,
@@ -46,7 +46,7 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    /// Creates a stream whose deadline is extended by `patience` after each piece that is sent.
+    /// Creates a stream. Each piece that is sent moves its deadline to `patience` from that time.
     pub(crate) fn new(transport: Transport, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self { transport, watched, patience, both_ways: false, received: 0, bodies: None }
     }
@@ -56,22 +56,22 @@ impl OriginStream {
         Self { bodies: Some(Arc::clone(bodies)), ..self }
     }
 
-    /// Creates the stream of a tunnel, whose deadline every byte in either direction extends.
+    /// Creates the stream of a tunnel. Every byte in either direction extends its deadline.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self::new(Transport::Plain(socket), watched, patience).into_tunnel()
     }
 
-    /// Turns this stream into that of a tunnel, whose deadline every byte in either direction extends.
+    /// Turns this stream into that of a tunnel. Every byte in either direction then extends its deadline.
     pub(crate) fn into_tunnel(self) -> Self {
         Self { both_ways: true, ..self }
     }
 
-    /// Returns the length of the deadline after each piece that is sent.
+    /// Returns the time until the deadline after each piece that is sent.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// Sets the length of the deadline after each piece that is sent.
+    /// Sets the time until the deadline after each piece that is sent.
     pub(super) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -100,7 +100,7 @@ impl OriginStream {
         }
     }
 
-    /// Counts `len` octets in the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
+    /// Reserves `len` octets of the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
     pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
         self.bodies.as_ref().filter(|_| len > 0).map(|bodies| bodies.reserve(len as u64))
     }
@@ -185,7 +185,7 @@ impl AsyncWrite for OriginStream {
     }
 }
 
-/// Length from which a message counts as long, in bytes.
+/// Minimum length of a received message that counts as long, in bytes.
 const LONG_BYTES: u64 = 256 << 10;
 /// Bytes read at once of a body that is not known to be long.
 const SHORT_BODY_READ_BYTES: usize = 64 << 10;

@@ -20,7 +20,7 @@ use crate::{
     origins::certificate_askers::{CertificateNoter, note},
 };
 
-/// TLS with origins.
+/// The TLS configurations for connections to origins.
 #[derive(Default)]
 pub(crate) struct OriginTls {
     /// Two configurations: without HTTP/2 among the offered protocols, and with it. Built for the first https origin.

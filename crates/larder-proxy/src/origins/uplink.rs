@@ -205,6 +205,6 @@ fn is_of_the_line(failure: &Failure) -> bool {
 
 /// Time between two probes while the uplink is down.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for which an origin that responded is still contacted after the uplink went down. It may be on the near side of
-/// it.
+/// Time for which an origin that responded is still contacted after the uplink went down. Such an origin may be on the
+/// near side of the uplink.
 const KNOWN_FOR: Duration = Duration::from_secs(60);

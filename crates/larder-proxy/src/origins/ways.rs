@@ -70,7 +70,8 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Chooses a path to an origin for a request with this key. Returns `None` if there is no choice.
+    /// Chooses a path to an origin for a request with this key. Returns `None` if the general parents are not used for
+    /// the origin.
     pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
         if origin.way != OriginWay::Usual {
             return None;

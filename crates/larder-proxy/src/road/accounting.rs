@@ -107,7 +107,8 @@ impl ClientExchange {
         served.response
     }
 
-    /// Counts a hit with an encoded head, as [`Self::finish`] counts other responses. It needs no access log.
+    /// Counts a hit with an encoded head, as [`Self::finish`] counts other responses. The access log is disabled then,
+    /// see [`Self::may_encode`].
     pub(super) fn deliver_encoded(&mut self, request: &Request<impl Sized>, hit: EncodedHit) -> EncodedResponse {
         self.trace.enter(Step::Deliver);
         self.client.count(Outcome::MemoryHit);
@@ -134,7 +135,7 @@ impl ClientExchange {
         Ticket::new(Arc::clone(&self.client), line, Some(about)).holding(self.account.room.take())
     }
 
-    /// Returns the rate limit of a response, if a delay rule applies to this client and origin.
+    /// Returns the limiter for a response, if a rate limit applies to this client and host.
     fn pacer(&self, request: &Request<impl Sized>) -> Option<Pacer> {
         let delays = &self.worker.shared.delays;
         if delays.is_empty() {

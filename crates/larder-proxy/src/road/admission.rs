@@ -228,7 +228,7 @@ impl ClientExchange {
     }
 }
 
-/// Returns the step that answers an admitted request. `has_no_body` says that no body must be forwarded.
+/// Returns the step that answers an admitted request. `has_no_body` says that there is no body to forward.
 pub(super) fn step_after(asked: &RequestHead, has_no_body: bool) -> Step {
     let is_cached = has_no_body && matches!(asked.method, Method::GET | Method::HEAD);
     match (is_cached, &asked.key) {

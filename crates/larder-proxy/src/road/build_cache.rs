@@ -63,7 +63,7 @@ impl ClientExchange {
         });
     }
 
-    /// Stores an admitted request to a build cache in the exchange, and returns its next step.
+    /// Keeps `asked`, an admitted request to a build cache, for the exchange, and returns its next step.
     pub(super) fn admit_to_build_cache(
         &mut self,
         mut asked: Arc<RequestHead>,
@@ -88,7 +88,7 @@ impl ClientExchange {
 
     /// Returns the 404 for a build cache's entry that neither the store nor the origin has.
     ///
-    /// `None` if the request or the failure is of another kind.
+    /// `None` if the request is not for an entry, or failed for another reason.
     pub(super) fn absence(&self, failure: &Failure) -> Option<ServedResponse> {
         let is_for_entry = self.target.is_build_cache() && self.trace.has(Step::Cache);
         match failure {
@@ -100,7 +100,7 @@ impl ClientExchange {
         }
     }
 
-    /// Answers a request to a build cache other than one that reads an entry.
+    /// Answers a request to a build cache, unless it reads an entry.
     ///
     /// # Errors
     /// The request's body does not arrive.

@@ -9,7 +9,7 @@ use larder_http::coding::{self, CodingWish, Compression};
 
 use crate::road::{client::response_body::ResponseBody, encoder::Encoder};
 
-/// Returns the response, compressed if the client accepts a content coding and the response is worth it.
+/// Returns the response, compressed if the client accepts a content coding and compression is worthwhile.
 pub(crate) fn encoded(
     compression: &Compression,
     wish: &CodingWish,

@@ -71,7 +71,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Returns all pending output, so that it can be decoded up to here.
+    /// Returns all pending output, so that the receiver can decode the body up to here.
     pub(crate) fn flush(&mut self) -> io::Result<Bytes> {
         match &mut self.kind {
             EncoderKind::Zstd(encoder) => encoder.flush()?,

@@ -47,7 +47,7 @@ pub(super) struct ClientExchange {
     /// Whether the method is GET or HEAD.
     is_read: bool,
     is_answered: bool,
-    /// The request, from when it first has to wait until a step consumes it.
+    /// The request, kept from its first wait until a step consumes it.
     request: Option<Box<Request<IncomingBody>>>,
     /// The admitted request. `None` before the step `Admit`.
     pub(super) admitted: Option<AdmittedRequest>,
@@ -89,7 +89,7 @@ impl ClientExchange {
         }
     }
 
-    /// Reserves the memory and the place that a waiting request needs.
+    /// Reserves memory for a request that has to wait, and counts it against the limits on requests.
     ///
     /// # Errors
     /// Too many requests wait, no memory is left, or the processor cannot keep up.
@@ -120,7 +120,7 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Stores a request that has to wait for its response.
+    /// Keeps a request that has to wait for its response.
     pub(super) fn note_waiting(&mut self, mut request: Request<IncomingBody>) {
         if self.client.is_http2() {
             http2_head::detach(&mut request);
@@ -143,7 +143,7 @@ impl ClientExchange {
         self.account_for(request);
     }
 
-    /// Takes the stored request.
+    /// Takes the request that [`Self::note_waiting`] kept.
     pub(super) fn take_request(&mut self) -> Box<Request<IncomingBody>> {
         self.request.take().expect("a step that consumes the request is the first that waits")
     }
@@ -170,7 +170,7 @@ impl ClientExchange {
         response
     }
 
-    /// Marks the exchange as answered. From now on, the ticket of its response ends it.
+    /// Marks the exchange as answered. From now on, the ticket of the response ends the exchange.
     pub(super) fn note_answered(&mut self) {
         self.is_answered = true;
     }

@@ -185,7 +185,7 @@ async fn tell_key(
     }
 }
 
-/// Returns the answer to a request on this route if something other than the cache decides it, such as a block list.
+/// Returns the answer to a request on this route if it does not depend on the cache, but for example on a block list.
 fn other_answer<'a>(route: &Route<&FoundResponse>, outlook: &'a RequestOutlook) -> Option<&'a str> {
     let is_stored = matches!(route, Route::Stored { .. } | Route::Meanwhile { .. });
     let is_for_origin = matches!(
@@ -252,7 +252,7 @@ fn tell_route(text: &mut String, judged: &JudgedResponse<&FoundResponse>, route:
     }
 }
 
-/// Describes how a request is answered whose stored response is not sufficient.
+/// Describes how a request is answered if its stored response is not sufficient.
 fn way_to_origin(route: UnstoredRoute<&FoundResponse>, judged: &JudgedResponse<&FoundResponse>) -> &'static str {
     let is_usable = !matches!(judged.decision, Reuse::NotUsable { .. });
     match (route, judged.extent) {

@@ -107,7 +107,8 @@ fn check_target<B>(request: &mut Request<B>) -> Result<bool, Failure> {
     }
 }
 
-/// Rewrites a request's target to absolute form, as clients of a proxy send it (RFC 9112 3.2.2), by its Host field.
+/// Rewrites a request's target to absolute form with the help of its Host field. Clients of a proxy send that form (RFC
+/// 9112 3.2.2).
 ///
 /// A request about the server as a whole (`*`) keeps its form, because this proxy answers it.
 fn put_in_absolute_form<B>(scheme: &str, request: &mut Request<B>) -> Result<(), Failure> {

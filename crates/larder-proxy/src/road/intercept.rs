@@ -76,7 +76,7 @@ pub(super) fn interception<'a>(
 impl ClientExchange {
     /// Returns the interceptor for the client's tunnel to `origin`, or `None` if the tunnel is passed on.
     ///
-    /// Counts a tunnel to a listed host that is passed on.
+    /// Counts the tunnel if it is passed on although its host is listed for interception.
     pub(super) fn interceptor(&self, origin: &Origin) -> Option<&Arc<Interceptor>> {
         let Self { client, worker, .. } = self;
         let of_session = client.session.as_ref().map(|session| &session.interceptor);
@@ -97,7 +97,7 @@ impl ClientExchange {
     }
 }
 
-/// Logs and counts a tunnel to a listed host that is passed on without decryption.
+/// Logs and counts a tunnel that is passed on without decryption although its host is listed for interception.
 fn note_bypass(metrics: &WorkerMetrics, session: Option<&SessionState>, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to an intercepted host is not decrypted");
@@ -232,7 +232,8 @@ fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// Rewrites the target of a request inside a tunnel to `origin` to absolute form, as clients of a proxy send it.
+/// Rewrites a request's target to absolute form, as clients of a proxy send it. The request came through a tunnel to
+/// `origin`.
 ///
 /// The request's Host field must have been checked.
 ///

@@ -40,7 +40,7 @@ pub(crate) enum InvalidationSubject<'a> {
     All,
 }
 
-/// The party that invalidates responses. It decides which other nodes of the fleet learn of it, and when.
+/// The party that invalidates responses. It decides which other nodes of the fleet learn of the invalidation, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidatedBy {
     /// An operator. All nodes of the fleet learn of the purge before it is acknowledged.
@@ -90,7 +90,7 @@ pub(crate) async fn invalidate(worker: &Worker, invalidation: Invalidation<'_>) 
     Ok(result)
 }
 
-/// Returns the scopes to record in the log of purges for a subject, or `None` if no response of it can be stored.
+/// Returns the scopes that the log of purges records for a subject. `None` if no response of the subject can be stored.
 fn scopes(worker: &Worker, subject: InvalidationSubject<'_>) -> Option<Vec<PurgeScope>> {
     let cache = &worker.cache;
     Some(match subject {

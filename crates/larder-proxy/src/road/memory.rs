@@ -186,7 +186,8 @@ impl ClientExchange {
 
     /// Returns whether a hit may be sent with an encoded head.
     ///
-    /// That needs a client of HTTP/1.1, and nothing that logs the response's fields or adds to them, except a mirror.
+    /// The client must use HTTP/1.1, and nothing may log the response's fields or change them. Changes by a mirror are
+    /// checked elsewhere.
     pub(super) fn may_encode(&self, request: &Request<impl Sized>) -> bool {
         request.version() == Version::HTTP_11
             && self.worker.shared.access_log.is_none()

@@ -61,7 +61,8 @@ impl ClientExchange {
         }
     }
 
-    /// Returns whether this node has applied all purges that the node that sent the request knows of.
+    /// Returns whether this node has applied all purges that are known to the sender of the request, another node of
+    /// the fleet.
     ///
     /// Always true for requests of clients.
     pub(super) fn is_up_to_date(&self) -> bool {

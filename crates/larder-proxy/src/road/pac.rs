@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Returns the proxy's address to put in the script, or `None` if the request is not for the script.
+    /// Returns the proxy's address for the PAC script, or `None` if the request is not for the script.
     pub(super) fn script_address(
         &self,
         request: &Request<impl Sized>,
@@ -43,7 +43,7 @@ impl ClientExchange {
     }
 }
 
-/// Answers with the script, in which `address` is the proxy's address.
+/// Answers with the PAC script, in which `address` is the proxy's address.
 pub(super) fn answer(config: &ProxyConfig, address: &str) -> ServedResponse {
     let text = script(&hosts_of(config), address);
     let mut response = Response::new(ResponseBody::full(text.into()));
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// At stake: clients that get past a block list, because only what is intercepted goes through the proxy.
+    /// Guards against clients that get past a block list because browsers send only intercepted hosts to the proxy.
     #[test]
     fn hosts_that_are_not_intercepted_go_through_the_proxy_too() {
         let authority = TlsIdentity { certificate: "c".into(), key: "k".into() };

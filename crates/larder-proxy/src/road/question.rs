@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Returns whether a request may be a git question, so that its body must be read to find out.
+/// Returns whether a request may be a git question (a POST that only reads), so that its body must be read to find out.
 pub(super) fn may_be(asked: &RequestHead) -> bool {
     let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     // A client may wait until the origin asks for the body. It must not be asked by this proxy instead.
@@ -31,7 +31,7 @@ pub(super) fn may_be(asked: &RequestHead) -> bool {
         && len.is_some_and(|len| (1..=QUESTION_BYTES_MAX).contains(&len))
 }
 
-/// Reads the body of a request that may be a git question.
+/// Reads the body of a request that may be a git question (a POST that only reads).
 ///
 /// # Errors
 /// The body is incomplete or too slow.
@@ -47,7 +47,7 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
     Ok(read.freeze())
 }
 
-/// Converts a request into one that is answered like a GET, if `body` is a git question.
+/// Converts a request into one that is answered like a GET, if `body` is a git question (a POST that only reads).
 pub(super) fn apply(asked: &mut RequestHead, body: &Bytes) {
     let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));

@@ -43,7 +43,7 @@ use crate::{
 };
 
 impl ClientExchange {
-    /// Answers a request that the mirror handles itself, without the cache.
+    /// Answers a request that the mirror of a registry handles itself, without the cache.
     ///
     /// # Errors
     /// The registry or its token server is unreachable.
@@ -217,7 +217,7 @@ impl AdmittedRequest {
     }
 }
 
-/// Remembers a token that was issued without credentials, so that its responses may be shared between clients.
+/// Remembers a token that was issued without credentials. Responses to requests with it may be shared between clients.
 fn note_open(mirrors: &MirrorTable, body: &[u8]) {
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else { return };
     let secs = answer.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(TOKEN_SECS_USUAL);

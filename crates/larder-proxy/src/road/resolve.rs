@@ -52,7 +52,7 @@ impl ClientExchange {
         Ok(Onward::To(Step::Memory))
     }
 
-    /// Finds the way of a request that is for no mirror, build cache or node, or that this proxy answers it.
+    /// Finds the origin of a request for no mirror, build cache or node, unless this proxy answers the request itself.
     fn find_resource(&self, request: &Request<impl Sized>) -> TargetKind {
         let uri = request.uri();
         let authority = || accepted_authority(uri, request.headers());
@@ -76,8 +76,8 @@ impl ClientExchange {
         }
     }
 
-    /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror to the server it stands
-    /// for.
+    /// Finds the build cache or mirror that a request is for. Rewrites a request for a mirror, so that it goes to the
+    /// server for which the mirror stands.
     ///
     /// The paths of sites are left unchanged.
     ///

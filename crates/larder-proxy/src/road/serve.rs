@@ -33,7 +33,7 @@ impl ClientExchange {
         Ok(Onward::To(step))
     }
 
-    /// Answers by a flight: joins the fetch of the resource, or begins one.
+    /// Answers by a fetch of the resource: joins one in progress, or begins one.
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.

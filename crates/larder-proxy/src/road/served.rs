@@ -19,7 +19,7 @@ use crate::{
 
 /// A response with the facts about how it was obtained.
 pub(crate) struct ServedResponse {
-    /// In a box, because each step until it is sent moves it.
+    /// The response. Boxed, because each step moves it until it is sent.
     pub(crate) response: Box<Response<ResponseBody>>,
     pub(crate) outcome: Outcome,
     /// The origin that sent the response or confirmed it. `None` if no origin was contacted.
@@ -41,7 +41,7 @@ impl ServedResponse {
     }
 }
 
-/// Creates a response whose head is encoded as lines in its body, without a map of fields.
+/// Creates a response without a map of fields. The encoded lines of its head are kept in its [`ResponseBody`].
 fn in_lines(marks: &ResponseMarkers, plain: PlainResponse, status: CacheStatus) -> Response<ResponseBody> {
     let mut lines = scratch();
     marks.push_head_lines(plain.head(), &mut lines);

@@ -81,7 +81,7 @@ const ROWS: [StepRow; 13] = {
     ]
 };
 
-/// The result of a step, as far as the next step does not show it.
+/// The result of a step, in addition to the choice of the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The step succeeded, and the next step shows its result.
@@ -123,11 +123,11 @@ pub(crate) struct Trace {
 /// Maximum steps of one request before [`Step::Done`].
 const STEP_COUNT_MAX: usize = 8;
 
-/// The way on for a request after a step.
+/// The continuation of a request after a step: another step, or the response.
 pub(super) enum Onward {
     To(Step),
     Served(ServedResponse),
-    /// The connection carries other bytes than HTTP after this response. Their task ends the exchange.
+    /// After this response, the connection carries bytes other than HTTP. The task that copies them ends the exchange.
     Switched(Box<Response<ResponseBody>>),
 }
 
@@ -317,13 +317,13 @@ mod tests {
     use crate::origins::fetcher::OriginFetcher;
     use larder_cache::http::fetch::task::Fetch;
 
-    /// Returns the bytes of the future that a function of one argument returns.
+    /// Returns the size of the future that a function of one argument returns, in bytes.
     fn future_bytes<A, F: Future>(_: impl FnOnce(A) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// Each waiting exchange has its state and both futures. The limits of the futures are sizes that the allocator
-    /// has.
+    /// Each waiting exchange keeps its state and both futures in memory. The limits of the futures are the allocator's
+    /// size classes.
     #[test]
     fn what_waits_for_an_origin_takes_little() {
         let exchange = future_bytes(drive);

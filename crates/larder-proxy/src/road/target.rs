@@ -36,7 +36,7 @@ pub(crate) struct Target {
     pub(crate) is_about_server: bool,
     /// The content codings that the client prefers.
     pub(crate) wish: Option<CodingWish>,
-    /// The cache key of the resource. `None` until a step needs it beyond a lookup in memory.
+    /// The cache key of the resource. `None` until a step other than the lookup in memory needs it.
     pub(super) key: Option<Arc<[u8]>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum TargetKind {
 
 /// The things that this proxy answers itself.
 pub(crate) enum OwnTarget {
-    /// A request to a mirror that the mirror answers in place of its registry.
+    /// A request for a registry that the registry's mirror itself answers.
     Registry(MirrorRequest, RegistryAsk),
     HealthCheck,
     /// The proxy auto-configuration script for browsers. The text is the proxy's address in it.
@@ -158,7 +158,8 @@ impl Target {
         }
     }
 
-    /// Returns whether the origin can be contacted. `line` returns that for origins in general.
+    /// Returns whether the origin can be contacted. `line` returns the state of the uplink, which decides this for all
+    /// other origins.
     ///
     /// A build cache without an origin is always disconnected, so its entries never become stale.
     pub(super) fn line(&self, line: impl FnOnce() -> UplinkState) -> UplinkState {

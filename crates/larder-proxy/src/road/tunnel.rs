@@ -182,7 +182,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// Gives a connection to a target a deadline.
+/// Sets up the deadline for a connection to a target.
 pub(crate) fn watched(
     watches: &Arc<WorkerDeadlines>,
     target: TcpStream,

@@ -46,7 +46,8 @@ pub(crate) fn open(config: &ProxyConfig, store: Option<&Store>) -> io::Result<(C
     Ok((survivors, places))
 }
 
-/// Adapts the cache to a new configuration: resizes the memory cache, and empties it if responses get other marks.
+/// Adapts the cache to a new configuration: resizes the memory cache, and empties it if the settings for Via and
+/// Cache-Status changed.
 pub(crate) fn adapt(cache: &CacheSurvivors, places: &ExchangeBudget, before: &ProxyConfig, after: &ProxyConfig) {
     if marking(after) != marking(before) {
         // Entries in memory contain fields that were prepared with the old marks.
@@ -66,7 +67,7 @@ pub(crate) fn tier_secret(config: &ProxyConfig) -> Result<Option<String>, String
     config.tier.secret.as_deref().map(|path| read_secret(path, "secret of the second tier")).transpose()
 }
 
-/// Returns the settings that decide which marks responses get.
+/// Returns the settings for Via and Cache-Status. Entries in the memory cache contain these fields or their parts.
 fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
     (config.add_via, config.add_cache_status, config.marking_name())
 }

@@ -6,8 +6,8 @@ use super::{OriginUrl, ProxyConfig, mirrors::is_plain_path};
 
 /// A path of this proxy under which build tools store their results.
 ///
-/// The results are separate from all responses of origins, and never become stale. Only their clients, purges and
-/// evictions remove them.
+/// The results are separate from all responses of origins, and never become stale. They are removed only by clients,
+/// purges and evictions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildCache {
     /// The path, such as `/cache`. It begins with a slash and does not end with one.
@@ -22,8 +22,8 @@ pub struct BuildCache {
 
 /// The programs on this machine that may write to a build cache without a token.
 ///
-/// Requests that a proxy on this machine forwards come from this machine too, and need not show it: nginx, configured
-/// as in its manual, adds no field.
+/// A request that another proxy on this machine forwards also comes from this machine, and may not show its real
+/// client: nginx, configured as in its manual, adds no field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalWriters {
     /// No program may write without a token.

@@ -29,7 +29,7 @@ pub struct Fleet {
     pub client_field: ClientField,
     /// Path of health checks, which tell load balancers whether to use this proxy (200) or not (503).
     ///
-    /// It takes precedence over sites and mirrors. Default none.
+    /// The path takes precedence over sites and mirrors. Default none.
     pub ready_path: Option<String>,
     /// Name of this node in metrics and JSON log lines. Default none.
     pub node: Option<Arc<str>>,
@@ -142,7 +142,7 @@ impl Fleet {
         self.nodes.iter().filter(|node| self.node.as_deref() != Some(&*node.name))
     }
 
-    /// Returns the names of the logs of purges that this node reads: the shared log, or those of all other nodes.
+    /// Returns the names of the purge logs that this node reads: the shared log, or the logs of all other nodes.
     pub(crate) fn log_names(&self) -> Vec<Box<str>> {
         match &self.log {
             Some(log) => vec![log.to_string().into()],

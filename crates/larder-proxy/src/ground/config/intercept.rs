@@ -15,7 +15,7 @@ use super::TlsIdentity;
 pub struct Intercept {
     /// The hosts whose tunnels are intercepted.
     pub hosts: HostRules,
-    /// The files of the CA that signs the hosts' certificates. Clients must trust it.
+    /// The files of the CA that signs the hosts' certificates. Clients must trust this CA.
     pub authority: TlsIdentity,
 }
 

@@ -7,7 +7,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::ground::machine_memory::MachineMemory;
 
-/// Returns the memory that this process can have, in bytes: the machine's, or a lower limit of its control groups.
+/// Returns the memory that this process can have, in bytes: the machine's, or less if its control groups have a lower
+/// limit.
 fn machine_memory_bytes() -> u64 {
     MachineMemory::of_this_process().total_bytes().unwrap_or(0)
 }
@@ -35,7 +36,7 @@ fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -
 /// Memory of a waiting request with its two connections, in bytes: as measured (docs/internals/measurements.md), and
 /// room for a long head.
 const WAITING_BYTES: u64 = 64 << 10;
-/// Waiting requests may use the machine's memory divided by this number.
+/// Divisor of the machine's memory that gives the part for waiting requests.
 const WAITING_SHARE: u64 = 4;
 /// Limit on waiting requests on a machine with little memory.
 const WAITING_COUNT_MIN: usize = 1024;

@@ -4,13 +4,14 @@ use super::OriginUrl;
 
 /// A path of this proxy that stands for another server.
 ///
-/// Its responses have the same cache keys as those of clients that request the server directly through the proxy.
+/// A response has the same cache key whether clients request it from the mirror or, through this proxy, from the server
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
     /// The path, such as `/pypi`. It begins with a slash and does not end with one. On the server, `origin`'s base path
     /// takes its place.
     pub path: String,
-    /// The URL of the server, with the base path there.
+    /// The URL of the server, with the base path that replaces [`Self::path`].
     pub origin: OriginUrl,
     /// Media types of the documents in which links are replaced. Default none.
     pub documents: Vec<String>,
@@ -83,7 +84,7 @@ pub(super) fn is_plain_path(path: &str) -> bool {
     !segments.split('/').any(str::is_empty) && segments.bytes().all(is_plain)
 }
 
-/// Minimum length of a link's prefix, that of `http://a`.
+/// Minimum length of a link's prefix, in bytes. The shortest one is `http://a`.
 const LINK_LEN_MIN: usize = 8;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct OriginUrl {
     pub(crate) host_sent: HostSent,
     /// Whether each connection begins with a PROXY header that names the client.
     pub(crate) sends_proxy_header: bool,
-    /// The parent proxy through which the origin is contacted. `None`: directly.
+    /// The parent proxy through which the origin is contacted. `None` if the origin is contacted directly.
     pub(crate) parent: Option<Arc<Parent>>,
 }
 

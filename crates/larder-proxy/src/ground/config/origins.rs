@@ -30,7 +30,7 @@ pub struct GroupRules {
     pub out: Duration,
     /// A path to request from each member at intervals, as a health check. Default none.
     ///
-    /// A member that does not respond, or with a status of 400 or more, is excluded until it recovers.
+    /// A member that does not respond, or that responds with a status of 400 or more, is excluded until it recovers.
     pub check: Option<(String, Duration)>,
 }
 
@@ -72,7 +72,7 @@ impl Origins {
         self.rules.fault("origins of one site", &self.nodes(), |at| self.members[at].0.to_string())
     }
 
-    /// Returns the origins as nodes that own keys, named by host and port.
+    /// Returns the origins, named by host and port, as the nodes among which consistent hashing chooses.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         let node = |(url, weight): &(OriginUrl, u32)| OwnerNode {
             name: format!("{}:{}", url.host, url.port),

@@ -61,7 +61,7 @@ pub struct InvalidParent {
 }
 
 impl Parents {
-    /// Returns whether `host` is contacted through a parent, provided that there is one.
+    /// Returns whether `host` is contacted through a parent, if any parent is configured.
     pub(crate) fn lead_to(&self, host: &str) -> bool {
         let host = normal_host(host);
         let address = host.parse().ok().map(|address: IpAddr| address.to_canonical());
@@ -71,7 +71,7 @@ impl Parents {
         })
     }
 
-    /// Returns the parents as nodes that own keys, named by host and port.
+    /// Returns the parents, named by host and port, as the nodes among which consistent hashing chooses.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         self.members.iter().map(|(parent, weight)| OwnerNode { name: parent.to_string(), weight: *weight }).collect()
     }

@@ -24,7 +24,8 @@ pub struct CacheSettings {
     pub http: larder_http::Settings,
     /// Maximum length of a stored body, in bytes. Longer bodies are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
-    /// Time after a page's head in which requests with the page as Referer join its group. Default 2 s; up to 60 s.
+    /// Time after the response to a page has begun in which requests with the page as Referer join the page's group.
+    /// Default 2 s; up to 60 s.
     ///
     /// The store keeps the entries of a group together. With a longer time, slow pages stay in one group, but the next
     /// page may join it. With a shorter one, groups are split. 0 disables groups.
@@ -36,7 +37,7 @@ pub struct CacheSettings {
 pub struct SiteLimits {
     /// Maximum time without progress in the middle of a message, for clients and tunnels. Default 180 s.
     ///
-    /// Over HTTP/2, the longest of the times of the requests in progress applies to the connection.
+    /// Over HTTP/2, the longest limit among the requests in progress applies to the connection.
     pub stall: Duration,
     /// Minimum rate at which a client must send a request's body, in bytes per second. Default 500. 0 means no limit.
     ///

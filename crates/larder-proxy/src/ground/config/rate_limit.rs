@@ -19,7 +19,7 @@ pub struct RateLimit {
     pub hosts: Vec<HostPattern>,
     /// Maximum rate, in bytes per second. Bodies and tunneled bytes count.
     pub rate: NonZeroU64,
-    /// Number of bytes that may be sent at full speed after a pause. `None`: those of one second.
+    /// Number of bytes that may be sent at full speed after a pause. `None`: as many as `rate` permits in one second.
     ///
     /// With more, short pages arrive at full speed. With less, the uplink is shared more evenly.
     pub burst_bytes: Option<u64>,
@@ -35,7 +35,7 @@ pub enum RateSharing {
     Together,
     /// The clients of each configured network share one rate.
     Network,
-    /// Each client address has the rate for itself (of IPv6: each /64 network).
+    /// Each client address (of IPv6: each /64 network) has the full rate.
     Client,
 }
 
@@ -77,5 +77,5 @@ fn in_largest_unit(bytes: u64) -> (u64, &'static str) {
     exact.map_or((bytes, "B"), |(size, name)| (bytes / size, name))
 }
 
-/// Lowest rate. At a lower one, clients would give up.
+/// Lowest permitted rate, in bytes per second. At a lower one, clients would give up.
 const RATE_MIN: u64 = 1024;

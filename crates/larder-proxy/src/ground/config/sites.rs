@@ -28,7 +28,7 @@ pub struct Site {
     pub listeners: Vec<SocketAddr>,
     /// The origins of the site's requests. `None`: requests go where they would without the site.
     pub origins: Option<Arc<Origins>>,
-    /// The policy of the site's requests. `None`: that of [`super::ProxyConfig::policy`].
+    /// The policy of the site's requests. `None` for the general policy, [`super::ProxyConfig::policy`].
     pub policy: Option<SitePolicy>,
 }
 

@@ -32,7 +32,8 @@ pub(crate) struct Http2Sending<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendAllowance {
     All,
-    /// At most this many bytes, and only as much as the other streams leave. The caller then asks for more.
+    /// At most this many bytes, and none while other streams use up the connection's window. The caller then tries
+    /// again.
     Leftover(usize),
 }
 
@@ -41,11 +42,11 @@ pub(crate) enum SendAllowance {
 pub(crate) enum SendProgress {
     /// The body was passed to h2 completely, or the stream has ended.
     Ended,
-    /// There is nothing to send now. The task will be woken when there is.
+    /// There is nothing to send now. The task will be woken when there is more.
     Waiting,
     /// The allowed number of bytes was sent.
     AllowanceUsed,
-    /// The other streams leave no room. The task will not be woken when they do.
+    /// Other streams use up the connection's window. The task will not be woken when there is room again.
     NoneLeftOver,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Permission {
     fields: HeaderMap,
     /// The digest of the URL to which the answer redirects. `None` if it is no redirect.
     leads_to: Option<u64>,
-    /// Whether the URL contains the digest of its content, so that the same length means the same content.
+    /// Whether the requested URL contains the digest of its content, so that the same length means the same content.
     names_digest: bool,
 }
 
@@ -76,7 +76,7 @@ impl OriginFetcher {
     }
 }
 
-/// Converts the head of a response with the first octet into that of the whole response.
+/// Converts the head of a 206 with only the first octet into the head of the whole response.
 fn of_the_whole(mut head: response::Parts) -> response::Parts {
     if let Ok(part) = partial::part(head.status, &head.headers) {
         head.status = StatusCode::OK;

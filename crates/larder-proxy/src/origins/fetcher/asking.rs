@@ -46,14 +46,14 @@ use crate::{
 struct RedirectHop {
     url: Uri,
     origin: Origin,
-    /// Whether the target's origin is not that of the requested URL.
+    /// Whether the redirect leads to another origin than that of the requested URL.
     is_elsewhere: bool,
 }
 
 /// The redirects that one request has followed.
 struct RedirectPath {
     chain: Chain,
-    /// The name of the rule that permits following them.
+    /// The name of the rule that permits following the redirects.
     rule: String,
     /// The fields of the redirects, the latest first.
     fields: Vec<http::HeaderMap>,
@@ -94,7 +94,7 @@ impl OriginFetcher {
         Box::pin(self.follow(asked, edits, (head, body), request_time)).await
     }
 
-    /// Follows the redirects of a response. `request_time` is when its request was sent.
+    /// Follows the redirects of a response. `request_time` is the time at which the response was requested.
     async fn follow(
         &self,
         asked: &RequestHead,
@@ -286,7 +286,7 @@ async fn drain(body: OriginBody) {
 const HOP_COUNT_MAX: usize = 8;
 /// Maximum remainder of a redirect's body that is read, in bytes.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
-/// Request fields that do not identify the client, so they are sent to other origins too.
+/// Request fields that do not identify the client, so they are kept when a redirect leads to another origin.
 const SAID_TO_ALL: [HeaderName; 12] = [
     ACCEPT,
     ACCEPT_ENCODING,

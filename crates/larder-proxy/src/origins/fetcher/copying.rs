@@ -16,7 +16,8 @@ use crate::{
 
 /// Decides whether another node's response is stored here.
 ///
-/// It is if its resource was fetched from the owner before within an hour, and if there is room for copies.
+/// It is stored if this node fetched the same resource from its owner within the last hour, and if there is room for
+/// copies.
 pub(super) fn admission(
     fetcher: &OriginFetcher,
     place: &StorePlace,

@@ -149,7 +149,7 @@ fn may_be_shared(asked: &RequestHead) -> bool {
 
 /// Returns the function that receives a sibling's interim responses.
 ///
-/// Those that only show that the sibling is alive are counted. Those of the origin are also forwarded to the client.
+/// Each of them shows that the sibling is alive. Those that came from the origin are also forwarded to the client.
 fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     let signs = Arc::clone(signs);
     let sink = asked.interim.clone();
@@ -161,7 +161,7 @@ fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     })
 }
 
-/// When a sibling last showed that it is alive, while it has no response.
+/// The last sign of life of a sibling that has sent no response yet.
 struct SiblingSigns {
     begun: Instant,
     /// Milliseconds from the request to the last sign of life. 0 before the first one.

@@ -38,7 +38,7 @@ impl OriginLink {
         Self { stream: Arc::new(Mutex::new(stream)), sending: None }
     }
 
-    /// Sets the deadline after each piece that is sent.
+    /// Sets the time until the deadline after each piece that is sent.
     pub(super) fn set_patience(&self, patience: Duration) {
         self.lock().set_patience(patience);
     }
@@ -68,8 +68,8 @@ impl OriginLink {
         self.sending = Some(sending);
     }
 
-    /// Lets the task send the remainder of a request although its response has ended. `place` is dropped when it is
-    /// done.
+    /// Lets the task send the remainder of a request although its response has ended. `place` is dropped when the task
+    /// is done.
     pub(super) fn finish_sending(&mut self, place: impl Send + 'static) {
         if let Some(mut sending) = self.sending.take() {
             tokio::spawn(async move {
@@ -107,12 +107,12 @@ impl OriginLink {
         self.lock().head_read_len()
     }
 
-    /// Counts `len` octets in the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
+    /// Reserves `len` octets of the memory for bodies, until the returned guard is dropped. `None` for a tunnel.
     pub(super) fn reserve(&self, len: usize) -> Option<Reservation> {
         self.lock().reserve(len)
     }
 
-    /// Turns the link into a byte stream, after a 101. `after` are the octets that arrived behind its head.
+    /// Turns the link into a byte stream, after a 101. `after` are the octets that arrived behind the head of the 101.
     ///
     /// Returns `None` if the request is still being sent.
     pub(super) fn into_switched(self, after: Bytes) -> Option<SwitchedStream> {

@@ -123,7 +123,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// Writes the frame and the piece that are waiting.
+    /// Writes the queued framing and the queued piece of the body.
     fn poll_write(&mut self, mut stream: Pin<&mut impl AsyncWrite>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
             let slices = self.out.slices();

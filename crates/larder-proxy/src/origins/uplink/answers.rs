@@ -13,8 +13,8 @@ use crate::ground::target::Origin;
 
 /// An approximate set of the origins that responded recently.
 pub(super) struct RecentAnswers {
-    /// Each slot holds 32 bits of an origin's hash and the second of its response, counted from the start. 0 is an
-    /// empty slot.
+    /// Each slot holds 32 bits of an origin's hash, and the time of its response in seconds since the set was created.
+    /// 0 is an empty slot.
     slots: Box<[AtomicU64]>,
     hashes: RandomState,
     start: Instant,

@@ -12,7 +12,7 @@ use std::{
 
 use crate::ground::target::Origin;
 
-/// Decides from the origins that do not respond whether the uplink is down.
+/// Decides whether the uplink is down, from the origins that do not respond.
 #[derive(Default)]
 pub(super) struct SilenceJudge {
     /// The failing origins, each with the times of its first and last failure.
@@ -79,7 +79,8 @@ impl SilenceJudge {
     /// Returns whether an origin may be contacted although the uplink is down: it has responded recently and not failed
     /// since.
     ///
-    /// `has_answered` says that it has responded recently. Another origin is added to the next probe.
+    /// `has_answered` says that it has responded recently. An origin that may not be contacted is added to the next
+    /// probe.
     pub(super) fn may_ask(&mut self, origin: &Origin, has_answered: bool) -> bool {
         if self.failing.contains_key(origin) {
             return false;

@@ -82,11 +82,11 @@ impl FloodState {
 
 /// Length of the interval over which frames are counted, in seconds.
 const STRETCH_TICKS: u32 = 10;
-/// Number of frames without a request that a client may send per request.
+/// Number of additional frames that each request permits the client to send.
 const FRAMES_PER_REQUEST: u64 = 16;
-/// Number of sent bytes per window update that the client may send.
+/// Number of bytes sent to the client that permit it one more frame, such as a window update.
 ///
-/// A client updates two windows, the stream's and the connection's. So these bytes permit two frames.
+/// A client updates two windows, the stream's and the connection's, so it may update both after twice as many bytes.
 const BYTES_PER_FRAME: u64 = 64;
 
 #[cfg(test)]

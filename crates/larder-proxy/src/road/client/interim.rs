@@ -152,8 +152,8 @@ impl InterimSink {
 
     /// Sends a 102 to another node at once and every [`LIFE_INTERVAL`], until its response begins.
     ///
-    /// The other node waits for a slow origin as long as these arrive, but gives up on a frozen node. The field
-    /// distinguishes them from a 102 of the origin, and is never forwarded.
+    /// The other node waits for a slow origin as long as these arrive, but gives up on a frozen node. A field
+    /// distinguishes these responses from a 102 of the origin. It is never forwarded.
     pub(crate) fn show_life(&self) {
         let sink = self.clone();
         let sign = HeaderMap::from_iter([(PEER_FIELD.clone(), HeaderValue::from_static("alive"))]);
@@ -171,7 +171,8 @@ impl InterimSink {
     }
 }
 
-/// Interval between the 102 responses that show another node that this one is alive. Must be well below its time-out.
+/// Interval between the 102 responses that show another node that this one is alive. Must be well below the time-out of
+/// the other node.
 const LIFE_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum bytes that wait for one client. Interim responses beyond it are dropped.
+/// Maximum bytes that wait for one client. Interim responses beyond this limit are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;

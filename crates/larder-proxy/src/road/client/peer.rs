@@ -64,7 +64,7 @@ pub(crate) struct Client {
     pub(crate) protocol: ClientProtocol,
     /// The origin of the intercepted tunnel that the connection is in. `None` outside tunnels.
     pub(crate) inside: Option<Origin>,
-    /// The session of the client, if it connected through the listener of one.
+    /// The session of the client. `None` if the client did not connect through a session's listener.
     pub(crate) session: Option<Arc<SessionState>>,
     /// The addresses of both ends, if a program on this machine opened the connection and sent no PROXY header.
     pub(crate) near: Option<NearEnds>,
@@ -285,7 +285,7 @@ impl Client {
         self.protocol == ClientProtocol::Http2
     }
 
-    /// Returns the scheme of requests that name none: `https` if the connection uses TLS.
+    /// Returns the scheme for requests whose target has none: `https` if the connection uses TLS.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
@@ -343,8 +343,8 @@ impl Client {
         matches!(self.watched.phase(), ConnectionPhase::Busy | ConnectionPhase::Sending)
     }
 
-    /// Sets how long the client may make no progress, by the policy of a request. Of several requests, the longest time
-    /// applies.
+    /// Sets how long the client may make no progress, as the policy of a request permits. Of several requests, the
+    /// longest time applies.
     pub(crate) fn permit_stall(&self, stall: Duration) {
         let secs = seconds_of(stall);
         let before = self.stall_secs.load(Relaxed);

@@ -151,7 +151,8 @@ fn owner_in(answer: &[u8], peer: u16, local: u16) -> Option<u32> {
     (is_socket && ports == [Some(peer), Some(local)] && is_open).then(|| word(USER_OFFSET)).flatten()
 }
 
-/// Looks for the socket in /proc/net. An IPv6 socket can carry an IPv4 connection, so both lists are searched.
+/// Looks for the user of the socket in /proc/net. An IPv6 socket can carry an IPv4 connection, so both lists are
+/// searched.
 fn listed_user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let in_list = |name: &str, shown: fn(SocketAddr) -> String| {
         let text = fs::read_to_string(format!("/proc/self/net/{name}")).ok()?;

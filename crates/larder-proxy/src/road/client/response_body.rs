@@ -57,7 +57,8 @@ enum Source {
     Encoded(Box<EncodedBody>),
     /// A body whose pieces wait for a rate limit.
     Paced(Box<PacedBody>),
-    /// The body broke off with `error`. It is reported once more than `flushed_before` flushes completed.
+    /// The body broke off with `error`. The client's connection gets the error once more than `flushed_before` flushes
+    /// have completed.
     Breaking { error: BodyError, flushed_before: u64 },
 }
 
@@ -89,7 +90,7 @@ struct PacedBody {
 /// A body that is compressed with a content coding.
 struct EncodedBody {
     inner: Source,
-    /// The current piece of the original body, as far as it is not compressed yet.
+    /// The part of the current piece that is not compressed yet.
     piece: Bytes,
     /// The encoder. `None` once it has ended.
     encoder: Option<Encoder>,

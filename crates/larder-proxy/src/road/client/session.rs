@@ -66,7 +66,8 @@ pub struct SessionStats {
     pub bypassed: Vec<(String, BypassReason)>,
     /// Number of requests that failed because origins must not be contacted.
     pub missing_count: u64,
-    /// URLs of the requests that failed because origins must not be contacted, with methods other than GET. At most 50.
+    /// URLs of the requests that failed because origins must not be contacted. The method precedes the URL unless it is
+    /// GET. At most 50.
     pub missing: Vec<String>,
     /// Number of requests and tunnels that the rules for targets refused.
     pub denied_count: u64,
@@ -74,7 +75,7 @@ pub struct SessionStats {
     pub denied: Vec<(String, String)>,
 }
 
-/// The state of a session that its clients' connections use.
+/// The state of a session, which the connections of its clients share.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
@@ -150,8 +151,8 @@ impl SessionState {
 
     /// Returns whether the program at the other end of a loopback connection may use the session.
     ///
-    /// It may if it runs as this program's user, as root, or as a user as whom a descendant of the owner runs. `None`
-    /// is an unknown program, which may not.
+    /// It may if it runs as this program's user, as root, or as the same user as a descendant of the session's owner.
+    /// `None` stands for an unknown program, which may not use the session.
     pub(crate) async fn admits(&self, client: Option<NearEnds>) -> bool {
         let Some(user) = client.and_then(NearEnds::user) else { return false };
         if peer_user::is_own_or_root(user) {
@@ -212,6 +213,6 @@ impl SessionState {
     }
 }
 
-/// Maximum members of each list of a session. Together with the maximum length, it makes all lists fit in one message.
+/// Maximum members of each list of a session. With this limit and [`NOTE_BYTES_MAX`], all lists fit in one message.
 const NOTE_COUNT_MAX: usize = 50;
 const NOTE_BYTES_MAX: usize = 400;

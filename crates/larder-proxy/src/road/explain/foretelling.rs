@@ -116,7 +116,7 @@ impl ClientExchange {
         }
     }
 
-    /// Looks up the stored response of a request, which puts it in memory.
+    /// Looks up the stored response to a request, which brings the response into memory.
     async fn look_up(&self, request: &Request<String>) {
         let cache = &self.worker.cache;
         let Some(parts) = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request) else {

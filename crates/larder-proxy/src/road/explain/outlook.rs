@@ -30,9 +30,9 @@ use crate::{
 pub(super) struct RequestOutlook {
     /// The origin of the request. `None` if the request has none.
     pub(super) origin: Option<Origin>,
-    /// The response to every request for the URL, whatever is stored, if it is refused.
+    /// The refusal that every request for the URL gets, whatever is stored. `None` if requests are not refused.
     pub(super) refusal: Option<String>,
-    /// The response to a request that would have to contact the origin, if that is refused.
+    /// The refusal of requests that would have to contact the origin. `None` if they may contact it.
     pub(super) origin_refusal: Option<String>,
     /// The answer to a CONNECT for the origin. `None` if requests inside the tunnel reach the cache.
     pub(super) tunnel: Option<String>,
