@@ -36,8 +36,8 @@ pub(crate) struct WarcRecord {
 /// Reads a file's records one after the other.
 pub(crate) struct WarcReader<R> {
     source: R,
-    /// Whether the version line of the next record was already read, when the reader searched for it after damaged
-    /// bytes.
+    /// Whether the reader, searching for the next record after damaged bytes, has already consumed that record's
+    /// version line.
     has_version: bool,
 }
 
