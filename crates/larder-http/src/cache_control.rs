@@ -101,7 +101,7 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// The fields that `no-cache` and `private` name. They are not stored, but the rest of the response may be.
     pub withheld: Vec<HeaderName>,
-    /// Whether the directives come from a targeted field, such as CDN-Cache-Control. Expires then does not count (RFC
+    /// Whether the directives come from a targeted field, such as CDN-Cache-Control. If so, Expires is ignored (RFC
     /// 9213 2.1).
     pub targeted: bool,
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other

@@ -13,7 +13,7 @@ use http::{HeaderMap, Version, header::TRANSFER_ENCODING};
 
 use crate::fields::BodyLength;
 
-/// The number of bytes received of one body, and the end that its message announced.
+/// A count of the received bytes of one body, with the end that its message announced.
 ///
 /// ```
 /// use larder_http::framing::{BodyMeter, EndMark};

@@ -37,12 +37,12 @@ pub enum Lifetime {
         /// The lifetime in milliseconds. Zero if it is malformed, or if Expires is before Date.
         millis: i64,
     },
-    /// The response states none, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
+    /// The response states no lifetime, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
     Heuristic {
         /// Time from Last-Modified to Date. Zero if it is unknown, so that the heuristic lifetime is zero.
         unmodified_millis: i64,
     },
-    /// The response states none, and no heuristic applies.
+    /// The response states no lifetime, and no heuristic applies.
     Absent,
 }
 
@@ -77,7 +77,7 @@ pub struct Freshness {
     pub date: Timestamp,
     /// Last-Modified, if valid.
     pub(crate) last_modified: Option<Timestamp>,
-    /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
+    /// Whether the response must be validated before every use (RFC 9111 5.2.2.4).
     pub no_cache: bool,
     /// Whether the only reason to validate the response before use is that other nodes may have purged it, and their
     /// purges are not known yet.
@@ -262,7 +262,7 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 }
 
 /// Returns whether a response with this status may get a heuristic lifetime without `public` (RFC 9110 15.1, RFC 7725
-/// 3). A 206 is not stored as such.
+/// 3). A 206 is not among them, because it is stored as a part of a 200.
 pub(crate) fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }

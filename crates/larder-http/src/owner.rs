@@ -272,8 +272,8 @@ mod tests {
         counts.iter().map(|count| f64::from(*count) / f64::from(SLOT_COUNT)).collect()
     }
 
-    /// Other implementations are checked against this file. A change of the function would move the keys of every
-    /// fleet.
+    /// Other implementations are checked against `owner.tsv` too. If owners changed, the keys of every fleet would
+    /// move.
     #[test]
     fn owners_are_those_of_the_published_vectors() {
         let text = include_str!("../../../fixtures/owner.tsv");

@@ -137,7 +137,7 @@ pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri)
     }
 }
 
-/// Mask that limits a mark to the integers of a structured field (RFC 9651 3.3.1).
+/// Mask for the results of [`mark_of`], which must be integers of a structured field (RFC 9651 3.3.1).
 const MARK_MASK: u64 = (1 << 49) - 1;
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ pub fn decide(
     decide_by_directives(method, &RequestDirectives::from_fields(request_fields), stored, now, settings)
 }
 
-/// As [`decide`], for a request whose directives are already parsed.
+/// Decides like [`decide`], for a request whose directives are already parsed.
 pub fn decide_by_directives(
     method: &Method,
     directives: &RequestDirectives,

@@ -117,7 +117,7 @@ pub enum RedirectPolicy {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParts {
-    /// The client's Cache-Control and Pragma, so that it cannot force the validation of a fresh response.
+    /// The client's Cache-Control and Pragma, so that the client cannot force the validation of a fresh response.
     pub client_directives: bool,
     /// The credentials of the request, so that clients with other credentials, or with none, may receive the response.
     pub authorization: bool,
@@ -126,11 +126,11 @@ pub struct IgnoredParts {
     /// The cookie that the response sets, so that the response is stored without it. Only the first client receives the
     /// cookie.
     pub set_cookie: bool,
-    /// The response's `no-store`, so that it is stored.
+    /// The response's `no-store`, so that the response is stored.
     pub no_store: bool,
     /// The response's `private`, so that other clients may receive it.
     pub private: bool,
-    /// The response's `must-revalidate` and similar directives, so that it may be served stale.
+    /// The response's `must-revalidate` and similar directives, so that the response may be served stale.
     pub must_revalidate: bool,
     /// Names in the response's Vary that select no variant.
     pub vary: Vec<HeaderName>,

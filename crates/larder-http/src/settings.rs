@@ -35,8 +35,8 @@ pub struct Settings {
     /// The Last-Modified of an error is that of its error page, and says nothing about when the resource will appear. A
     /// longer lifetime saves requests, but hides a resource that has appeared since.
     pub heuristic_error_max: Duration,
-    /// Whether a response that may be personal gets a heuristic lifetime: its request had a Cookie, or it sets one, and
-    /// it does not vary by Cookie.
+    /// Whether a heuristic lifetime is given even to a response that may be personal. It may be if it does not vary by
+    /// Cookie, and its request had a Cookie or it sets one.
     ///
     /// If on, other clients may see a page that was made for one client but does not say so. If off (the default), such
     /// a response is validated for each request and never served stale.
@@ -48,8 +48,8 @@ pub struct Settings {
     pub store_set_cookie: bool,
     /// How long after its lifetime a response is served while the origin cannot be reached (RFC 9111 4.2.4).
     ///
-    /// It does not apply if the response forbids it. A response's own `stale-if-error` takes precedence. Default 24
-    /// hours; zero turns it off.
+    /// A response that forbids being served stale is an exception. A response's own `stale-if-error` takes precedence.
+    /// Default 24 hours; zero turns it off.
     pub stale_if_error_max: Duration,
     /// Freshness lifetimes by status, for errors that state none. Default none.
     ///

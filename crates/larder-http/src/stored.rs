@@ -75,7 +75,7 @@ pub enum BodyPlace {
     Chunks {
         /// Length of the whole body in bytes.
         len: u64,
-        /// The number of this representation, which is part of its chunks' keys.
+        /// A number that identifies this representation. It is part of the keys of its chunks.
         representation: u64,
     },
 }

@@ -108,7 +108,8 @@ impl VaryRule {
         Self::from_names(names)
     }
 
-    /// As [`VaryRule::from_fields`]. Skips the search for Vary if the facts about the response say that it has none.
+    /// Returns the same as [`VaryRule::from_fields`]. Skips the search for Vary if the facts about the response say
+    /// that it has none.
     pub(crate) fn of(facts: &Facts<'_>, response_fields: &HeaderMap) -> Self {
         if facts.varies { Self::from_fields(response_fields) } else { Self::Fields(Box::default()) }
     }

@@ -26,7 +26,7 @@ pub trait Fields {
     /// Iterates over the names, in lower case, and the values.
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 
-    /// Iterates over the values of the fields with one name.
+    /// Iterates over the values of the fields with the name `name`.
     fn values_of<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a, Self>;
 
     /// Returns the value of the first field with this name.

@@ -317,5 +317,6 @@ impl ConnectionTask {
     }
 }
 
-/// Time from GOAWAY until an idle HTTP/2 connection is closed, for requests that were already sent.
+/// Time for which an idle HTTP/2 connection stays open after GOAWAY, so that requests that were already sent still
+/// arrive.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -39,7 +39,7 @@ pub struct MissingResource {
     pub first: i64,
     /// Time of the last request for the resource, in seconds of Unix time.
     pub last: i64,
-    /// The fields of the first request for the resource by which the origin may select a variant, with their values.
+    /// Those fields of the first request for the resource by which the origin may select a variant, with their values.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
 }

@@ -140,7 +140,7 @@ fn push(name: &mut String, part: &str) {
     name.push_str(&part[..part.floor_char_boundary(room)]);
 }
 
-/// Counts by name, for the current half hour and the previous one.
+/// The counts of all names, in the current half hour and in the previous one.
 #[derive(Debug)]
 struct PopularityTable {
     banks: [Bank; 2],

@@ -188,7 +188,7 @@ impl QueryPlace {
     }
 }
 
-/// Returns a method's name, or `OTHER` if it is not a usual one.
+/// Returns the method's name, or `OTHER` for an unusual method.
 fn short_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

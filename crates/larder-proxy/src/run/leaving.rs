@@ -190,7 +190,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const RESPITE: Duration = Duration::from_secs(1);
 /// Time to wait for exchanges that do not need the store, if no new request can begin.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// Time to wait for exchanges that do not need the store, if requests can still begin on connections that cannot move.
+/// Time to wait for exchanges that do not need the store, if requests can still begin on connections that the next
+/// process cannot continue.
 ///
 /// It exceeds [`RESPITE`], so that requests that may change something at their origin have arrived and are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);

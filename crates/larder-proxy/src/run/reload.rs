@@ -136,8 +136,8 @@ impl ProxyHandle {
     }
 }
 
-/// Returns the configuration with the old values of settings that a running proxy cannot change, and the changed ones
-/// of these settings.
+/// Returns the configuration with the old values of settings that a running proxy cannot change, and a list of those
+/// that were changed.
 fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
     let mut unchanged = Vec::new();
     if config.worker_count != before.worker_count {

@@ -210,7 +210,7 @@ fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,
-    /// The digits received so far of the next packet's length, which has four.
+    /// The digits of the next packet's length that have arrived. A length has four digits.
     digits: Vec<u8>,
     /// Number of the current packet's data bytes that have not arrived yet.
     left: usize,

@@ -97,7 +97,7 @@ impl ActiveLists {
     /// Reads all lists.
     ///
     /// # Errors
-    /// A file cannot be read, or has lines that name no host. The error says which file or line.
+    /// A file cannot be read, has lines that name no host, or has too many names. The error says which file or line.
     pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
         Ok(Self { config: config.clone(), sets: RwLock::new(HostSets::load(config)?) })
     }
@@ -105,7 +105,7 @@ impl ActiveLists {
     /// Reads all lists again. If that fails, the current lists stay in use.
     ///
     /// # Errors
-    /// A file cannot be read, or has lines that name no host. The error says which file or line.
+    /// A file cannot be read, has lines that name no host, or has too many names. The error says which file or line.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let sets = HostSets::load(&self.config)?;
         *self.sets.write().ignore_poison() = sets;

@@ -189,8 +189,8 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns the registry that has the repository which a client calls `name`, as a mirrored request, and the
-    /// repository's name there.
+    /// Returns the registry that has the repository which a client calls `name`, as a mirrored request. Also returns
+    /// the repository's name at the registry.
     pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;

@@ -56,7 +56,7 @@ impl WarcHead<'_> {
 }
 
 impl WarcRecord {
-    /// Returns the value of a field. `None` if it occurs never or several times.
+    /// Returns the value of a field. `None` if the field is absent or repeated.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = values.next()?;

@@ -252,8 +252,8 @@ impl PeerRequest {
     }
 }
 
-/// Returns the part of a response's head that the code covers. It leaves out fields that may change on the way between
-/// nodes.
+/// Returns the part of a response's head that the code in [`PEER_FIELD`] covers. It leaves out fields that may change
+/// on the way between nodes.
 fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
     let mut text = status.as_str().to_owned();
     for name in SIGNED_FIELDS {
@@ -289,7 +289,8 @@ fn secs_of(time: Timestamp) -> i64 {
 
 /// Maximum difference between the time in a request and this node's clock, in seconds.
 const AGE_SECS_MAX: u64 = 30;
-/// Fields that the code covers, because they decide how a response is stored, selected, validated and shown.
+/// Response fields that the code in [`PEER_FIELD`] covers, because they decide how a response is stored, selected,
+/// validated and shown.
 const SIGNED_FIELDS: [&str; 20] = [
     "age",
     "cache-control",
