@@ -101,24 +101,25 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// The fields that `no-cache` and `private` name. They are not stored, but the rest of the response may be.
     pub withheld: Vec<HeaderName>,
-    /// Whether the directives come from a targeted field, such as CDN-Cache-Control. Expires then does not count (RFC
+    /// Whether the directives come from a targeted field, such as CDN-Cache-Control. If so, Expires is ignored (RFC
     /// 9213 2.1).
     pub targeted: bool,
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
     /// lifetime.
     pub(crate) fresh_after_receipt: Option<u32>,
-    /// Upper bound on the freshness lifetime from the redirects that led to this response, in seconds after its
-    /// receipt.
+    /// Upper bound on the freshness lifetime, in seconds after receipt, that the redirects leading to this response
+    /// set.
     pub(crate) fresh_within: Option<u32>,
     /// Whether a redirect that led to this response forbids serving it stale.
     pub(crate) chain_forbids_stale: bool,
-    /// Whether an operator's rule ignores a client's demand for validation.
+    /// Whether an operator's rule tells the cache to ignore a client's demand for validation, such as `no-cache`.
     pub ignores_client: bool,
-    /// Whether a client's reload is obeyed although its other demands are ignored.
+    /// Whether a client's reload (`no-cache`) is obeyed even though a rule ignores the client's other directives.
     pub(crate) obeys_reload: bool,
     /// Whether the body was checked against its digest when it was stored.
     pub is_verified: bool,
-    /// Whether the response is a web page in place of a file that never changes.
+    /// Whether the response is a web page although its URL is that of a file that never changes, such as a captive
+    /// portal's login page.
     pub(crate) contradicts_url: bool,
     /// Whether an operator's rule allows serving the response stale although the response forbids it.
     pub(crate) ignores_must_revalidate: bool,
@@ -126,9 +127,10 @@ pub struct ResponseDirectives {
     pub(crate) ignores_authorization: bool,
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
-    /// Whether the lifetime that an operator's rule sets does not apply to requests with a Cookie.
+    /// Whether requests with a Cookie are exempt from the lifetime that an operator's rule sets.
     pub(crate) excludes_cookies: bool,
-    /// Identifies the rule that set these directives, see [`Ruling::conditions`](crate::Ruling::conditions).
+    /// Identifies the rule that set these directives; 0 for a rule without conditions on the request, or none. See
+    /// [`Ruling::conditions`](crate::Ruling::conditions).
     pub(crate) conditions: u64,
 }
 

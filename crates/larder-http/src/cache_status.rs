@@ -70,7 +70,7 @@ pub enum RequestHandling {
     },
 }
 
-/// The storage that a hit came from. It tells whoever reads the field whether the disk was involved.
+/// The storage that a hit came from. It shows in Cache-Status whether the disk was read.
 ///
 /// ```
 /// use larder_http::{CacheStatus, cache_status::Tier};
@@ -80,9 +80,9 @@ pub enum RequestHandling {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Memory alone.
+    /// The whole response came from memory.
     Memory,
-    /// The disk, in whole or in part.
+    /// At least a part of the response came from the disk.
     Disk,
 }
 
@@ -130,7 +130,8 @@ impl CacheStatus {
         Self { tier: Some(tier), ..self }
     }
 
-    /// Appends the member for a cache with this name, which must be in the form of [`node_name`].
+    /// Appends this status as a member of Cache-Status. `name` is the cache's name in the form that [`node_name`]
+    /// returns.
     pub fn push(&self, text: &mut Vec<u8>, name: &str) {
         text.extend_from_slice(name.as_bytes());
         match self.handling {
@@ -159,7 +160,8 @@ impl CacheStatus {
         }
     }
 
-    /// Returns the member for a cache with this name, which must be in the form of [`node_name`].
+    /// Returns this status as a member of Cache-Status. `name` is the cache's name in the form that [`node_name`]
+    /// returns.
     ///
     /// Append it after the members of caches nearer to the origin.
     ///
@@ -173,7 +175,7 @@ impl CacheStatus {
 }
 
 impl Tier {
-    /// Returns the tier as the field names it.
+    /// Returns the tier's name in Cache-Status.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -219,7 +221,7 @@ impl Forward {
         Self::Partial,
     ];
 
-    /// Returns the reason as the field names it.
+    /// Returns the reason's name in Cache-Status.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",

@@ -35,14 +35,14 @@ use crate::cache_control::ResponseDirectives;
 pub struct Chain {
     /// The shortest freshness lifetime among the redirects, in seconds after the receipt of the response.
     pub fresh_secs: u32,
-    /// Whether a redirect may not be used without validation once it is stale.
+    /// Whether at least one of the redirects must be validated before use once it is stale.
     pub(crate) forbids_stale: bool,
     /// Whether every redirect may be stored.
     pub is_storable: bool,
-    /// The mark of the URL that the first redirect names, see [`crate::redirects::mark_of`].
+    /// The hash ([`crate::redirects::mark_of`]) of the URL that the first redirect names.
     pub first_to: u64,
-    /// The mark of the URL that the last redirect names, see [`crate::redirects::mark_of`]. It is equal to `first_to`
-    /// if there was only one redirect.
+    /// The hash ([`crate::redirects::mark_of`]) of the URL that the last redirect names. If there was only one
+    /// redirect, it equals `first_to`.
     pub led_to: u64,
 }
 

@@ -47,7 +47,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Most bytes that [`push_number`] appends.
+/// Largest number of bytes that [`push_number`] appends.
 pub(crate) const NUMBER_LEN_MAX: usize = u64::BITS.div_ceil(7) as usize;
 
 /// Appends a number in groups of seven bits, the lowest group first.
@@ -70,7 +70,7 @@ pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field name.
+/// Appends a field name: one byte for a name in [`COMMON_NAMES`], otherwise the whole name.
 pub(crate) fn push_name(out: &mut Vec<u8>, name: &HeaderName) {
     match COMMON_NAMES.iter().position(|known| known == name) {
         Some(index) => out.push(index as u8 + 1),

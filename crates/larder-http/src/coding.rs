@@ -98,7 +98,7 @@ impl ContentCoding {
     /// All codings.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
-    /// Returns the coding's name in fields.
+    /// Returns the coding's name in Content-Encoding and Accept-Encoding.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -139,7 +139,7 @@ impl Default for Compression {
 }
 
 impl CodingWish {
-    /// Returns a request's wish. `None` if the response to such a request is never encoded.
+    /// Returns what a request says about codings. `None` if its method is neither GET nor HEAD.
     pub fn of<T>(request: &Request<T>) -> Option<Self> {
         let method = request.method();
         let fields = request.headers();

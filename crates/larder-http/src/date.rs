@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// 2026-11-21. Two-digit years up to 76 then lie ahead.
+    /// 2026-11-21. From here, two-digit years up to 76 are in the future.
     const NOW: Timestamp = Timestamp::from_secs(1_795_230_000);
     const EXAMPLE: Timestamp = Timestamp::from_secs(784_111_777);
 

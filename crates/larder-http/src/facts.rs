@@ -32,7 +32,7 @@ pub(crate) struct Facts<'a> {
     entity_tag: SingleField<'a>,
     /// Whether there is a Set-Cookie.
     pub(crate) sets_cookie: bool,
-    /// Whether there is a Vary, or a rule of the operator that may change it.
+    /// Whether the response has a Vary, or an operator's ruling that may add one.
     pub(crate) varies: bool,
     /// Sum of the lengths of all names and values, in bytes.
     pub(crate) size_bytes: usize,
@@ -46,19 +46,19 @@ struct SingleField<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Reads the fields of a response for a cache with these targeted fields.
+    /// Reads the fields of a received response. `targets` lists the targeted fields that the cache obeys.
     pub(crate) fn of(fields: &'a HeaderMap, targets: &TargetList) -> Self {
         let (facts, ruling) = Self::read(fields, targets);
         facts.under(ruling)
     }
 
-    /// Reads the fields of a stored response, to which this text of a ruling belongs, as [`Facts::of`] does.
+    /// Reads the fields of a stored response like [`Facts::of`], and applies the ruling that was stored with it.
     pub(crate) fn of_stored(fields: &'a impl Fields, ruling: &[u8], targets: &TargetList) -> Self {
         let (facts, _) = Self::read(fields, targets);
         facts.under(Some(ruling))
     }
 
-    /// Reads the fields, and returns an operator's ruling that is among them.
+    /// Reads the fields. Also returns the operator's ruling if one of the fields holds it.
     fn read(fields: &'a impl Fields, targets: &TargetList) -> (Self, Option<&'a [u8]>) {
         let mut facts = Self::default();
         let mut is_targeted = false;
@@ -84,7 +84,7 @@ impl<'a> Facts<'a> {
         (facts, ruled)
     }
 
-    /// Returns these facts as an operator's ruling changes them.
+    /// Returns these facts after applying the operator's ruling, if there is one.
     fn under(mut self, ruling: Option<&[u8]>) -> Self {
         if let Some(ruling) = ruling.and_then(Ruling::parse) {
             ruling.apply(&mut self.directives);
@@ -100,12 +100,13 @@ impl<'a> Facts<'a> {
         parse_seconds(trim(first)).unwrap_or(0)
     }
 
-    /// Returns whether there is an Age.
+    /// Returns whether the response has an Age field.
     pub(crate) fn has_age(&self) -> bool {
         self.age.is_some()
     }
 
-    /// Returns Date, if the response was received at `received` and it is valid.
+    /// Returns the value of Date if it is valid. The time of receipt, `received`, determines the century of a two-digit
+    /// year.
     pub(crate) fn date(&self, received: Timestamp) -> Option<Timestamp> {
         self.date.parse(received)
     }

@@ -13,7 +13,7 @@ use http::{HeaderMap, Version, header::TRANSFER_ENCODING};
 
 use crate::fields::BodyLength;
 
-/// The number of bytes received of one body, and the end that its message announced.
+/// A count of the received bytes of one body, with the end that its message announced.
 ///
 /// ```
 /// use larder_http::framing::{BodyMeter, EndMark};
@@ -58,7 +58,7 @@ pub enum EndMark {
     EndStream,
     /// The last chunk was received, with the trailers after it (RFC 9112 7.1).
     LastChunk,
-    /// No end was received. All announced bytes must have been.
+    /// The connection reported no end. The body is complete if all bytes of its announced length were received.
     Length,
     /// The connection was closed in an orderly way, over TLS after a close_notify (RFC 9112 8, 9.8).
     Close,
@@ -102,7 +102,7 @@ pub struct IncompleteBody {
 }
 
 impl BodyMeter {
-    /// Creates the meter of a body with this framing in HTTP/1.
+    /// Creates the meter of an HTTP/1 body with this framing.
     pub fn http1(framing: BodyLength) -> Self {
         match framing {
             BodyLength::Length(len) => Self::of_len(len),

@@ -37,12 +37,12 @@ pub enum Lifetime {
         /// The lifetime in milliseconds. Zero if it is malformed, or if Expires is before Date.
         millis: i64,
     },
-    /// The response states none, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
+    /// The response states no lifetime, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
     Heuristic {
         /// Time from Last-Modified to Date. Zero if it is unknown, so that the heuristic lifetime is zero.
         unmodified_millis: i64,
     },
-    /// The response states none, and no heuristic applies.
+    /// The response states no lifetime, and no heuristic applies.
     Absent,
 }
 
@@ -67,7 +67,7 @@ pub enum Lifetime {
 pub struct Freshness {
     /// The lifetime and its source.
     pub lifetime: Lifetime,
-    /// The status. The settings may give an error a lifetime by its status.
+    /// The response's status. For errors, the settings may define a lifetime by status.
     pub status: StatusCode,
     /// `corrected_initial_age` (RFC 9111 4.2.3): how old the response was when it was received.
     pub initial_age_millis: i64,
@@ -77,14 +77,14 @@ pub struct Freshness {
     pub date: Timestamp,
     /// Last-Modified, if valid.
     pub(crate) last_modified: Option<Timestamp>,
-    /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
+    /// Whether the response must be validated before every use (RFC 9111 5.2.2.4).
     pub no_cache: bool,
-    /// Whether the response may not be used without validation only because other nodes may have purged it, and their
+    /// Whether the only reason to validate the response before use is that other nodes may have purged it, and their
     /// purges are not known yet.
     pub(crate) is_unconfirmed: bool,
-    /// Whether an operator's rule ignores a client's demand for validation.
+    /// Whether an operator's rule tells the cache to ignore a client's demand for validation, such as `no-cache`.
     pub ignores_client: bool,
-    /// Whether a client's reload is obeyed although its other demands are ignored.
+    /// Whether a client's reload (`no-cache`) is obeyed even though a rule ignores the client's other directives.
     pub(crate) obeys_reload: bool,
     /// Whether the body was checked against its digest when it was stored.
     pub is_verified: bool,
@@ -92,13 +92,13 @@ pub struct Freshness {
     pub checks_authorization: bool,
     /// Whether an operator's rule set the lifetime.
     is_ruled: bool,
-    /// Whether the lifetime that an operator's rule set does not apply to requests with a Cookie.
+    /// Whether requests with a Cookie are exempt from the lifetime that an operator's rule set.
     pub(crate) excludes_cookies: bool,
-    /// Identifies the rule with conditions on the request that was applied; 0 for a rule without conditions, or none.
+    /// Identifies the applied rule if it has conditions on the request; 0 for a rule without conditions, or none.
     pub(crate) conditions: u64,
     /// The longest lifetime that the redirects to this response allow.
     lifetime_millis_max: i64,
-    /// Whether the response may not be used without validation once it is stale (RFC 9111 4.2.4).
+    /// Whether the response must be validated before use once it is stale (RFC 9111 4.2.4).
     forbids_stale: bool,
     /// Whether the response may have been made for one client, so that no lifetime is guessed for it.
     ///
@@ -169,7 +169,7 @@ impl Freshness {
         }
     }
 
-    /// Returns the reason why the response may never be used without validation, if that is so.
+    /// Returns why every use of the response requires validation. `None` if not every use does.
     pub(crate) fn no_cache_reason(&self) -> Option<Reason> {
         match self.is_unconfirmed {
             true => Some(Reason::PurgesUnknown),
@@ -200,7 +200,8 @@ impl Freshness {
         self.purged_at
     }
 
-    /// Returns this freshness with the soft purge of `other`, and with its mark that purges are unknown.
+    /// Returns this freshness with the purge state of `other`: its soft purge, and whether purges that may concern it
+    /// are unknown.
     pub(crate) fn purged_like(self, other: &Self) -> Self {
         let purged = other.purged_at.map_or(self, |moment| self.stale_since(moment));
         Self { no_cache: purged.no_cache || other.is_unconfirmed, is_unconfirmed: other.is_unconfirmed, ..purged }
@@ -261,7 +262,7 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 }
 
 /// Returns whether a response with this status may get a heuristic lifetime without `public` (RFC 9110 15.1, RFC 7725
-/// 3). A 206 is not stored as such.
+/// 3). A 206 is not among them, because it is stored as a part of a 200.
 pub(crate) fn permits_heuristics(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501)
 }

@@ -208,7 +208,7 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
     }
 
-    /// At stake: fuzzers that start from nothing. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    /// At stake: fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
     #[test]
     fn corpus_of_every_reader_holds_its_samples() {
         for target in TARGETS {
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Bytes of a long input, in which a cost that grows with the square of the length shows.
+    /// Length of a long input in bytes: long enough that a quadratic cost exceeds the limit on steps.
     const LONG: usize = 8 << 10;
 
     /// At stake: a field of a few kilobytes that occupies a worker for seconds.

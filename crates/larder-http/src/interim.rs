@@ -21,7 +21,7 @@ pub fn goes_on(status: StatusCode, client_version: Version, awaits_continue: boo
     }
 }
 
-/// Returns the fields of an interim response that are forwarded.
+/// Returns the fields to send to the client with a forwarded interim response.
 pub fn forwarded_fields(fields: &HeaderMap) -> HeaderMap {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);

@@ -55,7 +55,7 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
 /// Appends the key of a resource to `key`, as [`primary_key`] returns it.
 ///
 /// # Errors
-/// The same as for [`primary_key`]. Nothing is appended then.
+/// The same as for [`primary_key`]. In case of an error, `key` is unchanged.
 pub(crate) fn push_primary_key(
     (scheme, authority, path_and_query): (&str, &str, &str),
     key: &mut Vec<u8>,

@@ -41,20 +41,20 @@ pub struct KeyRules(Vec<KeyRule>);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
-    /// Primary keys of the URL prefixes that the rule applies to.
+    /// The URL prefixes that the rule applies to, in the form of primary keys.
     prefixes: Vec<Vec<u8>>,
     stripped: Vec<StrippedArgument>,
-    /// The prefix that replaces all of `prefixes` in keys.
+    /// The prefix that stands in keys in place of every prefix in `prefixes`.
     stands: Option<Vec<u8>>,
     /// Whether a container registry's blob has the same key in every repository, because its digest identifies it.
     joins_blobs: bool,
 }
 
-/// A query argument that is ignored.
+/// A query argument that the rule leaves out of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StrippedArgument {
     Named(Box<[u8]>),
-    /// Every argument whose name begins with this.
+    /// Every argument whose name begins with these octets.
     Beginning(Box<[u8]>),
 }
 
@@ -103,8 +103,8 @@ impl KeyRules {
         Ok(key)
     }
 
-    /// Replaces the content of `key` by the key of a resource under these rules, so that one buffer serves many
-    /// lookups. `url` is its scheme, its authority, and its path with query.
+    /// Writes the key of a resource under these rules to `key`, in place of its content, so that one buffer serves many
+    /// lookups. `url` is the scheme, the authority, and the path with query.
     ///
     /// ```
     /// use larder_http::key_rules::KeyRules;
@@ -116,7 +116,7 @@ impl KeyRules {
     /// ```
     ///
     /// # Errors
-    /// The same as for [`primary_key`]. The buffer is empty then.
+    /// The same as for [`primary_key`]. In case of an error, `key` is empty.
     pub fn write_key(&self, url: (&str, &str, &str), key: &mut Vec<u8>) -> Result<(), KeyError> {
         key.clear();
         push_primary_key(url, key)?;
@@ -134,7 +134,7 @@ impl KeyRule {
     /// Creates a rule for the URLs that begin with one of `urls`.
     ///
     /// The rule removes the arguments that `stripped` names from the keys of these URLs; `utm_*` names all arguments
-    /// that begin with `utm_`. If `stands` is given, it replaces the beginning of each URL that `urls` names.
+    /// that begin with `utm_`. If `stands` is given, it replaces the matching prefix in the keys.
     ///
     /// # Errors
     /// A text is invalid, `urls` is empty, or the rule would change nothing.
@@ -160,7 +160,7 @@ impl KeyRule {
         Ok(Self { prefixes: vec![url_prefix(url)?], stripped: Vec::new(), stands: None, joins_blobs: true })
     }
 
-    /// Returns the URL prefixes that the rule matches, as keys have them.
+    /// Returns the URL prefixes that the rule matches, in the form that they have in keys.
     pub fn prefixes(&self) -> impl Iterator<Item = &str> {
         self.prefixes.iter().map(|prefix| url_of(prefix))
     }
@@ -170,8 +170,8 @@ impl KeyRule {
         self.stands.as_deref().map(url_of)
     }
 
-    /// Returns the names of the arguments that are left out of keys. The flag is true if the name is only the beginning
-    /// of names.
+    /// Returns the names of the arguments that are left out of keys. If the flag is true, the name is a prefix and
+    /// stands for every name that begins with it.
     pub fn stripped(&self) -> impl Iterator<Item = (&str, bool)> {
         self.stripped.iter().map(|stripped| match stripped {
             StrippedArgument::Named(name) => (text_of(name), false),

@@ -50,7 +50,7 @@ pub struct Multipart {
 pub enum Piece {
     /// The head of a part, or the closing delimiter.
     Text(Bytes),
-    /// A range of the representation. The caller reads its bytes.
+    /// A range of the representation. The caller sends the bytes of this range.
     Part(Span),
 }
 

@@ -18,7 +18,7 @@ use crate::key::KIND_PRIMARY;
 /// Number of slots that keys are hashed into. More slots even out the shares of many nodes: with 100 nodes the largest
 /// share is 1.03 times the mean.
 pub const SLOT_COUNT: u32 = 1 << SLOT_BITS;
-/// Most nodes in one table.
+/// Largest number of nodes in one table.
 pub const NODE_COUNT_MAX: usize = u16::MAX as usize;
 /// Largest weight of a node.
 pub const WEIGHT_MAX: u32 = 100;
@@ -70,7 +70,8 @@ impl fmt::Debug for OwnerTable {
     }
 }
 
-/// Why a list of nodes is invalid. Two nodes with one name, for example, would each own the keys of the other.
+/// Why a list of nodes is invalid. For example, two nodes have the same name, so that keys cannot be divided between
+/// them.
 ///
 /// ```
 /// use larder_http::owner::{OwnerError, OwnerNode, OwnerTable};
@@ -174,7 +175,7 @@ impl OwnerTable {
         usize::from(self.owners[slot as usize])
     }
 
-    /// Returns the index of the node that owns a slot among the nodes for which `may` returns true.
+    /// Returns the index of the node that owns a slot if only the nodes for which `may` returns true are considered.
     pub fn owner_among(&self, slot: u32, may: impl Fn(usize) -> bool) -> Option<usize> {
         let owner = self.owner(slot);
         if may(owner) {
@@ -184,7 +185,7 @@ impl OwnerTable {
     }
 }
 
-/// Returns the index of the best node among those for which `may` returns true.
+/// Returns the index of the node with the best weighted rank for a slot among those for which `may` returns true.
 fn best(groups: &[WeightGroup], slot: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
     let slot_hash = sip_hash(&slot.to_le_bytes());
     let mut winner: Option<(f64, u16)> = None;
@@ -271,8 +272,8 @@ mod tests {
         counts.iter().map(|count| f64::from(*count) / f64::from(SLOT_COUNT)).collect()
     }
 
-    /// Other implementations are checked against this file. A change of the function would move the keys of every
-    /// fleet.
+    /// Other implementations are checked against `owner.tsv` too. If owners changed, the keys of every fleet would
+    /// move.
     #[test]
     fn owners_are_those_of_the_published_vectors() {
         let text = include_str!("../../../fixtures/owner.tsv");

@@ -100,7 +100,7 @@ pub enum Continuation {
     Same(Span),
     /// The resource has changed: the stored parts cannot be combined with this response.
     Changed,
-    /// The response says nothing about the representation.
+    /// The response says nothing about the representation, as for an error status.
     Unknown,
 }
 
@@ -207,8 +207,7 @@ pub fn continuation(
     }
 }
 
-/// Returns whether a response has the stored representation, which means that both have the same strong validator (RFC
-/// 9111 3.4).
+/// Returns whether a response is of the stored representation: both have the same strong validator (RFC 9111 3.4).
 pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_time: Timestamp) -> bool {
     let stored = strong_validator(stored.fields(), stored.response_time());
     stored.is_some() && stored == strong_validator(fields, response_time)

@@ -6,8 +6,8 @@
 use http::{HeaderValue, StatusCode};
 use sfv::{Item, KeyRef, ListSerializer, Parser, TokenRef};
 
-/// The error of an exchange, by the names of RFC 9209 2.3. Choose the most exact one, because operators of other
-/// proxies look for its name.
+/// The error of an exchange with an origin, named as in RFC 9209 2.3. Choose the most exact one, because operators of
+/// other proxies look for its name.
 ///
 /// ```
 /// use larder_http::{ProxyStatus, proxy_status::ProxyError};
@@ -95,8 +95,8 @@ impl ProxyStatus<'_> {
         Self { error: Some(error), ..Self::default() }
     }
 
-    /// Formats the member for a proxy with this name, which must be in the form of [`node_name`]. It belongs after the
-    /// members of proxies nearer to the origin.
+    /// Formats this status as a member of Proxy-Status. `name` is the proxy's name in the form that [`node_name`]
+    /// returns. The member belongs after those of proxies nearer to the origin.
     ///
     /// # Panics
     /// If the name is neither a token nor a string. [`node_name`] returns only valid names.
@@ -125,7 +125,7 @@ impl ProxyStatus<'_> {
 }
 
 impl ProxyError {
-    /// Returns the error's token in the field.
+    /// Returns the error's name in Proxy-Status.
     pub const fn token(self) -> &'static str {
         match self {
             Self::DnsTimeout => "dns_timeout",

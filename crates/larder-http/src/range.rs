@@ -22,8 +22,8 @@ use crate::{
     steps,
 };
 
-/// Most ranges in a request. A request for more receives the whole response. Delta updaters, such as zchunk, send some
-/// hundred.
+/// Largest number of ranges in a request. A request for more receives the whole response. Delta updaters, such as
+/// zchunk, request a few hundred.
 pub const RANGE_COUNT_MAX: usize = 512;
 
 /// A parsed Range field.
@@ -64,11 +64,11 @@ pub enum RangeRequest {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// The bytes from one position to another, both included, or to the end.
+    /// The bytes from `first` to `last`, both included, or from `first` to the end.
     From {
         /// The first byte.
         first: u64,
-        /// The last byte, not before the first.
+        /// The last byte, not before the first. `None` stands for the end of the representation.
         last: Option<u64>,
     },
     /// The last bytes of the representation.
@@ -102,7 +102,7 @@ pub enum ByteRange {
 pub enum RangeOutcome {
     /// The whole response, with its own status.
     Whole,
-    /// A 206 with the bytes from `first` to `last`, both included, and [`content_range`].
+    /// A 206 with the bytes from `first` to `last`, both included. [`content_range`] formats its Content-Range.
     Single {
         /// The first byte.
         first: u64,
@@ -112,7 +112,7 @@ pub enum RangeOutcome {
     /// A 206 with these parts in this order, as [`crate::multipart::Multipart`] formats them. There are at least two
     /// parts, and none overlap.
     Many(Vec<Span>),
-    /// A 416 with [`content_range_unsatisfied`].
+    /// A 416. [`content_range_unsatisfied`] formats its Content-Range.
     NotSatisfiable,
 }
 
@@ -261,8 +261,8 @@ fn is_abusive(spans: &[Span]) -> bool {
     overlapping > OVERLAPPING_COUNT_MAX || (small > SMALL_COUNT_MAX && !spans.is_sorted())
 }
 
-/// Joins spans that overlap, or whose gap is shorter than the head of a part. A joined span keeps the position of its
-/// first range in the request (15.3.7.2).
+/// Joins spans that overlap, or whose gap is shorter than the head of a part. A joined span takes the place of the
+/// first requested of its ranges (RFC 9110 15.3.7.2).
 fn joined(spans: &[Span]) -> Vec<Span> {
     let mut sorted: Vec<(Span, usize)> = spans.iter().copied().zip(0..).collect();
     sorted.sort_unstable();
@@ -292,13 +292,13 @@ fn parse_range(element: &[u8]) -> Option<ByteRange> {
     last.is_none_or(|last| first <= last).then_some(ByteRange::From { first, last })
 }
 
-/// Most ranges of one request that need not be ascending and disjoint.
+/// Largest number of ranges in a request that need not be ascending and disjoint.
 const MIXED_COUNT_MAX: usize = 64;
-/// Most ranges of one request that may overlap another (14.2: more than two are suspect).
+/// Largest number of ranges in a request that may overlap another (RFC 9110 14.2: more than two are suspect).
 const OVERLAPPING_COUNT_MAX: usize = 2;
-/// A range shorter than this is small.
+/// Ranges below this length, in bytes, count as small.
 const SMALL_RANGE_BYTES: u64 = 1024;
-/// Small ranges that may come in any order. More of them must be ascending.
+/// Largest number of small ranges that may come in any order. If there are more, they must be ascending.
 const SMALL_COUNT_MAX: usize = 8;
 /// Overhead of a part in bytes. RFC 9110 15.3.7.2 calls 80 typical.
 const PART_HEAD_BYTES: u64 = 80;

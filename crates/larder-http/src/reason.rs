@@ -33,7 +33,7 @@ pub enum Reason {
     MustRevalidate,
     /// The response is stale, within the request's `max-stale` (RFC 9111 5.2.1.2).
     RequestMaxStale,
-    /// The response is older than the request's `max-age` (RFC 9111 5.2.1.1).
+    /// The response is not younger than the request's `max-age` (RFC 9111 5.2.1.1).
     RequestMaxAge,
     /// The remaining lifetime is shorter than the request's min-fresh (RFC 9111 5.2.1.3).
     RequestMinFresh,
@@ -75,9 +75,9 @@ pub enum Reason {
     Offline,
     /// Another node may have purged the response, and its purges are not known yet.
     PurgesUnknown,
-    /// The response is a web page, but an operator's rule says that its URL is that of a file that never changes.
+    /// The response is a web page, but an operator's rule says that the file at its URL never changes.
     PageForFile,
-    /// The operator's rule that was applied to the stored response does not apply to this request.
+    /// The response was stored under one of the operator's rules, but a different rule applies to this request.
     OtherRule,
 }
 

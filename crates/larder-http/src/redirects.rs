@@ -37,7 +37,7 @@ pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> 
     is_served.then_some(target)
 }
 
-/// Returns whether the proxy follows a redirect from one URL to another itself, according to a rule's policy.
+/// Returns whether the proxy itself follows a redirect from `from` to `to` under a rule's policy.
 pub fn may_follow(from: &Uri, to: &Uri, following: RedirectPolicy) -> bool {
     let is_downgrade = from.scheme_str() == Some("https") && to.scheme_str() != Some("https");
     match following {
@@ -60,7 +60,8 @@ pub fn mark_of(url: &Uri) -> u64 {
     hasher.finish() & MARK_MASK
 }
 
-/// Returns the constraints of one more redirect, to `target`, combined with those before it.
+/// Returns the constraints of all redirects so far: those before, `before`, combined with one more redirect, which
+/// leads to `target`.
 ///
 /// ```
 /// use http::{HeaderMap, Method, StatusCode};
@@ -136,7 +137,7 @@ pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri)
     }
 }
 
-/// Mask that limits a mark to the integers of a structured field (RFC 9651 3.3.1).
+/// Mask for the results of [`mark_of`], which must be integers of a structured field (RFC 9651 3.3.1).
 const MARK_MASK: u64 = (1 << 49) - 1;
 
 #[cfg(test)]

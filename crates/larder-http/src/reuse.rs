@@ -46,18 +46,18 @@ pub enum Reuse {
         may_serve_meanwhile: bool,
         /// Whether to serve the response if the origin cannot be reached.
         may_serve_on_error: bool,
-        /// The response can be validated.
+        /// Whether the response can be validated.
         has_validator: bool,
         /// The deciding rule.
         reason: Reason,
     },
-    /// A directive asks for validation although the lifetime may not be over.
+    /// A directive or rule demands validation, even if the lifetime is not over.
     MustValidate {
         /// The response's age and remaining lifetime.
         age: Age,
         /// Whether to serve the response if the origin cannot be reached.
         may_serve_on_error: bool,
-        /// The response can be validated.
+        /// Whether the response can be validated.
         has_validator: bool,
         /// The deciding rule.
         reason: Reason,
@@ -93,7 +93,7 @@ pub enum Reuse {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaleAllowed {
-    /// Responses that may also replace an error of the origin, for the same time.
+    /// Responses that may also be served in place of an origin's error, with the same time limit.
     #[default]
     AsOnError,
     /// Responses of any age, except those whose origin forbids serving them stale.
@@ -123,8 +123,8 @@ pub struct Age {
 impl Reuse {
     /// Returns the decision to contact the origin, because the stored response may not answer the request for `reason`.
     ///
-    /// The stored response may not even replace an error. The origin's response replaces it, or confirms it for the
-    /// request.
+    /// The stored response may not even be served in place of an error. The origin's response replaces the stored one,
+    /// or a 304 confirms it for the request.
     pub fn replaced(stored: &StoredHead, now: Timestamp, settings: &Settings, reason: Reason) -> Self {
         let freshness = stored.freshness();
         let age_millis = freshness.age_millis(now);
@@ -155,7 +155,7 @@ pub fn decide(
     decide_by_directives(method, &RequestDirectives::from_fields(request_fields), stored, now, settings)
 }
 
-/// As [`decide`], for a request whose directives are already parsed.
+/// Decides like [`decide`], for a request whose directives are already parsed.
 pub fn decide_by_directives(
     method: &Method,
     directives: &RequestDirectives,
@@ -224,8 +224,8 @@ pub fn decide_disconnected(
     }
 }
 
-/// Returns whether a request with these directives accepts only a cached response. If there is none, it gets a 504 (RFC
-/// 9111 5.2.1.7).
+/// Returns whether a request with these directives accepts only a cached response. Without a usable one, the request
+/// gets a 504 (RFC 9111 5.2.1.7).
 pub fn is_only_if_cached(directives: &RequestDirectives, settings: &Settings) -> bool {
     settings.honor_request_directives && directives.only_if_cached
 }
@@ -239,7 +239,7 @@ pub fn is_reload(directives: &RequestDirectives, settings: &Settings) -> bool {
     settings.honor_request_directives && demands
 }
 
-/// A stored response and the request that it may answer.
+/// A request and a stored response that may answer it.
 struct ReuseSituation<'a> {
     stored: &'a StoredHead,
     settings: &'a Settings,
@@ -303,7 +303,8 @@ impl ReuseSituation<'_> {
     }
 }
 
-/// Returns the directive of the request or the response that prevents use of the response, if there is one.
+/// Returns the directive of the request or the response that prevents serving the stored response without validation,
+/// if there is one.
 fn asked_otherwise(asked: &RequestDirectives, situation: &ReuseSituation<'_>) -> Option<Reason> {
     if asked.no_store {
         return Some(Reason::RequestNoStore);

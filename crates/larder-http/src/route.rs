@@ -41,7 +41,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RouteFacts<'a> {
-    /// The request's terms.
+    /// The demands of the request on a stored response.
     pub terms: RequestTerms<'a>,
     /// The settings of the request's site.
     pub settings: &'a Settings,
@@ -52,12 +52,12 @@ pub struct RouteFacts<'a> {
     /// Whether the URL or a rule gives the digest of the body. Parts of such a body are not stored, because only the
     /// whole can be checked.
     pub knows_digest: bool,
-    /// Whether the validator of this resource often differs between responses, so that parts of it are unlikely to fit
-    /// together.
+    /// Whether the validator of this resource often differs between responses. Parts of its body then rarely belong to
+    /// one version.
     pub do_tags_differ: bool,
     /// Whether a rule keeps the response out of the cache, so that no other client may wait for it.
     pub is_never_stored: bool,
-    /// Greatest position of a requested part in a body, in bytes, for which the whole body is fetched.
+    /// For a range that starts within this many bytes of a body's beginning, the whole body is fetched.
     pub near_bytes: u64,
 }
 
@@ -89,9 +89,9 @@ pub struct RouteFacts<'a> {
 pub enum AvailableExtent {
     /// All of the requested part is available.
     Whole,
-    /// Some of the requested part is available, and the origin can be asked for the remainder.
+    /// At least some of the requested part is missing, but can be requested from the origin.
     Lacking,
-    /// Some of the requested part is available, but the remainder cannot be requested.
+    /// At least some of the requested part is missing, and cannot be requested from the origin.
     Gone,
 }
 
@@ -155,7 +155,7 @@ pub struct JudgedResponse<S> {
     pub decision: Reuse,
     /// The share of the requested part that is available.
     pub extent: AvailableExtent,
-    /// Whether the stored response's selecting fields include this request's fields of [`crate::telling`].
+    /// Whether the stored response was selected by every field of the request that [`crate::telling`] lists.
     pub covers_what_is_told: bool,
 }
 
@@ -220,7 +220,7 @@ pub enum Route<S> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnstoredRoute<S> {
-    /// Forwarded unchanged. If that fails, the response in `stands_in` may be served.
+    /// The request is forwarded unchanged. If that fails, the response in `stands_in` may be served.
     Pass {
         /// The reason for which the request goes to the origin.
         forward: CacheStatus,
@@ -236,7 +236,7 @@ pub enum UnstoredRoute<S> {
         /// Whether the stored response may be served in place of an error.
         stands_in: bool,
     },
-    /// Joins or starts a shared fetch, which validates the stored response or replaces it.
+    /// The request joins or starts a shared fetch, which validates the stored response or replaces it.
     Fly {
         /// The reason for which the request goes to the origin.
         forward: CacheStatus,
@@ -297,7 +297,7 @@ pub fn decide_without<S>(facts: &RouteFacts<'_>, miss: Forward) -> UnstoredRoute
     }
 }
 
-/// Decides how a request is answered for which there is a stored response.
+/// Decides how a request is answered if a response is stored for it.
 fn decide_with<S>(facts: &RouteFacts<'_>, stored: JudgedResponse<S>) -> Route<S> {
     let JudgedResponse { response, decision, extent, covers_what_is_told } = stored;
     let is_whole = extent == AvailableExtent::Whole;
@@ -339,19 +339,19 @@ fn decide_with<S>(facts: &RouteFacts<'_>, stored: JudgedResponse<S>) -> Route<S>
     }
 }
 
-/// Returns the reason for which a stored response is validated.
+/// Returns the reason, for Cache-Status, why a stored response is validated.
 fn why_validated(decision: &Reuse, reason: Reason) -> Forward {
     let is_ours = matches!(reason, Reason::NoCache | Reason::PurgesUnknown);
     if matches!(decision, Reuse::MustValidate { .. }) && !is_ours { Forward::Request } else { Forward::Stale }
 }
 
-/// A stored response that is to be validated, and whether it may be served in place of an error.
+/// A stored response that the origin must validate, and whether it may be served in place of an error.
 struct OutdatedResponse<S> {
     response: S,
     stands_in: bool,
 }
 
-/// Decides how a request goes to the origin, if it may.
+/// Decides how a request goes to the origin, or refuses it if the request says `only-if-cached`.
 fn go_to_origin<S>(
     facts: &RouteFacts<'_>,
     forward: CacheStatus,
@@ -379,7 +379,7 @@ fn go_to_origin<S>(
 }
 
 impl<S> StoredState<S> {
-    /// Returns the same state with a reference to the stored response.
+    /// Returns the same state, with the stored response borrowed.
     pub fn as_ref(&self) -> StoredState<&S> {
         match self {
             Self::Response(JudgedResponse { response, decision, extent, covers_what_is_told }) => {
@@ -393,7 +393,7 @@ impl<S> StoredState<S> {
         }
     }
 
-    /// Returns whether no stored body can answer, in whole or in part.
+    /// Returns whether no stored body can answer the request, not even in part.
     pub fn is_absent(&self) -> bool {
         match self {
             Self::Response(stored) => stored.extent == AvailableExtent::Gone,
@@ -411,20 +411,21 @@ impl<S> StoredState<S> {
 }
 
 impl<S> JudgedResponse<S> {
-    /// Returns whether the response answers without validation.
+    /// Returns whether the stored response answers the request without validation.
     pub fn answers_as_it_is(&self) -> bool {
         matches!(self.decision, Reuse::Fresh { .. }) && self.extent != AvailableExtent::Gone
     }
 }
 
 impl RouteFacts<'_> {
-    /// Returns whether the origin may be contacted at all (RFC 9111 5.2.1.7).
+    /// Returns whether the request permits contact with the origin: it does not say `only-if-cached` (RFC 9111
+    /// 5.2.1.7).
     fn may_ask(&self) -> bool {
         !self.terms.is_only_if_cached(self.settings)
     }
 
-    /// Returns whether only the origin can answer this request: a HEAD that the cache cannot answer, or preconditions
-    /// that only the origin can evaluate.
+    /// Returns whether the request always goes to the origin: it is not a GET, or its preconditions are for the origin
+    /// to evaluate.
     fn asks_for_itself(&self) -> bool {
         let RequestTerms { method, fields, .. } = self.terms;
         method != Method::GET
@@ -508,7 +509,7 @@ mod tests {
         }
     }
 
-    /// Formats a route in short form: its kind, `+` if the stored response is validated, `!` if it may replace an
+    /// Formats a route in short form: its kind, then `+` if the stored response is validated, `!` if it may replace an
     /// error, `r` for a reload.
     fn way(facts: &RouteFacts<'_>, stored: StoredState<()>) -> String {
         let mark = |is: bool, mark| if is { mark } else { "" };
@@ -544,7 +545,8 @@ mod tests {
             .collect()
     }
 
-    /// Returns the possible stored states, each with the routes of the requests in the test below.
+    /// Returns the possible stored states, each with the expected routes of the requests in
+    /// `every_request_goes_its_way_whatever_is_stored`.
     fn ways_by_stored() -> [(StoredState<()>, [String; 8]); 15] {
         use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {
@@ -696,7 +698,7 @@ mod tests {
         assert_eq!(way(&facts, StoredState::Response(gone)), "fly miss");
     }
 
-    /// At stake: a part that nothing can check, kept as a part of a file that never changes.
+    /// At stake: a part of a file, stored although only the whole file can be checked against its digest.
     #[test]
     fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
         let fields = fields(&["range: bytes=0-9"]);

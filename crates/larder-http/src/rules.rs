@@ -25,7 +25,7 @@ use crate::{
     ruling::{self, Ruling},
 };
 
-/// Rules in order of precedence. Only the first that matches a response applies.
+/// Rules in order of precedence. Only the first rule that matches a response applies to it.
 ///
 /// ```
 /// use http::{HeaderMap, Method, StatusCode};
@@ -74,10 +74,10 @@ pub struct Rule {
     ruling: Ruling,
     /// The ruling for errors. They get no lifetime from the rule unless the operator named their status.
     of_errors: Option<Ruling>,
-    /// The ruling for web pages in place of files that never change. They get no lifetime from the rule unless the
-    /// operator named their type.
+    /// The ruling for web pages that come in place of files that never change. They get no lifetime from the rule
+    /// unless the operator named their type.
     of_pages: Option<Ruling>,
-    /// The ruling for requests with a Cookie, if the rule's lifetime is not for them.
+    /// The ruling for requests with a Cookie. `None` if the rule treats them like others.
     of_cookies: Option<Ruling>,
 }
 
@@ -131,8 +131,8 @@ pub struct MatchTexts {
     pub statuses: Vec<String>,
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
-    /// Conditions on the request's cookies: `NAME` or `NAME=VALUE`, in which `*` stands for any characters, and the
-    /// same after `!` for the opposite.
+    /// Conditions on the request's cookies: `NAME` or `NAME=VALUE`, in which `*` stands for any characters. A `!` in
+    /// front means the opposite.
     ///
     /// A request meets them if at least one of its cookies matches a condition without `!`, and none matches a
     /// condition with `!`.
@@ -274,14 +274,14 @@ impl Rules {
         Some(of_pages.or(of_cookies).or(of_errors).unwrap_or(&rule.ruling))
     }
 
-    /// Returns whether a response to this request may be a file that never changes. Whether it is one can depend on the
-    /// response's type, which is not known before.
+    /// Returns whether a response to this request may be a file that never changes. The response's type, which is not
+    /// known yet, can decide this.
     pub fn may_never_change(&self, request: &RuledRequest<'_>) -> bool {
         self.all.iter().any(|rule| rule.ruling.immutable && rule.matches.names(request))
     }
 
-    /// Returns the ruling to apply before there is a response: that of the first rule that would match a response with
-    /// status 200.
+    /// Returns the ruling to apply before the response is known: that of the first rule that would match a response
+    /// with status 200.
     ///
     /// Rules that name types are left out, because the type is not known yet.
     pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {
@@ -339,7 +339,8 @@ impl RuledRequest<'_> {
 
 /// Returns whether a response with this status gets a lifetime from a rule that names no status.
 ///
-/// Errors and temporary redirects do not: they would outlast their cause, and no client could reload them.
+/// Errors and temporary redirects get none: they would be served after their cause is gone, and no client could reload
+/// them.
 fn is_kept_unnamed(status: StatusCode) -> bool {
     let status = about(status);
     status.is_success() || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::PERMANENT_REDIRECT)
@@ -350,7 +351,7 @@ fn is_page(fields: &impl Fields) -> bool {
     media_type(fields).is_some_and(|found| PAGE_TYPES.iter().any(|page| page.eq_ignore_ascii_case(found)))
 }
 
-/// Returns the status that matching uses. A 304 and a 206 count as 200, because they stand for a response with that
+/// Returns the status to match. A 304 and a 206 count as 200, because they update or are part of a response with that
 /// status.
 fn about(status: StatusCode) -> StatusCode {
     if matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED) { StatusCode::OK } else { status }
@@ -377,12 +378,12 @@ impl RuleMatches {
             && is_any(&self.types, |pattern| pattern.is(fields))
     }
 
-    /// Returns whether the types of web pages are named. A pattern such as `application/*` does not name them.
+    /// Returns whether the operator named a type of web pages. A pattern such as `application/*` does not name one.
     fn names_pages(&self) -> bool {
         self.types.iter().any(|named| matches!(named, TypePattern::Exact(exact) if PAGE_TYPES.contains(&&**exact)))
     }
 
-    /// Returns whether the rule can match responses to a request.
+    /// Returns whether the rule can match a response to this request, whatever the response's status and type.
     fn names(&self, request: &RuledRequest<'_>) -> bool {
         let path = request.path.split('?').next().unwrap_or_default();
         let is_named_method = match self.methods.as_slice() {
@@ -399,7 +400,7 @@ impl RuleMatches {
     }
 }
 
-/// Returns whether one of the patterns matches; no pattern matches everything.
+/// Returns whether one of the patterns matches. An empty list matches everything.
 fn is_any<T>(patterns: &[T], is: impl Fn(&T) -> bool) -> bool {
     patterns.is_empty() || patterns.iter().any(is)
 }
@@ -426,7 +427,7 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    /// Returns the name of the rule for a response of this status and type to a GET of this URL.
+    /// Returns the name of the rule that matches a response with this status and type to a GET of `url`.
     fn found(rules: &Rules, url: &str, (status, content_type): (u16, &str)) -> String {
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
         let mut fields = HeaderMap::new();
@@ -489,7 +490,7 @@ mod tests {
         }
     }
 
-    /// At stake: a network's login page in place of a package, kept for a year.
+    /// At stake: a network's login page, stored for a year in place of a package.
     #[test]
     fn web_page_is_never_kept_as_a_file_unless_its_type_is_named() {
         let ruled = |types: &[&str], status: u16, content_type: &str| {

@@ -54,7 +54,7 @@ pub struct Ruling {
     pub varies: Vec<HeaderName>,
     /// Longest body to store, in bytes. A longer body is passed on without storing it.
     pub size_max: Option<u64>,
-    /// Whether a fetch continues after its clients have gone. `None`: only if the body is short or almost complete.
+    /// Whether a fetch continues after all its clients have left. `None`: only if the body is short or almost complete.
     pub finishes_abandoned: Option<bool>,
     /// Whether the response to a request with credentials is stored for others. The origin must then permit each
     /// client.
@@ -67,7 +67,7 @@ pub struct Ruling {
     /// Packs are cached by the objects that they contain. References are requested from the origin each time; stored
     /// references are served only while the origin is unavailable.
     pub caches_git: bool,
-    /// Identifies the rule among those with conditions on the request; 0 if it has none.
+    /// Identifies the rule among those with conditions on the request; 0 if the rule has no such conditions.
     /// [`Rule::new`](crate::rules::Rule::new) determines this number; the operator does not set it.
     pub conditions: u64,
     /// Whether the request had credentials. The proxy determines this; the operator does not set it.
@@ -117,7 +117,7 @@ pub enum RedirectPolicy {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParts {
-    /// The client's Cache-Control and Pragma, so that it cannot force the validation of a fresh response.
+    /// The client's Cache-Control and Pragma, so that the client cannot force the validation of a fresh response.
     pub client_directives: bool,
     /// The credentials of the request, so that clients with other credentials, or with none, may receive the response.
     pub authorization: bool,
@@ -126,18 +126,18 @@ pub struct IgnoredParts {
     /// The cookie that the response sets, so that the response is stored without it. Only the first client receives the
     /// cookie.
     pub set_cookie: bool,
-    /// The response's `no-store`, so that it is stored.
+    /// The response's `no-store`, so that the response is stored.
     pub no_store: bool,
     /// The response's `private`, so that other clients may receive it.
     pub private: bool,
-    /// The response's `must-revalidate` and similar directives, so that it may be served stale.
+    /// The response's `must-revalidate` and similar directives, so that the response may be served stale.
     pub must_revalidate: bool,
     /// Names in the response's Vary that select no variant.
     pub vary: Vec<HeaderName>,
 }
 
-/// The error for a word that names no ignorable part of a request or response. [`IgnoredParts::WORDS`] lists the valid
-/// words, for the message to the operator.
+/// The error for a word that names no part of a request or response that a rule can ignore. [`IgnoredParts::WORDS`]
+/// lists the valid words, for the message to the operator.
 ///
 /// ```
 /// use larder_http::ruling::{IgnoredParts, UnknownWord};
@@ -184,7 +184,7 @@ impl IgnoredParts {
 }
 
 impl Ruling {
-    /// Returns whether the ruling changes how a request is handled before its response is known.
+    /// Returns whether the ruling affects how a request is handled before its response is known.
     pub(crate) fn says_something_before(&self) -> bool {
         self.checks_authorization
             || self.checks_digest
@@ -198,13 +198,13 @@ impl Ruling {
         self.fresh.is_some() || self.immutable
     }
 
-    /// Returns whether the ruling's lifetime is not for requests with a Cookie.
+    /// Returns whether requests with a Cookie are exempt from the ruling's lifetime.
     pub(crate) fn excludes_cookies(&self) -> bool {
         self.gives_lifetime() && !self.ignored.cookie
     }
 
-    /// Returns the ruling for a request with a Cookie that the rule does not mention: without its lifetime, and without
-    /// what would share with others a response that the origin forbids to share.
+    /// Returns the ruling for a request whose Cookie the rule does not ignore. It has no lifetime, and does not ignore
+    /// the origin's directives against sharing.
     pub(crate) fn for_cookies(&self) -> Self {
         let ignored = IgnoredParts { private: false, no_store: false, set_cookie: false, ..self.ignored.clone() };
         Self { fresh: None, immutable: false, ignored, ..self.clone() }
@@ -215,7 +215,7 @@ impl Ruling {
         self.ignored.client_directives || self.immutable
     }
 
-    /// Sets this ruling on a response's fields, in place of any other.
+    /// Stores this ruling in a response's [`FIELD`], in place of any other.
     pub fn put(&self, fields: &mut HeaderMap) {
         fields.insert(FIELD, self.to_value());
     }
@@ -223,7 +223,7 @@ impl Ruling {
     /// Returns the ruling as the value of [`FIELD`]: a dictionary (RFC 9651 3.2).
     ///
     /// # Panics
-    /// If [`is_name`] is false for its name.
+    /// If [`is_name`] is false for the rule's name.
     pub fn to_value(&self) -> HeaderValue {
         assert!(is_name(&self.name), "a rule's name is checked when the rule is made");
         let mut text = format!("rule=\"{}\"", self.name);
@@ -279,7 +279,7 @@ impl Ruling {
         HeaderValue::try_from(text).expect("names of rules and fields are characters that a field may have")
     }
 
-    /// Returns the ruling in a response's fields. `None` if there is none, or none that can be parsed.
+    /// Returns the ruling in a response's fields. `None` if they hold none, or if it cannot be parsed.
     #[inline]
     pub fn of(fields: &HeaderMap) -> Option<Self> {
         Self::parse(unusual_lines(fields, FIELD).next()?)
@@ -375,7 +375,7 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|octet| (b' '..=b'~').contains(&octet) && octet != b'"' && octet != b'\\')
 }
 
-/// Returns whole seconds, at most the largest value of a directive (RFC 9111 1.2.2).
+/// Returns a duration in whole seconds, at most the largest value of a directive (RFC 9111 1.2.2).
 fn seconds_of(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).map_or(SECONDS_MAX, |secs| secs.min(SECONDS_MAX))
 }

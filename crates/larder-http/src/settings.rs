@@ -24,32 +24,32 @@ use crate::{coding::Compression, key_rules::KeyRules, targeted::TargetList};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Share of the time since Last-Modified for which a response without an explicit lifetime counts
-    /// as fresh (RFC 9111 4.2.2). More saves requests and serves old content longer. Default 0.1;
-    /// from 0.0 (off) to 1.0.
+    /// Share of the time since Last-Modified for which a response without an explicit lifetime counts as fresh (RFC
+    /// 9111 4.2.2). A larger share saves requests, but serves old content for longer. Default 0.1; from 0.0 (off) to
+    /// 1.0.
     pub heuristic_fraction: f64,
     /// Longest heuristic lifetime. Default 24 hours.
     pub heuristic_max: Duration,
     /// Longest heuristic lifetime of an error (4xx, 5xx), if shorter than `heuristic_max`. Default 10 seconds.
     ///
-    /// The Last-Modified of an error is that of its page, and says nothing about when the resource will appear. More
-    /// saves requests, but hides a resource that has appeared since.
+    /// The Last-Modified of an error is that of its error page, and says nothing about when the resource will appear. A
+    /// longer lifetime saves requests, but hides a resource that has appeared since.
     pub heuristic_error_max: Duration,
-    /// Whether a response gets a heuristic lifetime although its request had a Cookie or it sets one, and it does not
-    /// vary by Cookie.
+    /// Whether a heuristic lifetime is given even to a response that may be personal. It may be if it does not vary by
+    /// Cookie, and its request had a Cookie or it sets one.
     ///
-    /// If on, a page that was made for one client without saying so is shown to others. If off (the default), such a
-    /// response is validated for each request and never served stale.
+    /// If on, other clients may see a page that was made for one client but does not say so. If off (the default), such
+    /// a response is validated for each request and never served stale.
     pub heuristic_with_cookies: bool,
     /// Whether a response with Set-Cookie is stored like any other.
     ///
     /// If on, other clients receive the cookie unless the response says `private` or `no-store`. If off (the default),
     /// the response is stored only if it says `public` or has a lifetime for shared caches.
     pub store_set_cookie: bool,
-    /// Longest time after its lifetime that a response is served while the origin cannot be reached (RFC 9111 4.2.4).
+    /// How long after its lifetime a response is served while the origin cannot be reached (RFC 9111 4.2.4).
     ///
-    /// It does not apply if the response forbids it. A response's own `stale-if-error` takes precedence. Default 24
-    /// hours; zero turns it off.
+    /// A response that forbids being served stale is an exception. A response's own `stale-if-error` takes precedence.
+    /// Default 24 hours; zero turns it off.
     pub stale_if_error_max: Duration,
     /// Freshness lifetimes by status, for errors that state none. Default none.
     ///
@@ -60,12 +60,12 @@ pub struct Settings {
     /// Whether a client's Cache-Control and Pragma are obeyed. RFC 9111 5.2.1 lets a cache ignore them. If off, clients
     /// cannot force a request to the origin. Default on.
     pub honor_request_directives: bool,
-    /// Whether selecting fields that differ only in harmless ways select the same variant: in white space around commas
-    /// or in repeated lines (RFC 9111 4.1). Default on.
+    /// Whether white space around commas, and one field split into several lines, make no difference when selecting
+    /// fields are compared (RFC 9111 4.1). Default on.
     pub normalize_vary: bool,
     /// Whether Accept-Language is compared without case and white space, and a request that prefers one language gets
-    /// the variant in it (RFC 9111 4.1). This gives more hits, but an origin that would choose differently is not
-    /// consulted. Default off.
+    /// the variant in it (RFC 9111 4.1). This gives more hits, but ignores that an origin might choose another variant.
+    /// Default off.
     pub normalize_language: bool,
     /// Whether the cache is shared or private, and the fields that replace Cache-Control and Expires, the strongest
     /// first (RFC 9213 2.1). They also apply to responses that were stored under another list. Default: shared, with
@@ -98,7 +98,7 @@ impl Settings {
         if is_error(status) { self.heuristic_max.min(self.heuristic_error_max) } else { self.heuristic_max }
     }
 
-    /// Returns the lifetime that these settings give an error with this status if it states none.
+    /// Returns the lifetime that these settings give to an error with this status that states no lifetime.
     pub fn negative_lifetime(&self, status: StatusCode) -> Option<Duration> {
         let is_listed = |listed: u16| is_error(status) && listed == status.as_u16();
         let mut listed = self.negative_lifetimes.iter().filter(|(listed, _)| is_listed(*listed));

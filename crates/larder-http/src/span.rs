@@ -54,7 +54,7 @@ impl Span {
         false
     }
 
-    /// Returns whether all of `other` lies inside.
+    /// Returns whether all of `other` lies inside this span.
     pub fn contains(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
@@ -101,8 +101,8 @@ impl SpanSet {
         total_len.checked_sub(1).is_none_or(|last| self.contains(&Span { first: 0, last }))
     }
 
-    /// Returns the parts of `wanted` that are not in the set, in ascending order. The caller requests them (RFC 9111
-    /// 3.4).
+    /// Returns the parts of `wanted` that are not in the set, in ascending order. The caller requests these parts (RFC
+    /// 9111 3.4).
     pub fn missing(&self, wanted: &Span) -> Vec<Span> {
         let mut missing = Vec::new();
         let mut next = wanted.first;

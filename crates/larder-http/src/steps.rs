@@ -17,7 +17,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The steps on all threads.
+/// The steps counted so far on all threads of the process.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
 /// Counts the steps of the parser that runs on this thread.
@@ -28,12 +28,12 @@ pub fn take(count: usize) {
     }
 }
 
-/// Returns the steps of this process so far, for a parser whose work is on several threads.
+/// Returns the steps of this process so far. Use it for a parser that works on several threads.
 pub fn total() -> u64 {
     TOTAL.load(Relaxed)
 }
 
-/// Runs a parser on an input of this many octets.
+/// Runs a parser on an input of `octet_count` octets.
 ///
 /// # Panics
 /// If the parser takes more than [`PER_OCTET_MAX`] steps for each octet.
@@ -46,7 +46,8 @@ pub fn bounded<T>(octet_count: usize, parse: impl FnOnce() -> T) -> T {
     parsed
 }
 
-/// Most steps for each octet. A parser may examine an octet several times, but not more often in a longer input.
+/// Largest number of steps for each octet. A parser may examine an octet several times, but not more often in a longer
+/// input.
 pub const PER_OCTET_MAX: u64 = 32;
 /// Octets that are added to the length of an input, because each parser has some work for an empty one.
 const FREE_OCTETS: u64 = 64;
@@ -55,7 +56,7 @@ const FREE_OCTETS: u64 = 64;
 mod tests {
     use super::*;
 
-    /// Examines all octets after each octet.
+    /// Examines all remaining octets at each octet, a quadratic cost.
     fn examine_all_after_each(input: &[u8]) {
         (0..input.len()).for_each(|at| take(input[at..].len()));
     }

@@ -109,7 +109,8 @@ pub fn decide(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     decide_by_head(exchange, settings)
 }
 
-/// Decides whether to store the part in a 206, under the head that the whole response would have (RFC 9111 3.3).
+/// Decides whether to store the part in a 206. The part is stored under the head that the whole response would have
+/// (RFC 9111 3.3).
 pub fn decide_part(exchange: &Exchange<'_>, part: &Part, settings: &Settings) -> Storability {
     if exchange.method != Method::GET {
         return Storability::Refuse { reason: Reason::Method };
@@ -122,7 +123,7 @@ pub fn decide_part(exchange: &Exchange<'_>, part: &Part, settings: &Settings) ->
 
 /// Decides whether a response to a POST may answer later GETs of its target (RFC 9110 9.3.3).
 ///
-/// It must be a success with a lifetime of its own and a Content-Location that equals the target.
+/// The response must be a success, state a lifetime, and have a Content-Location that equals the target.
 pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -> Storability {
     if exchange.method != Method::POST || !exchange.status.is_success() {
         return Storability::Refuse { reason: Reason::Method };
@@ -219,7 +220,7 @@ fn refusal(exchange: &Exchange<'_>, facts: &Facts<'_>, settings: &Settings) -> O
     None
 }
 
-/// Returns how a stored copy can be used. The error says why it cannot.
+/// Returns what makes a stored copy usable. The error says why it never would be.
 fn worth(
     exchange: &Exchange<'_>,
     answered_cookie: bool,
@@ -262,7 +263,7 @@ fn is_storable_status(exchange: &Exchange<'_>) -> bool {
 }
 
 /// Returns whether Larder knows the caching rules of a status (RFC 9111 5.2.2.3): those of RFC 9110 15, and 451. A 206
-/// is not stored as such.
+/// is stored as a part of a 200.
 fn is_understood(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200..=205 | 300..=305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 451 | 500..=505)
 }

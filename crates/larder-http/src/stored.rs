@@ -29,12 +29,12 @@ mod lines;
 pub use crate::codec::DecodeError;
 pub use lines::StoredFields;
 
-/// Most fields in a stored head.
+/// Largest number of fields in a stored head.
 pub(crate) const FIELD_COUNT_MAX: usize = 512;
-/// Longest sum of the names and values of a stored head's fields, in bytes.
+/// Largest total length of the names and values of a stored head's fields, in bytes.
 pub(crate) const FIELDS_SIZE_MAX: usize = 64 << 10;
 
-/// The entry that is stored under a primary or variant key: a response, or the way to its variants.
+/// The entry that is stored under a primary or variant key: a response, or the rules that lead to its variants.
 ///
 /// ```
 /// use larder_http::{Head, TargetList, VaryMarker, VaryRule};
@@ -75,7 +75,7 @@ pub enum BodyPlace {
     Chunks {
         /// Length of the whole body in bytes.
         len: u64,
-        /// The number of this representation, which is part of its chunks' keys.
+        /// A number that identifies this representation. It is part of the keys of its chunks.
         representation: u64,
     },
 }
@@ -135,7 +135,7 @@ pub struct StoredHead {
     has_entity_tag: bool,
     /// See [`StoredHead::purge_count`].
     purge_count: u64,
-    /// The targeted fields that apply to these fields, and to those of later updates.
+    /// The targeted fields that the directives of this head, and of later updates, are read from.
     targets: TargetList,
 }
 
@@ -181,8 +181,8 @@ impl StoredHead {
         (Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body), own)
     }
 
-    /// Returns this head and a body of these pieces, copied to one buffer of their own. They share no memory with the
-    /// buffers that they were read into.
+    /// Copies this head and the pieces of its body to one new buffer, and returns both. They no longer share memory
+    /// with the buffers that they were read into.
     pub fn packed<'a>(self, body: impl Iterator<Item = &'a [u8]> + Clone) -> (Self, Bytes) {
         let fields_len = self.fields.all_octets().len();
         let mut buffer = Vec::with_capacity(self.octets_len() + body.clone().map(<[u8]>::len).sum::<usize>());
@@ -213,7 +213,7 @@ impl StoredHead {
         Self { freshness, ..self }
     }
 
-    /// Returns this head as one that may not be used without validation, whatever its fields say.
+    /// Returns this head, changed so that it must be validated before every use, whatever its fields say.
     ///
     /// Used while purges of other nodes that may concern the response are not known yet.
     pub fn unconfirmed(self) -> Self {
@@ -224,8 +224,8 @@ impl StoredHead {
         Self { freshness, ..self }
     }
 
-    /// Returns this head as requests with a Cookie see it, if the lifetime of an operator's rule is not for them: with
-    /// the lifetime that the origin states. `None` if the rule ignores a directive of the origin against sharing.
+    /// Returns this head for requests with a Cookie that are exempt from the lifetime of an operator's rule: with the
+    /// lifetime that the origin states. `None` if the rule ignores the origin's directives against sharing.
     pub fn for_cookies(&self) -> Option<Self> {
         let ruling = self.fields.ruling().unwrap_or_default();
         if ruling.ignored.private || ruling.ignored.no_store || ruling.ignored.set_cookie {
@@ -248,7 +248,7 @@ impl StoredHead {
 
     /// Returns the number of purges that had been made when the response was last fetched or validated.
     ///
-    /// Later purges concern the response, earlier ones do not. A count tells them apart even if the clock is set back.
+    /// Only later purges concern the response. A count tells earlier from later ones even if the clock is set back.
     pub fn purge_count(&self) -> u64 {
         self.purge_count
     }
@@ -335,7 +335,7 @@ impl StoredHead {
         self.fields.all_octets().len() + self.selecting.values().map(<[u8]>::len).sum::<usize>()
     }
 
-    /// Creates the head of an empty body.
+    /// Creates a head with an empty body.
     fn from_parts(
         receipt: &Receipt,
         fields: StoredFields,

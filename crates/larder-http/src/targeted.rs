@@ -39,7 +39,7 @@ pub(crate) const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-ca
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList(Arc<TargetedFields>);
 
-/// The fields of a [`TargetList`], which every stored head in memory refers to.
+/// The content of a [`TargetList`]. All stored heads in memory share it.
 #[derive(Debug, PartialEq, Eq)]
 struct TargetedFields {
     /// The target list of RFC 9213 2.1, the strongest field first.
@@ -48,7 +48,7 @@ struct TargetedFields {
 }
 
 impl TargetList {
-    /// Creates the list of a shared cache with these fields. If it is empty, only Cache-Control and Expires count.
+    /// Creates the list of a shared cache with these fields. If `names` is empty, only Cache-Control and Expires count.
     pub fn new(names: impl Into<Box<[HeaderName]>>) -> Self {
         Self(Arc::new(TargetedFields { names: names.into(), is_private: false }))
     }
@@ -98,7 +98,7 @@ fn directives_of(fields: &impl Fields, name: &HeaderName) -> Option<ResponseDire
     Some(found)
 }
 
-/// The error for a value of the wrong type for its directive.
+/// The error for a directive whose value has the wrong type.
 struct WrongType;
 
 fn apply(found: &mut ResponseDirectives, key: &str, value: &ListEntry) -> Result<(), WrongType> {

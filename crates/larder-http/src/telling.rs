@@ -18,8 +18,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
-/// A request field, or a family of fields, that frameworks use to build a response without naming it in Vary, and the
-/// property of the request that they take from it.
+/// A request field, or a family of fields, by which frameworks choose a response although Vary does not name it.
 ///
 /// ```
 /// use larder_http::telling::{TELLING_FIELDS, is_telling};
@@ -31,7 +30,7 @@ use http::{HeaderMap, HeaderName};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TellingField {
-    /// The field's name in lower case. With `*` at its end it is the prefix of a family's names.
+    /// The field's name in lower case. A `*` at its end makes it the prefix of all names of a family.
     pub name: &'static str,
     /// Fields of the family that only describe the client or the route and do not change the response.
     pub except: &'static [&'static str],
@@ -112,7 +111,7 @@ pub fn has_identity(fields: &HeaderMap) -> bool {
     fields.keys().any(is_identity)
 }
 
-/// The request fields of a client that are believed.
+/// The request fields of a client that are kept instead of removed as untrusted.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -177,7 +176,7 @@ const fn field(name: &'static str, tells: &'static str) -> TellingField {
     TellingField { name, except: &[], tells }
 }
 
-/// Represents the host and scheme in Forwarded (RFC 7239 5.3, 5.4).
+/// Stands for the host and scheme in Forwarded (RFC 7239 5.3, 5.4) as a selecting field.
 ///
 /// Its `for` differs from client to client and says nothing about the target, so selecting by the whole field would
 /// give each client its own variant.

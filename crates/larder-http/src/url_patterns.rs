@@ -9,7 +9,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::key::{default_port, split_authority};
 
-/// A pattern for one URL or several. `*` stands for any characters.
+/// A pattern that matches one or several URLs. `*` stands for any characters.
 ///
 /// `https://a.example/x` names one URL. `https://a.example/*` and `https://a.example` name every URL of that origin. A
 /// pattern without `https://` or `http://` names both schemes.

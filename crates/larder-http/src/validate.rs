@@ -135,8 +135,8 @@ pub enum HeadVerdict {
 
 /// Judges a stored response by the response to a HEAD with the same key.
 ///
-/// The stored response holds if the new response has no other validator and no other length. If the new response also
-/// names more fields in Vary, both must have an entity tag.
+/// The stored response is still valid if the new response has no different validator or length. If the new response
+/// names more fields in Vary, both must also have an entity tag.
 pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> HeadVerdict {
     let fields = answer.response_fields;
     if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
@@ -155,8 +155,8 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     }
 }
 
-/// Returns whether a response's status and fields describe a stored response with this head and, if known, this body
-/// length.
+/// Returns whether a response's status and fields describe the stored response with this head and this body length (if
+/// known).
 ///
 /// The stored response must have the same 2xx status, validators and media type, and a body as long as the fields say.
 /// If the URL contains the digest of its content (`names_digest`), only the length is compared, and the fields must
@@ -181,7 +181,7 @@ pub fn is_described(
 
 /// Updates the stored response by a 304 that [`selects`] it (RFC 9111 3.2).
 ///
-/// Each end-to-end field of the 304 replaces the stored field of that name, except Content-Length. Content-Encoding,
+/// Each end-to-end field of the 304, except Content-Length, replaces the stored field of that name. Content-Encoding,
 /// Content-Type and Content-Range are updated too, because messages are stored as received. A stored Warning with a 1xx
 /// code described the old freshness, so it is dropped (RFC 7234 4.3.4; RFC 9111 5.5 abolished the field). A Set-Cookie
 /// is left out unless the response may be shared, see [`first_askers_own`].

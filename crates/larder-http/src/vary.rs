@@ -25,9 +25,9 @@ use crate::{
     telling::{FORWARDED_TARGET, is_identity, is_telling},
 };
 
-/// Most selecting fields of one rule. A response that names more counts as `*`.
+/// Largest number of selecting fields in a rule. A response that names more counts as `Vary: *`.
 pub const SELECTING_COUNT_MAX: usize = 16;
-/// Most rules in a marker. When a rule is added beyond this, the oldest is dropped, and its variants are lost.
+/// Largest number of rules in a marker. Adding one more drops the oldest rule, and its variants are lost.
 pub const RULE_COUNT_MAX: usize = 4;
 
 /// The fields on which a response varies.
@@ -108,19 +108,20 @@ impl VaryRule {
         Self::from_names(names)
     }
 
-    /// As [`VaryRule::from_fields`]. Skips the search for Vary if the facts about the response say that it has none.
+    /// Returns the same as [`VaryRule::from_fields`]. Skips the search for Vary if the facts about the response say
+    /// that it has none.
     pub(crate) fn of(facts: &Facts<'_>, response_fields: &HeaderMap) -> Self {
         if facts.varies { Self::from_fields(response_fields) } else { Self::Fields(Box::default()) }
     }
 
     /// Returns the rule for storing a response: its own Vary, and the request fields of [`crate::telling`].
     ///
-    /// A response to a request with such a field then never answers a request without it.
+    /// So a response to a request with such a field never answers a request without it.
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
         Self::from_fields(response_fields).with_told(request_fields)
     }
 
-    /// Returns this rule with the request fields of [`crate::telling`].
+    /// Returns this rule with those fields of the request added that [`crate::telling`] lists.
     pub(crate) fn with_told(self, request_fields: &HeaderMap) -> Self {
         let told: Vec<_> = told(request_fields).cloned().collect();
         if told.is_empty() { self } else { self.and(&Self::from_names(told)) }
@@ -144,7 +145,7 @@ impl VaryRule {
         matches!(self, Self::Fields(names) if !names.is_empty() && names.iter().all(is_identity))
     }
 
-    /// Returns the request's selecting fields under this rule. `None` under `*`.
+    /// Returns the request's selecting fields under this rule. `None` if the rule is `*`.
     pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<SelectingFields> {
         let Self::Fields(names) = self else { return None };
         let selected = names.iter().map(|name| {
@@ -163,8 +164,8 @@ impl VaryRule {
 }
 
 impl SelectingFields {
-    /// Returns whether a request has these selecting fields (RFC 9111 4.1), and names no user that they leave out (see
-    /// [`crate::telling::IDENTITY_FIELDS`]).
+    /// Returns whether a request has these selecting fields (RFC 9111 4.1), and has no identity field (see
+    /// [`crate::telling::IDENTITY_FIELDS`]) that is missing from them.
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         let names_other_user = || request_fields.keys().any(|name| is_identity(name) && !self.has(name));
         let is_selected = self.fields.iter().all(|(name, stored)| {
@@ -193,7 +194,7 @@ impl SelectingFields {
     /// 4.3.4).
     ///
     /// If these fields already cover `rule`, they are returned unchanged. Otherwise the 304 has a wider Vary, and the
-    /// result also has the request's values for its fields. `None` if no request can match. Invariant: a request that
+    /// request's values of the additional fields are added. `None` if no request can match. Invariant: a request that
     /// matches the result also matches `self`.
     pub fn renewed(&self, rule: &VaryRule, request_fields: &HeaderMap, settings: &Settings) -> Option<Self> {
         if self.cover(rule) {
@@ -220,9 +221,9 @@ impl SelectingFields {
         self.fields.iter().filter_map(|(_, value)| value.as_deref())
     }
 
-    /// Returns these fields with their values in other memory.
+    /// Returns these fields with their values moved to other memory.
     ///
-    /// `take` is called with the length of each value in order, and returns the same octets from the other memory.
+    /// `take` is called with the length of each value, in order. It must return a copy of that value.
     pub(crate) fn moved(&self, mut take: impl FnMut(usize) -> Bytes) -> Self {
         let fields =
             self.fields.iter().map(|(name, value)| (name.clone(), value.as_ref().map(|value| take(value.len()))));
@@ -238,7 +239,8 @@ impl SelectingFields {
         self.fields.iter().any(|(selecting, _)| selecting == name)
     }
 
-    /// Returns the parts to store. The presence of a Cookie is stored as a part, under a name that no field can have.
+    /// Returns the parts to store. If the request had a Cookie that is not a selecting field, an additional part
+    /// records this under a name that no field can have.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&HeaderName, Option<&Bytes>)> {
         self.iter().chain(self.answered_cookie.then_some((&ANSWERED_COOKIE, None)))
     }
@@ -320,7 +322,7 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
 
 /// Returns the hosts and schemes in Forwarded, in their order. `None` if there are none.
 ///
-/// A field that violates the grammar of RFC 7239 4 counts as a whole, since an origin may read anything into it.
+/// A field that violates the grammar of RFC 7239 4 counts as a whole, because an origin may interpret it in any way.
 fn forwarded_target(fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut told = Vec::new();
     for line in fields.get_all(FORWARDED) {
@@ -357,8 +359,8 @@ fn forwarded_pair_length(text: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Returns language ranges in lower case without white space, in their original order: many origins choose the first
-/// among ranges of equal weight.
+/// Returns the language ranges of a request in lower case, without white space. Their order is kept: many origins
+/// choose the first among ranges of equal weight.
 fn languages(fields: &HeaderMap) -> Vec<u8> {
     let tighten = |range: &[u8]| -> Vec<u8> {
         range.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect()
@@ -366,7 +368,7 @@ fn languages(fields: &HeaderMap) -> Vec<u8> {
     list::tokens(fields, &ACCEPT_LANGUAGE).map(tighten).collect::<Vec<_>>().join(SEPARATOR)
 }
 
-/// Appends a line with one space after each comma outside quotes and no other white space around it.
+/// Appends a line. Outside quotes, each comma is followed by one space, and other white space around it is dropped.
 fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
     let line_start = joined.len();
     let mut quoted = false;
@@ -391,5 +393,5 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
 
 /// Separator of elements in normal form. Nearly all clients send this separator, so their values need no rewriting.
 const SEPARATOR: &[u8] = b", ";
-/// The name of the stored part that records that the request had a Cookie.
+/// The name of the stored part that records that the request had a Cookie that is not a selecting field.
 static ANSWERED_COOKIE: HeaderName = HeaderName::from_static("!answered-cookie");

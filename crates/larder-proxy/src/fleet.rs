@@ -43,7 +43,7 @@ use self::{
 };
 use crate::ground::{cache::purges::Purges, config::Fleet};
 
-/// Starts the tasks that read the purges of all other nodes.
+/// Starts the tasks that read the purges of all other nodes, directly or from the shared log.
 pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purges>, tasks: &mut JoinSet<()>) {
     tasks.spawn(keep_doubt(Arc::clone(link), Arc::clone(purges)));
     let mut follow = |source, name: &str| {
@@ -57,9 +57,9 @@ pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purg
     tasks.spawn(sending::send_all(Arc::clone(link), Arc::clone(purges), name.into()));
 }
 
-/// Requires validation of stored responses while other nodes may have made purges that are unknown here.
+/// While other nodes may have made purges that this node does not know, requires validation of stored responses.
 ///
-/// Runs as long as the worker.
+/// Runs until the worker stops.
 async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
     let mut renewed = Instant::now();
     loop {

@@ -51,7 +51,7 @@ pub const SAMPLES: [&[u8]; 9] = [
     b"Connection: x-hop\r\nX-Hop: 1\r\n\0HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n",
 ];
 
-/// Does the same as [`run`], in a process that does nothing else, and also checks the number of steps.
+/// Does the same as [`run`], and also checks the number of steps. Nothing else may run in the process.
 ///
 /// # Panics
 /// If one of the module's properties is violated, or if the exchange takes more than [`PER_OCTET_MAX`] steps per octet.
@@ -63,7 +63,8 @@ pub fn run_alone(bytes: &[u8]) {
     assert!(count <= most, "{count} steps for an exchange of {} octets, at most {most}", bytes.len());
 }
 
-/// Performs one exchange with these bytes, then requests the same resource with `only-if-cached`.
+/// Performs one exchange with the client's and origin's messages in `bytes`, then requests the same resource with
+/// `only-if-cached`.
 ///
 /// # Panics
 /// If one of the module's properties is violated.
@@ -98,7 +99,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Parses these bytes as an origin's response, in one piece and in two.
+/// Parses these bytes as an origin's response: first as a whole, then in two pieces.
 ///
 /// # Panics
 /// If one of the module's properties is violated, or if the result depends on where the bytes are split.
@@ -199,7 +200,7 @@ pub fn unpack(bytes: &[u8]) {
 
 struct Bench {
     proxy: RunningProxy,
-    /// The response that the origin sends next.
+    /// The response that the origin sends to the next request.
     answer: Arc<Mutex<Vec<u8>>>,
     count: AtomicU64,
 }
@@ -264,7 +265,7 @@ fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a request may announce a longer body than it has.
+/// Returns whether a request may announce a longer body than it has, so that the proxy would wait for more.
 fn may_be_unfinished(request: &[u8]) -> bool {
     let text = request.to_ascii_lowercase();
     [&b"content-length"[..], b"transfer-encoding", b"upgrade", b"expect"]
@@ -277,7 +278,7 @@ enum FramedAnswer {
     Body(Vec<u8>),
     /// The body is shorter than announced, or its framing is ambiguous.
     Broken,
-    /// The response is unusual, so implementations may refuse it or read it differently.
+    /// The response is so unusual that implementations may refuse it or parse it differently.
     Unclear,
 }
 
@@ -294,7 +295,7 @@ fn framed_by(answer: &[u8]) -> FramedAnswer {
     }
 }
 
-/// A parsed response. It has a body if the body ends as announced.
+/// A parsed response. `None` in place of a body means that the body does not end as announced.
 struct FuzzedResponse<'a> {
     status: u16,
     /// The last digit of the HTTP version.
@@ -304,7 +305,7 @@ struct FuzzedResponse<'a> {
     after: &'a [u8],
 }
 
-/// Parses a response, and returns the final one after any interim ones.
+/// Parses a response, skips the interim ones before it, and returns the final one.
 fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let mut response = read_response(bytes)?;
     while (100..200).contains(&response.status) && response.status != 101 {
@@ -378,7 +379,7 @@ fn is_within(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || whole.windows(part.len()).any(|window| window == part)
 }
 
-/// Maximum steps for each octet of an exchange, which is parsed, checked, stored, and served again from the cache.
+/// Maximum steps for each octet of an exchange. Octets are parsed, checked, stored, and served again from the cache.
 pub const PER_OCTET_MAX: u64 = 256;
 /// Number of octets of an exchange that are not part of the input: the other fields of both messages.
 const FREE_OCTETS: u64 = 4096;
@@ -399,7 +400,7 @@ pub(crate) mod tests {
         assert_eq!(receive_in_two(&responses()[1], 9).as_deref(), Some(&b"hello, "[..]));
     }
 
-    /// Arbitrary input from a remote peer must cause no panic, no hang, and no body that the origin did not send.
+    /// At stake: input from a remote peer that causes a panic, a hang, or a body that the origin did not send.
     #[test]
     fn no_exchange_of_mutated_samples_breaks_the_law() {
         SAMPLES.into_iter().for_each(run);

@@ -60,7 +60,7 @@ pub struct RunningProxy {
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     handle: ProxyHandle,
-    /// A second handle of the admin listener's socket, for a successor.
+    /// A second handle of the admin listener's socket, to pass to a successor.
     admin_socket: Option<ListeningSocket>,
     /// Whether another process has taken over the proxy, and with it the files next to the store.
     has_left: bool,
@@ -71,7 +71,7 @@ pub struct RunningProxy {
 pub(crate) struct StopOrder {
     /// Time that exchanges in progress may take to finish.
     pub(crate) grace: Duration,
-    /// Time in which connections that were just accepted may still send a request.
+    /// Time for which connections that were just accepted may still send a first request.
     pub(crate) respite: Duration,
 }
 
@@ -100,8 +100,8 @@ impl Proxy {
 
     /// Starts a proxy like [`Proxy::start`], on sockets that already listen, such as those from a service manager.
     ///
-    /// Each listener uses the socket with its address, and accepts the connections that wait there. Other listeners are
-    /// opened.
+    /// Each listener uses the sockets with its address and accepts the connections that wait on them. Listeners without
+    /// such a socket open one.
     ///
     /// # Errors
     /// Returns the same errors as [`Proxy::start`], and `InvalidInput` for a socket that belongs to no listener.
@@ -159,7 +159,7 @@ impl ProxyConfig {
     }
 }
 
-/// The admin listener's socket, until the first worker takes it.
+/// The admin listener's socket. `None` once the first worker has taken it.
 struct AdminListener {
     listener: Option<TcpListener>,
     pages: admin::AdminPages,
@@ -263,14 +263,14 @@ impl RunningProxy {
 impl ProxyHandle {
     /// Answers health checks with 503 from now on, so that load balancers use other proxies before the listeners close.
     ///
-    /// Requests are answered as before.
+    /// Other requests are answered as before.
     pub fn announce_stop(&self) {
         if let Some(shared) = self.in_force.get() {
             shared.counts.is_draining.store(true, Relaxed);
         }
     }
 
-    /// Reopens the access log and reads the certificates again, for example after a rotation. Blocks.
+    /// Reopens the access log and reads the certificates again, for example after a rotation. Blocks the thread.
     ///
     /// Connections are not affected. Returns the errors; after an error, the previous file or certificate stays in use.
     pub fn refresh(&self) -> Vec<String> {
@@ -280,8 +280,8 @@ impl ProxyHandle {
         [log, certificates].into_iter().flatten().filter_map(Result::err).collect()
     }
 
-    /// Returns whether all workers respond within `patience`. Blocks, so it must not be called from a thread of the
-    /// proxy.
+    /// Returns whether all workers respond within `patience`. Blocks the thread, so it must not be called from a thread
+    /// of the proxy.
     pub fn is_responsive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let asked = self.openings.iter().all(|worker| worker.send(WorkerMessage::Ping(answer.clone())).is_ok());
@@ -290,7 +290,7 @@ impl ProxyHandle {
         asked && self.openings.iter().all(is_answered)
     }
 
-    /// Makes a running [`RunningProxy::shutdown`] cut off the exchanges that it waits for.
+    /// Ends the wait of a running [`RunningProxy::shutdown`]: the exchanges that it waits for are cut off at once.
     pub fn cut_short(&self) {
         self.stop.send_replace(Some(StopOrder::AT_ONCE));
     }

@@ -38,7 +38,8 @@ pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
 
 /// Returns whether a field always belongs to one connection.
 ///
-/// To ask this of each name costs less than to look up the nine hop-by-hop fields, because a lookup hashes the name.
+/// Checking every name of a head costs less than looking up the nine hop-by-hop fields, because a lookup hashes the
+/// name.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(*name, CONNECTION | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION | TE | TRANSFER_ENCODING | UPGRADE)
         || matches!(name.as_str(), "keep-alive" | "proxy-authentication-info" | "proxy-connection")

@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderName};
 
 /// The lengths of the names in a head: one bit for each length, and one bit for all long names.
 ///
-/// Rules look for many fields that most heads lack, and nearly always no name in the head has the same length. So one
-/// pass over the names saves most searches, each of which hashes a name.
+/// Rules look up many fields that most heads lack. Nearly always no name in the head has the length of the wanted name,
+/// so the lookup, which hashes the name, can be skipped.
 ///
 /// ```
 /// use http::{HeaderMap, header};
@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderName};
 pub struct NameLengths(u64);
 
 impl NameLengths {
-    /// The value for a head whose names are not known: it may have every field.
+    /// The lengths to assume for a head whose names are unknown: the head may have every field.
     pub const ANY: Self = Self(u64::MAX);
 
     /// Returns the lengths of the names in a head.

@@ -26,7 +26,7 @@ pub trait Fields {
     /// Iterates over the names, in lower case, and the values.
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 
-    /// Iterates over the values of the fields with one name.
+    /// Iterates over the values of the fields with the name `name`.
     fn values_of<'a>(&'a self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> + use<'a, Self>;
 
     /// Returns the value of the first field with this name.
@@ -52,11 +52,10 @@ impl Fields for HeaderMap {
     }
 }
 
-/// Returns the values of a field whose name is not one of the common ones of [`http::header`], and which most messages
-/// lack.
+/// Returns the values of a field that most messages lack and that has no constant in [`http::header`].
 ///
-/// Reads the names in order: to hash a name that the library does not know takes longer than to compare it with those
-/// of a usual head.
+/// Compares the names one by one. Hashing a name that the library does not know takes longer than comparing it with all
+/// names of a usual head.
 pub(crate) fn unusual_lines(fields: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     fields.iter().filter(move |(other, _)| **other == name).map(|(_, value)| value.as_bytes())
 }

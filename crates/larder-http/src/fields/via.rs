@@ -4,7 +4,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version, header::VIA};
 
 use crate::list::elements;
 
-/// Most intermediaries that a message may have passed. A message that has passed more is treated as a loop.
+/// Largest number of intermediaries that a message may have passed. A message that has passed more is treated as a
+/// loop.
 pub const HOP_COUNT_MAX: usize = 32;
 
 static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");

@@ -26,7 +26,7 @@ pub enum UplinkState {
     /// The origin can be contacted.
     #[default]
     Up,
-    /// The origin cannot be contacted. Stale responses may be served as stated.
+    /// The origin cannot be contacted. The value says which stale responses may be served meanwhile.
     Down(StaleAllowed),
 }
 
@@ -38,7 +38,7 @@ impl UplinkState {
     }
 }
 
-/// The demands of a request and its client's session on a stored response.
+/// The demands that a request and its client's session make on a stored response.
 ///
 /// ```
 /// # use http::{HeaderMap, Method, StatusCode};
@@ -72,7 +72,7 @@ pub struct RequestTerms<'a> {
     pub directives: RequestDirectives,
     /// Whether the request's origin can be contacted.
     pub line: UplinkState,
-    /// The request as rules compare it.
+    /// The properties of the request that rules compare.
     pub ruled: RuledRequest<'a>,
     /// The rules of the client's session (`larder exec`), which apply after those of the operator.
     pub session_rules: Option<&'a Rules>,

@@ -9,8 +9,8 @@ use http::header::COOKIE;
 use super::{RuledRequest, Rules};
 use crate::{Ruling, StoredHead};
 
-/// The relation of a request to the rule by which a response is stored. It keeps a response that one rule made storable
-/// from requests to which another rule applies.
+/// The relation of a request to the rule under which a response was stored. It decides whether a response that one rule
+/// made storable may answer a request to which another rule applies.
 ///
 /// ```
 /// # use http::{HeaderMap, Method, StatusCode};
@@ -31,12 +31,12 @@ use crate::{Ruling, StoredHead};
 pub enum RuleAgreement {
     /// The rule that was applied to the stored response applies to this request, too.
     Same,
-    /// The rule that was applied to the stored response applies to this request except for its lifetime, because the
+    /// The rule that was applied to the stored response applies to this request, but without its lifetime, because the
     /// request has a Cookie.
     OwnLifetime,
-    /// Another rule applies to this request, and it may replace the stored response.
+    /// Another rule applies to this request, and the response to it may replace the stored response.
     Replace,
-    /// Another rule applies to this request, so the stored response does not answer it, but stays for other requests.
+    /// Another rule applies to this request. The stored response does not answer it, but is kept for other requests.
     Bypass,
 }
 
@@ -97,7 +97,7 @@ mod tests {
         RuledRequest { method: &Method::GET, scheme: "http", authority: "a", path: "/", fields }
     }
 
-    /// Returns the head of a response that is stored under `rules` for a request with these fields.
+    /// Returns the head that is stored under `rules` for a request with the fields `asked`.
     fn stored(rules: &Rules, asked: &HeaderMap, lines: &[(&'static str, &'static str)]) -> StoredHead {
         let mut fields = fields(lines);
         if let Some(ruling) = rules.find(&request(asked), StatusCode::OK, &fields) {

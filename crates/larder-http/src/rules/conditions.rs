@@ -10,7 +10,7 @@ use http::{HeaderMap, header::COOKIE};
 
 use super::{BadRule, MatchTexts, bad};
 
-/// Conditions on one kind of named values. Without conditions, every request meets them.
+/// Conditions on one kind of named values, such as cookies. If there are none, every request meets them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamedConditions {
     /// At least one value must match one of these patterns, unless the list is empty.
@@ -19,7 +19,7 @@ pub(super) struct NamedConditions {
     refused: Vec<NamedPattern>,
 }
 
-/// A pattern of a name, and of its value if that counts.
+/// A pattern for a name and, unless any value matches, for its value.
 #[derive(Clone, Debug)]
 struct NamedPattern {
     name: Wildcard,
@@ -38,7 +38,7 @@ pub(super) enum NamedKind {
     Query,
 }
 
-/// Checks a condition: `NAME`, `NAME=VALUE`, or one of these after `!` for its opposite.
+/// Checks a condition: `NAME` or `NAME=VALUE`, or with `!` in front for the opposite.
 pub(super) fn check(text: &str) -> Result<(), BadRule> {
     parse(text, NamedKind::Cookie).map(drop)
 }
@@ -118,8 +118,8 @@ impl Wildcard {
 }
 
 impl MatchTexts {
-    /// Returns a number that identifies the rule among all with conditions on the request, also after a restart. It is
-    /// 0 if the rule has none.
+    /// Returns a number that identifies the rule among all rules with conditions on the request. It stays the same
+    /// after a restart, and is 0 for a rule without such conditions.
     pub(super) fn mark_of_conditions(&self) -> u64 {
         let Self { hosts, paths, methods, statuses, types, cookies, fields, queries } = self;
         if [cookies, fields, queries].into_iter().all(Vec::is_empty) {
@@ -136,13 +136,13 @@ impl MatchTexts {
     }
 }
 
-/// Octets that no text contains.
+/// Octets that occur in no condition, so that they can mark the ends of texts and lists.
 const TEXT_END: u8 = 0xfe;
 const LIST_END: u8 = 0xff;
-/// The largest mark of conditions.
+/// The largest number that [`MatchTexts::mark_of_conditions`] returns.
 const MARK_MAX: u64 = (1 << 49) - 1;
 
-/// Parses a condition. Returns whether it is refused, and its pattern.
+/// Parses a condition. Returns its pattern, and true if no value may match it.
 fn parse(text: &str, kind: NamedKind) -> Result<(bool, NamedPattern), BadRule> {
     let (is_refused, pattern) = text.strip_prefix('!').map_or((false, text), |pattern| (true, pattern));
     let (name, value) = pattern.split_once('=').map_or((pattern, None), |(name, value)| (name, Some(value)));
@@ -160,7 +160,7 @@ fn split(pair: &[u8], at: u8) -> (&[u8], &[u8]) {
     (pair[..name_end].trim_ascii(), pair.get(name_end + 1..).unwrap_or_default().trim_ascii())
 }
 
-/// Decodes a part of a query as HTML forms encode it.
+/// Decodes a part of a query that is encoded as in HTML forms.
 fn unescaped(part: &[u8]) -> Cow<'_, [u8]> {
     if !part.iter().any(|octet| b"%+".contains(octet)) {
         return Cow::Borrowed(part);
@@ -189,7 +189,7 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// Returns the name of the variable that PHP makes from the name of a cookie or an argument.
+/// Returns the variable name that PHP derives from the name of a cookie or an argument.
 fn as_variable(name: &[u8]) -> Cow<'_, [u8]> {
     let name = name.trim_ascii_start();
     if !name.iter().any(|octet| b". [".contains(octet)) {

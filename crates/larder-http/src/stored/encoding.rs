@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Head {
-    /// Encodes the entry.
+    /// Encodes the entry to the bytes that [`Head::decode`] reads.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Response(head) => head.encode(),
@@ -158,7 +158,7 @@ fn decode_lines(reader: &mut CodecReader) -> Result<StoredFields, DecodeError> {
     StoredFields::read(reader.bytes()?, lines_len)
 }
 
-/// Decodes the fields of versions 1 and 2, among which the ruling was one.
+/// Decodes the fields of versions 1 and 2, in which the ruling is one of the fields.
 fn decode_named_fields(reader: &mut CodecReader) -> Result<StoredFields, DecodeError> {
     let field_count = reader.count(FIELD_COUNT_MAX)?;
     let mut fields = HeaderMap::with_capacity(field_count);
@@ -200,16 +200,18 @@ fn decode_marker(reader: &mut CodecReader) -> Result<VaryMarker, DecodeError> {
 }
 
 const KIND_RESPONSE_1: u8 = 0x11;
-/// Version 2 of a response: version 1 with the number of purges in front.
+/// Version 2 of a response: version 1, preceded by the number of purges.
 const KIND_RESPONSE_2: u8 = 0x12;
-/// Version 3 of a response: version 2 with the fields as lines, and the ruling after them.
+/// Version 3 of a response: as version 2, but with the fields as lines, followed by the ruling.
 const KIND_RESPONSE_3: u8 = 0x13;
 const KIND_VARY_MARKER_1: u8 = 0x21;
 const BODY_WHOLE: u8 = 0;
 const BODY_CHUNKS: u8 = 1;
 const RULE_STAR: u8 = 0;
 const RULE_FIELDS: u8 = 1;
-/// Most bytes of an encoded selecting field in addition to its name and value: two numbers, and a byte for each.
+/// Largest number of bytes that an encoded selecting field takes in addition to its name and value: two numbers, and a
+/// byte for each.
 const SELECTING_OVERHEAD_MAX: usize = 2 * NUMBER_LEN_MAX + 2;
-/// Most bytes of an encoded head in addition to its fields: nine numbers, and the kinds of head and body.
+/// Largest number of bytes that an encoded head takes in addition to its fields: nine numbers, and the kinds of head
+/// and body.
 const FIXED_LEN_MAX: usize = 9 * NUMBER_LEN_MAX + 2;

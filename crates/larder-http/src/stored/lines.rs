@@ -59,7 +59,7 @@ impl StoredFields {
         Self::with_ruling_text(octets, ruling)
     }
 
-    /// Creates fields from octets that were stored: lines of this length, then the ruling.
+    /// Creates fields from stored octets: lines of `lines_len` bytes in total, then the ruling.
     ///
     /// # Errors
     /// A line is malformed, or there are too many.
@@ -80,7 +80,7 @@ impl StoredFields {
         Ok(Self { octets, lines_len: u32::try_from(lines_len).map_err(|_| DecodeError::Bound)? })
     }
 
-    /// Returns the lines as HTTP/1.1 sends them, each with its end.
+    /// Returns the lines as HTTP/1.1 sends them, each with its CRLF.
     #[inline]
     pub fn octets(&self) -> &[u8] {
         &self.octets[..self.lines_len as usize]
@@ -102,7 +102,7 @@ impl StoredFields {
         map
     }
 
-    /// Returns these fields in a map with the ruling among them, as those of a received response have it.
+    /// Returns these fields in a map that includes the ruling as a field, as in a received response.
     pub(crate) fn to_received_map(&self) -> HeaderMap {
         let mut map = self.to_map();
         if !self.ruling_text().is_empty() {
@@ -121,12 +121,12 @@ impl StoredFields {
         &self.octets[self.lines_len as usize..]
     }
 
-    /// Returns the memory in use, in bytes.
+    /// Returns all octets that the fields occupy: the lines, then the ruling.
     pub(super) fn all_octets(&self) -> &[u8] {
         &self.octets
     }
 
-    /// Returns these fields in another buffer, which must contain the same octets.
+    /// Returns these fields with their octets in another buffer. `octets` must contain the same octets.
     pub(super) fn moved(self, octets: Bytes) -> Self {
         debug_assert_eq!(octets, self.octets);
         Self { octets, ..self }
@@ -172,14 +172,14 @@ fn is_line_of(name: &HeaderName) -> bool {
     *name != CONTENT_LENGTH && *name != ruling::FIELD
 }
 
-/// Returns the first line without its end, and the others.
+/// Splits lines into the first one, without its end, and the remainder.
 #[inline]
 fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
     let (line, rest) = lines.split_at(memchr(b'\n', lines)? + 1);
     Some((line.strip_suffix(b"\r\n")?, rest))
 }
 
-/// Returns whether a line is a field as it is stored.
+/// Returns whether `line` has the form of a stored field.
 fn is_line(line: &[u8]) -> bool {
     let Some(name_len) = memchr(b':', line) else { return false };
     let (name, value) = line.split_at(name_len);
@@ -194,7 +194,7 @@ fn is_value(octets: &[u8]) -> bool {
 }
 
 const SEPARATOR: &[u8] = b": ";
-/// Longest name that a map of fields takes, in bytes.
+/// Longest name that a [`HeaderMap`] accepts, in bytes.
 const NAME_LEN_MAX: usize = u16::MAX as usize;
 /// Octets of a line in addition to its name and value.
 const LINE_OVERHEAD: usize = 4;

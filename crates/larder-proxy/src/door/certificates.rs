@@ -50,10 +50,9 @@ impl CertificateSet {
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Returns whether the certificate that is presented to clients that request `name` also covers `host`, a name or
-    /// address.
+    /// Returns whether the certificate shown to clients that request `name` also covers `host`, a name or address.
     ///
-    /// If it does not, requests to `host` on such a connection are refused (RFC 9110 7.4).
+    /// If not, requests to `host` on a connection that was opened for `name` are refused (RFC 9110 7.4).
     pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
         let table = self.table.read().ignore_poison();
         table.covers(table.choose(name), host)

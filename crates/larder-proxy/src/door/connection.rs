@@ -48,7 +48,7 @@ use crate::{
     run::worker::Worker,
 };
 
-/// A listener, and the session whose clients may use it. Without a session, all clients may.
+/// A listener, and the session to whose clients it is reserved. Without a session, all clients may connect.
 pub(crate) struct ListenerAccess {
     pub(crate) listener: Listener,
     pub(crate) session: Option<Arc<SessionState>>,
@@ -56,8 +56,8 @@ pub(crate) struct ListenerAccess {
 
 /// Serves an accepted connection until it ends.
 ///
-/// The future that opens a connection is larger than the one that serves it. So each has a heap allocation of its own,
-/// and an idle connection keeps only the second.
+/// The future that opens a connection is larger than the one that serves it. Each has its own heap allocation, so that
+/// an idle connection keeps only the smaller one.
 pub(crate) fn serve(
     worker: Arc<Worker>,
     socket: TcpStream,
@@ -317,5 +317,6 @@ impl ConnectionTask {
     }
 }
 
-/// Time from GOAWAY until an idle HTTP/2 connection is closed, for requests that were already sent.
+/// Time for which an idle HTTP/2 connection stays open after GOAWAY, so that requests that were already sent still
+/// arrive.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ pub(crate) trait Http1Door {
     /// Answers a request. If the parser refused its head, `fault` is the reason, and the answer reports it.
     fn answer(&self, request: Request<IncomingBody>, fault: Option<WireFault>) -> ClientAnswer;
 
-    /// Hands the socket over after the current response, because what follows it is not HTTP. `first` are bytes read
+    /// Hands the socket over after the current response, because another protocol follows. `first` are bytes read
     /// already.
     fn switch(&self, socket: Self::Socket, first: Bytes);
 
@@ -57,7 +57,7 @@ pub(crate) trait Http1Door {
 
     /// Records that the client has closed its sending side, and later each time that bytes are sent to it.
     ///
-    /// Such a client may still read the response, or may be gone. Only sending can tell.
+    /// Such a client may still read the response, or may be gone. Only sending bytes to it shows which.
     fn note_half_close(&self) {}
 
     /// Records that a part of a response was sent.
@@ -85,12 +85,12 @@ pub(crate) trait Http1Door {
     }
 }
 
-/// Serves one HTTP/1.1 connection with a client, for the owner `D`.
+/// A connection with one HTTP/1.1 client. Its owner `D` answers the requests.
 pub(crate) struct DoorConnection<D: Http1Door> {
     link: SocketLink<D>,
     /// The octets of a request's head that is still incomplete.
     partial: Vec<u8>,
-    /// Number of octets of `partial` that [`parse_request`] has found incomplete already.
+    /// Number of octets at the start of `partial` in which [`parse_request`] has found no complete head.
     examined: usize,
     /// Whether the connection has not received any request yet.
     is_first: bool,
@@ -363,7 +363,8 @@ impl<D: Http1Door> SocketLink<D> {
     }
 }
 
-/// Maximum octets read at once while a head is expected. What follows the head has to be copied.
+/// Maximum octets read at once while a head is expected. Octets that follow the head have to be copied, so larger reads
+/// would cost more.
 const HEAD_READ_BYTES: usize = 16 << 10;
 /// Maximum number of reads that discard the client's octets before its connection closes.
 const CLOSING_READ_COUNT_MAX: usize = 8;

@@ -43,8 +43,7 @@ pub(super) struct Http1Task {
     /// response.
     is_fresh: bool,
     is_started: bool,
-    /// Counts the connection as one that the next process cannot continue: never, or because a request arrived too
-    /// late.
+    /// Counts the connection as one that the next process cannot continue. `None` while the next process can.
     unmovable: Option<CountGuard>,
 }
 
@@ -76,8 +75,8 @@ impl Http1Task {
         })
     }
 
-    /// Prepares to hand the connection over to the next process after the current response. Ready if it can close at
-    /// once.
+    /// Prepares to hand the connection over to the next process after the current response. Ready if the connection can
+    /// close at once.
     fn leave(&mut self, order: WatchOrder) -> Poll<()> {
         if self.connection.is_answering() {
             // Pipelined requests are lost, as whenever a connection closes. Clients send them again.

@@ -31,7 +31,7 @@ fn builder(limits: &Limits, stream_count_max: u32) -> Builder {
 
 /// Rewrites an extended CONNECT into the HTTP/1.1 upgrade that it stands for (RFC 8441 4).
 ///
-/// Returns `false` if Larder does not forward upgrades to its protocol.
+/// Returns `false` if Larder does not forward upgrades to the requested protocol.
 fn put_upgrade(head: &mut request::Parts) -> bool {
     let Some(protocol) = head.extensions.remove::<Protocol>() else { return true };
     let Ok(protocol) = HeaderValue::from_str(protocol.as_str()) else { return false };
@@ -47,7 +47,8 @@ fn is_malformed(fields: &HeaderMap) -> bool {
     fields.values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
 }
 
-/// Maximum streams that a client may open and reset before they are processed. More close the connection.
+/// Maximum streams that a client may open and reset before they are processed. A client that exceeds this loses its
+/// connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
 /// Maximum bytes that a client may send on one stream before the proxy has read them.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;

@@ -99,8 +99,8 @@ impl PasswordList {
         Some((user, decoded[colon + 1..].to_vec(), self.hasher.hash_one(&decoded)))
     }
 
-    /// Returns the content of the file, which is read again if it has changed. If it is invalid, the previous content
-    /// stays in use.
+    /// Returns the users and hashes of the file, reading it again if it has changed. If the changed file is invalid,
+    /// its previous content stays in use.
     fn current(&self) -> Arc<PasswordFile> {
         let mut file = self.file.lock().ignore_poison();
         if modified(&self.path) != file.modified {
@@ -133,8 +133,8 @@ impl PasswordFile {
         Ok(Self { modified, hashes })
     }
 
-    /// Returns whether `password` is the user's. An unknown user takes as long, so that users cannot be guessed by
-    /// time.
+    /// Returns whether `password` is the user's. The check takes as long for an unknown user, so that its duration does
+    /// not show which users exist.
     fn is_right(&self, user: &str, password: &[u8]) -> bool {
         let Some(hash) = self.hashes.get(user) else {
             // Verifies a password against any user's hash, only to take as long as for a known user.
@@ -162,7 +162,7 @@ const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of slow hashes that are computed at the same time.
 const AT_ONCE: usize = 2;
-/// Maximum length of credentials, in bytes. Longer ones are wrong without a check.
+/// Maximum length of credentials, in bytes. Longer ones are rejected without a check.
 const CREDENTIALS_BYTES_MAX: usize = 1 << 10;
 
 #[cfg(test)]

@@ -55,7 +55,8 @@ pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
 
 /// Returns whether a trusted proxy's connection begins with a PROXY header.
 ///
-/// Where headers are optional, a balancer that forwards its clients' bytes without adding one lets clients forge it.
+/// Where the header is optional, each trusted load balancer must add one. If it forwards a client's bytes as they are,
+/// the client can forge the header.
 ///
 /// # Errors
 /// The connection failed.

@@ -52,10 +52,10 @@ pub(crate) const HTTP1_REFUSAL: &[u8] =
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
 /// The refusal for HTTP/2: SETTINGS, and GOAWAY with ENHANCE_YOUR_CALM before the first stream (RFC 9113 6.8).
 ///
-/// It tells the client that no request was processed, so all can be sent again.
+/// GOAWAY tells the client that no request was processed, so it can send all of them again.
 pub(crate) const HTTP2_REFUSAL: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
-/// Maximum number of refusals in progress. Each uses an open file of the 100 reserved for other purposes than
-/// connections.
+/// Maximum number of refusals in progress. Each uses one of the 100 open files that are reserved for purposes other
+/// than connections.
 const AT_ONCE: usize = 64;
 /// Maximum time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);

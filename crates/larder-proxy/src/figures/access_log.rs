@@ -85,7 +85,7 @@ impl AccessLog {
         Ok(Self { sender: Some(sender), writer: Some(writer) })
     }
 
-    /// Opens the file again, so that the old one can be moved away. Lines written meanwhile go to either file.
+    /// Opens the log file again after the old one was moved away. Lines written meanwhile go to either file.
     ///
     /// # Errors
     /// The file cannot be opened, or the disk blocks the writer thread. Later lines then go to the old file.

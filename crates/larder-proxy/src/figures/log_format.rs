@@ -51,7 +51,7 @@ enum LinePiece {
     User,
     /// `%t`: the time, as Apache writes it.
     Time,
-    /// `%{unix}t`: the time in seconds and milliseconds of Unix time.
+    /// `%{unix}t`: the Unix time in seconds, with three decimals.
     UnixTime,
     /// `%{iso}t`: the time in ISO 8601.
     IsoTime,

@@ -61,7 +61,7 @@ impl Counter {
     }
 }
 
-/// Counts an item, such as an open connection, until it is dropped.
+/// Counts an item, such as an open connection, until the guard is dropped.
 pub(crate) struct CountGuard {
     metrics: Arc<WorkerMetrics>,
     counter: fn(&WorkerMetrics) -> &Counter,
@@ -144,7 +144,7 @@ macro_rules! counters {
             $($(#[doc = $help])+ pub(crate) $name: cell!($kind $($($values)+)?),)+
             /// Open tunnels, each of which also counts as a connection.
             pub(crate) tunnels_open: Counter,
-            /// Open connections that the next process cannot continue, or may not be able to.
+            /// Open connections that the next process definitely or possibly cannot continue.
             pub(crate) connections_unmovable: Counter,
             /// 1 after the worker has stopped accepting connections and notified the open ones, otherwise 0.
             pub(crate) has_left: Counter,
@@ -169,7 +169,7 @@ macro_rules! counters {
         }
 
         impl ProxyStats {
-            /// Sums the workers' counters. The fields of the memory cache and of bodies stay 0.
+            /// Sums the workers' counters. The fields that no worker counts (memory cache, bodies in transfer) stay 0.
             pub(crate) fn sum(workers: &[Arc<WorkerMetrics>]) -> Self {
                 Self {
                     $($name: add_up!(workers.$name $($($values)+)?),)+
@@ -310,7 +310,7 @@ pub(crate) enum FileCheck {
 impl FileCheck {
     pub(crate) const ALL: [Self; 3] = [Self::Verified, Self::Unverified, Self::Mismatched];
 
-    /// Returns the result's value of the label in metrics.
+    /// Returns the label value in metrics that stands for this result.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -338,7 +338,7 @@ impl StatusClass {
         Self::ALL[usize::from(status.as_u16() / 100).clamp(1, Self::ALL.len()) - 1]
     }
 
-    /// Returns the class's value of the label in metrics.
+    /// Returns the label value in metrics that stands for this class.
     pub(crate) const fn token(self) -> &'static str {
         ["1xx", "2xx", "3xx", "4xx", "5xx"][self as usize]
     }

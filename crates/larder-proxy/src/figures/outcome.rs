@@ -30,7 +30,7 @@ pub enum Outcome {
     Tunnel,
     /// The request was refused.
     Denied,
-    /// The proxy answered itself: with an error, or as the final recipient.
+    /// The proxy created the response itself: an error, or a response as the request's final recipient.
     Failed,
 }
 
@@ -90,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the body came from an origin although a cache may have it.
+    /// Returns whether the body came from an origin, for a request that the cache could have answered.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
     }
@@ -125,7 +125,7 @@ impl OutcomeKind {
     /// All kinds, in the order of their discriminants.
     pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
 
-    /// Returns the kind's value of the label in metrics.
+    /// Returns the label value in metrics that stands for this kind.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -137,7 +137,7 @@ impl OutcomeKind {
     }
 }
 
-/// Why a body came from an origin: the rule that decided, or without one the reason for forwarding.
+/// Why a body came from an origin: the rule that decided, or the reason for forwarding if no rule did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MissReason(u8);
 
@@ -153,7 +153,7 @@ impl MissReason {
         all
     };
 
-    /// Returns the reason that a Cache-Status contains. `None` for a hit.
+    /// Returns the reason for which a request went to the origin. `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
         let RequestHandling::Forwarded { why, .. } = status.handling else { return None };
         let reason = status.detail.or(match why {
@@ -180,7 +180,7 @@ impl MissReason {
     }
 }
 
-/// The reasons for forwarding for which there is no rule of the same name.
+/// The reasons for forwarding that have no rule of the same name.
 const FORWARDS: [Forward; 6] =
     [Forward::Bypass, Forward::UriMiss, Forward::VaryMiss, Forward::Miss, Forward::Request, Forward::Stale];
 

@@ -19,7 +19,7 @@ pub(crate) struct SiteFigures {
     /// Hashes of site names, in a table with linear probing. `labels` has the label at the same index.
     hashes: [AtomicU64; PLACE_COUNT],
     labels: [AtomicU64; PLACE_COUNT],
-    /// The counters of each label. The last label is for all sites without their own.
+    /// The counters of each label. The last label is for all sites that have no label of their own.
     counts: CounterRow<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
 }
 
@@ -88,7 +88,7 @@ impl Default for SiteFigures {
 
 /// Maximum number of sites with a label of their own.
 pub(crate) const LABEL_COUNT_MAX: usize = 64;
-/// The label for all sites without their own.
+/// The label for all sites that have no label of their own.
 pub(crate) const OTHER_LABEL: usize = LABEL_COUNT_MAX;
 const PLACE_COUNT: usize = 2 * LABEL_COUNT_MAX;
 const CLIENT_BYTES: usize = OutcomeKind::ALL.len();

@@ -84,7 +84,8 @@ impl TimeCounts {
         Self { counts, sum_us: self.sum_us.saturating_sub(before.sum_us) }
     }
 
-    /// Returns the quantile `share` (from 0 to 1) in seconds, interpolated within a bucket. `None` without durations.
+    /// Returns the quantile `share` (from 0 to 1) in seconds, interpolated within a bucket. `None` if no duration was
+    /// recorded.
     pub(crate) fn quantile_s(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
         let mut below = 0.0;
@@ -102,7 +103,8 @@ impl TimeCounts {
 }
 
 const MICROS: f64 = 1e6;
-/// Upper bounds of the buckets in microseconds, from a hit in memory to a time that no client waits.
+/// Upper bounds of the buckets in microseconds, from the time of a hit in memory to a time after which every client has
+/// given up.
 const BOUNDS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 60_000_000,

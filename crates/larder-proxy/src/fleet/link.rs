@@ -12,17 +12,18 @@ pub(crate) struct FleetLink {
     pub(crate) secret: Arc<FleetSecret>,
     pub(crate) peers: Arc<FleetPeers>,
     pub(crate) timeout: Duration,
-    /// TLS between the nodes. `None` if they do not use it.
+    /// TLS between the nodes. `None` if the nodes do not use it.
     pub(crate) tls: Option<Arc<FleetTls>>,
-    /// The log that all nodes append to and read. `None` if they read each other's logs.
+    /// The log that all nodes append to and read. `None` if each node reads the logs of the other nodes.
     pub(crate) shared: Option<SharedLogLink>,
 }
 
 impl FleetLink {
-    /// Waits until the shared log contains all purges made here up to `number`. Returns at once without a shared log.
+    /// Waits until the shared log contains all purges made here up to `number`. If the fleet has no shared log, returns
+    /// at once.
     ///
     /// # Errors
-    /// They are not in the log in time, and will be appended later. The text tells the operator why.
+    /// The purges did not reach the log in time. They will be appended later. The text tells the operator why.
     pub(crate) async fn await_sent(&self, purges: &Purges, number: u64) -> Result<(), String> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let mut sent = purges.log_sent();
@@ -40,6 +41,6 @@ impl FleetLink {
 
 /// Times to wait for a purge to appear in the shared log.
 ///
-/// After the first one, it is reported as missing if the log is known to be unreachable. Otherwise the second one
-/// follows.
+/// After the first time, the purge is reported as missing if the log is known to be unreachable. Otherwise the second
+/// time follows.
 const SENT_PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];

@@ -25,7 +25,7 @@ use crate::ground::cache::purges::{LogSlice, Purge, PurgeMode, PurgeScope, parse
 /// The path under which a node sends its purges.
 pub(crate) const PATH: &str = "/-/purges";
 
-/// A request for the purges in a node's log after a position.
+/// A node's request for another node's purges, from a position in its log on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogQuery {
     /// The identity of the log, or 0 if the reader does not know it yet.
@@ -105,7 +105,8 @@ pub(crate) fn decode(text: &str, query: LogQuery) -> Result<LogSlice, String> {
     Ok(LogSlice { log, is_reset, purges, position, end, sent: 0 })
 }
 
-/// Returns whether a purge is one that an operator could have made.
+/// Returns whether an operator could have made this purge: its scope has a name of valid length, and its mode is not
+/// `Validate`.
 pub(super) fn is_possible(purge: &Purge) -> bool {
     let name = purge.scope.name();
     let is_named = match purge.scope {
@@ -117,7 +118,7 @@ pub(super) fn is_possible(purge: &Purge) -> bool {
 }
 
 const TITLE: &str = "larder purges 1";
-/// Maximum length of the URL, prefix or host of a purge, in bytes: that of a request's head.
+/// Maximum length of the URL, prefix or host of a purge, in bytes: the longest that fits in a request's head.
 const NAME_SIZE_MAX: usize = 1 << 20;
 /// Maximum time that a response waits for a purge, whatever the reader requests.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A node that accepted such a part would skip purges, or purge what no operator named.
+    /// At stake: a node that accepts a forged part of a log would skip purges, or purge what no operator named.
     #[test]
     fn what_no_log_can_have_sent_is_refused() {
         for (text, why) in [

@@ -39,7 +39,7 @@ use crate::{
 /// Reads the log of one other node.
 pub(super) struct NodeLog {
     node: FleetNode,
-    /// The connection to the node, between two requests.
+    /// The connection to the node, kept open between requests.
     connection: Option<Http1Connection>,
 }
 
@@ -48,7 +48,7 @@ impl NodeLog {
         Self { node, connection: None }
     }
 
-    /// Reads the purges after a position. If there are none, waits up to `wait` for one.
+    /// Reads the purges after `position`. If there are none, waits up to `wait` for one.
     pub(super) async fn slice(
         &mut self,
         link: &FleetLink,
@@ -95,8 +95,7 @@ impl NodeLog {
         message::decode(&body, query).map_err(|why| format!("its log of purges is unusable: {why}"))
     }
 
-    /// Sends a request, on a new connection if there is none. Returns the status, the code and the body of the
-    /// response.
+    /// Sends a request, on a new connection if none is open. Returns the status, the code and the body of the response.
     async fn exchange(
         &mut self,
         request: Request<RequestBody>,
@@ -132,7 +131,7 @@ async fn connect(node: &FleetNode, tls: Option<&FleetTls>) -> Result<Http1Connec
     Ok(Http1Connection::new(OriginStream::new(transport, watched, RESPONSE_PATIENCE), HEAD_LIMITS))
 }
 
-/// Reads a whole body as text. It must not be longer than [`BODY_BYTES_MAX`].
+/// Reads a whole body as text. A body longer than [`BODY_BYTES_MAX`] is an error.
 async fn whole(connection: &mut Http1Connection, mut body: Http1Body) -> Result<String, String> {
     let mut octets = Vec::new();
     let begun = Instant::now();
@@ -149,8 +148,8 @@ async fn whole(connection: &mut Http1Connection, mut body: Http1Body) -> Result<
     String::from_utf8(octets).map_err(|_| "its response is no text".to_owned())
 }
 
-/// Maximum length of a response, in bytes. The purges of one command are sent together, and their tags fit in a
-/// request's head.
+/// Maximum length of a response, in bytes. A response can hold all purges of one command, which name at most as many
+/// tags as fit in a request's head.
 pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 const HEAD_LIMITS: HeadLimits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
 /// Maximum number of characters of a refusal that the operator sees.

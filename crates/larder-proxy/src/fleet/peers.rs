@@ -26,25 +26,25 @@ pub(crate) struct FleetPeers {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerState {
     pub(crate) name: Box<str>,
-    /// The last time at which all purges in its log were known here. `None` if they never were.
+    /// The last time at which this node knew all purges in the peer's log. `None` if it never did.
     pub(crate) contact: Option<Instant>,
     /// Whether the node has responded, or failed to respond, since this node started.
     is_tried: bool,
     /// Whether the node's log contains purges that are not applied here yet.
     is_behind: bool,
-    /// Why the node's log cannot be read. `None` if it can.
+    /// Why the node's log cannot be read. `None` if there is no error.
     pub(crate) fault: Option<String>,
     /// The position in the node's log up to which purges are applied here.
     pub(crate) position: u64,
     /// The end of the node's log when it last responded.
     pub(crate) end: u64,
-    /// The position in this node's log up to which the other node has applied all purges. `None` until it requests
-    /// some.
+    /// The position in this node's log up to which the other node has applied all purges. `None` until that node
+    /// requests some.
     pub(crate) applied: Option<u64>,
 }
 
 impl FleetPeers {
-    /// Sets the names of the logs to read, after a reload. Names that stay keep their state.
+    /// Sets the names of the logs to read, after a reload. Logs that remain keep their state.
     pub(crate) fn set(&self, names: &[Box<str>]) {
         let mut known = self.lock();
         let before = std::mem::take(&mut *known);
@@ -97,12 +97,13 @@ impl FleetPeers {
         self.lock().clone()
     }
 
-    /// Returns whether purges are still being read from a node, which may respond.
+    /// Returns whether purges of at least one node are still to be read. Nodes that failed to respond do not count.
     pub(crate) fn is_catching_up(&self) -> bool {
         self.lock().iter().any(|peer| peer.is_behind || !peer.is_tried)
     }
 
-    /// Returns whether other nodes may have made purges that are unknown here.
+    /// Returns whether other nodes may have made purges that this node does not know, because no contact was possible
+    /// for `timeout`.
     pub(super) fn is_unsure(&self, timeout: Duration, now: Instant) -> bool {
         let is_known = |peer: &PeerState| peer.contact.is_some_and(|at| now.saturating_duration_since(at) <= timeout);
         !self.lock().iter().all(is_known)
@@ -141,7 +142,8 @@ mod tests {
         peers.is_unsure(TIMEOUT, Instant::now() + after)
     }
 
-    /// A node that starts must not serve before it knows what was purged meanwhile, and must not wait for dead nodes.
+    /// At stake: a node that starts must first learn what was purged while it was down, but must not wait for dead
+    /// nodes.
     #[test]
     fn node_is_ready_once_all_that_respond_are_read_and_sure_once_all_are() {
         let peers = FleetPeers::default();

@@ -41,7 +41,7 @@ struct LogReader {
     purges: Arc<Purges>,
     /// Whether the log was read since the connection was opened.
     ///
-    /// The first read does not wait for a purge, because this node is not ready before it.
+    /// The first read does not wait for a new purge, because this node is not ready to serve until it has completed.
     has_read: bool,
 }
 
@@ -77,7 +77,7 @@ impl LogReader {
         }
     }
 
-    /// Runs `change` on a thread that may block.
+    /// Runs `change` on the purges, on a thread that may block.
     async fn apply(
         &self,
         change: impl FnOnce(&Purges, &str) -> Result<(), String> + Send + 'static,
@@ -90,9 +90,9 @@ impl LogReader {
     }
 }
 
-/// Maximum time to wait for a purge, after which a log that does not respond is noticed.
+/// Maximum time that a read waits for a purge. It limits how long a log that does not respond goes unnoticed.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Pause after the first failure. Later ones are longer.
+/// Pause after the first failure. The pause doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -120,8 +120,8 @@ mod tests {
         LogSlice { log: 7, is_reset: false, purges: numbers.iter().map(purge).collect(), position, end, sent: 0 }
     }
 
-    /// Reads once from a node whose response `answer` makes from the request's nonce. Returns the outcome and the
-    /// position after it.
+    /// Reads once from a node. `answer` makes the node's response from the nonce of the request. Returns the outcome
+    /// and the position afterwards.
     async fn read(
         purges: &Arc<Purges>,
         answer: impl FnOnce(&str) -> Vec<u8> + Send + 'static,

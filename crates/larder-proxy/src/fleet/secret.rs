@@ -12,7 +12,7 @@ use ring::{
 
 use crate::ground::{digest::hex, tokens::read_secret};
 
-/// The secret of a fleet, as the key for codes.
+/// The secret of a fleet, as the key for the codes that prove who sent a message.
 pub(crate) struct FleetSecret(Key);
 
 impl FleetSecret {
@@ -33,7 +33,8 @@ impl FleetSecret {
         hex(hmac::sign(&self.0, &joined(parts)).as_ref())
     }
 
-    /// Returns whether `code` is the code of a message. Takes the same time for any wrong code.
+    /// Returns whether `code` is the code of a message. The check takes equally long for every wrong code, so that its
+    /// duration reveals nothing.
     pub(crate) fn verify(&self, parts: &[&str], code: &str) -> bool {
         let octet = |at: usize| u8::from_str_radix(code.get(at..at + 2)?, 16).ok();
         let octets: Option<Vec<u8>> = (0..code.len()).step_by(2).map(octet).collect();
@@ -46,7 +47,7 @@ pub(crate) fn nonce() -> Option<String> {
     number().map(|number| format!("{number:032x}"))
 }
 
-/// Returns a random number of 128 bits, so that no two are equal. `None` if the system provides none.
+/// Returns a random number of 128 bits, so that no two are equal. `None` if the system has no random numbers.
 pub(crate) fn number() -> Option<u128> {
     let mut octets = [0; 16];
     SystemRandom::new().fill(&mut octets).ok()?;

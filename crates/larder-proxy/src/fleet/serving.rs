@@ -28,7 +28,7 @@ use crate::{
 
 /// The scheme of the Authorization field that one node sends to another.
 const SCHEME: &str = "Larder-Fleet";
-/// The response field with the code that proves the sender.
+/// The response field with the code that proves that the sender knows the fleet's secret.
 pub(super) const CODE_FIELD: &str = "larder-code";
 
 /// The credentials of a node's request to another node.
@@ -56,7 +56,7 @@ impl<'a> FleetCredentials<'a> {
         ["request", self.from, self.to, self.nonce, target]
     }
 
-    /// Parses the credentials of a request. `None` unless they prove that the sender knows the secret.
+    /// Parses the credentials of a request. `None` if they do not prove that the sender knows the secret.
     fn verify(fields: &'a HeaderMap, secret: &secret::FleetSecret, target: &str) -> Option<Self> {
         let mut words = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split(' ');
         let scheme = words.next()?;
@@ -86,7 +86,7 @@ pub(crate) fn is_log_request<B>(client: &Client, request: &Request<B>) -> bool {
         && client.session.is_none()
 }
 
-/// Answers another node's request for the purges after a position. If there are none, waits for one.
+/// Answers another node's request for the purges after a position. If there are none, waits for a new one.
 pub(crate) async fn answer(
     client: &Client,
     link: &FleetLink,

@@ -41,12 +41,12 @@ use crate::ground::{
     clock,
 };
 
-/// A reader or writer of the shared log.
+/// Reads or writes the shared log for this node.
 #[derive(Default)]
 pub(super) struct SharedLogClient {
     stream: Option<StreamClient>,
     seen: SeenEntries,
-    /// Whether the entries that preceded this node's first read are in `seen`.
+    /// Whether `seen` contains the entries before this node's position, which later entries may repeat.
     knows_earlier: bool,
 }
 
@@ -124,7 +124,8 @@ impl SharedLogClient {
         }
     }
 
-    /// Begins to read at the end of the stream. `sent` is the number of this node's last purge in the stream.
+    /// Begins to read at the end of the stream, so everything stored before must be validated. `sent` is the number of
+    /// this node's last purge in the stream.
     async fn join(&mut self, link: &FleetLink, purges: &Purges, sent: u64) -> Result<LogSlice, String> {
         loop {
             let Some(last) = self.stream(link).await?.last().await? else {
@@ -173,7 +174,7 @@ impl SharedLogClient {
         Ok(slice)
     }
 
-    /// Adds the purges of an entry to `slice`, except those that this node made itself.
+    /// Adds the purges of an entry to `slice`. Purges that this node made itself are left out.
     fn take(&mut self, entry: &StreamEntry, link: &FleetLink, purges: &Purges, slice: &mut LogSlice) {
         let number = entry.number;
         let known = match decoded(entry, link) {
@@ -204,7 +205,7 @@ impl SharedLogClient {
         }
     }
 
-    /// Appends an entry about this node's own log up to `number`.
+    /// Appends an entry with `content`, which covers this node's own log up to `number`.
     async fn append(
         &mut self,
         link: &FleetLink,
@@ -223,7 +224,7 @@ impl SharedLogClient {
         self.stream(link).await?.append(&text).await
     }
 
-    /// Returns the connection, and opens it if necessary.
+    /// Returns the connection to the stream. Opens it if necessary.
     async fn stream(&mut self, link: &FleetLink) -> Result<&mut StreamClient, String> {
         let stream = match self.stream.take() {
             Some(stream) => stream,
@@ -276,8 +277,8 @@ impl StreamClient {
         Ok(next.filter(|entry| entry.number == number && entry.octets != EntryOctets::Removed))
     }
 
-    /// Returns at most `count` entries after a number, or from the first one on for 0. If there are none, waits for
-    /// one.
+    /// Returns at most `count` entries after `number`; 0 stands for the beginning of the stream. If there are none,
+    /// waits up to `wait` for one.
     async fn after(&mut self, number: u64, count: usize, wait: Duration) -> Result<Vec<StreamEntry>, String> {
         match *self {
             #[cfg(feature = "log-redis")]
@@ -297,10 +298,10 @@ impl StreamClient {
     }
 }
 
-/// Parses an entry. Returns `None` for one that no Larder can have written.
+/// Parses an entry. Returns `None` if no Larder node can have written it.
 ///
 /// # Errors
-/// The entry is not from a node of the fleet, but may have replaced one that was.
+/// The entry was removed or is not from a node of this fleet. It may have taken the place of a purge.
 fn decoded(entry: &StreamEntry, link: &FleetLink) -> Result<Option<LogEntry>, &'static str> {
     match &entry.octets {
         EntryOctets::Present(octets) => LogEntry::decode(octets, &link.secret, &shared(link).log.stream).map(Some),
@@ -318,7 +319,7 @@ fn shared(link: &FleetLink) -> &SharedLogLink {
     link.shared.as_ref().expect("only a fleet with a shared log reads it")
 }
 
-/// Waits for a response of the server, at most [`RESPONSE_PATIENCE`] longer than `wait`.
+/// Waits for a response of the server, at most for `wait` plus [`RESPONSE_PATIENCE`].
 ///
 /// After an error the caller must close the connection, because a part of the response may have been read.
 async fn in_time<T>(wait: Duration, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
@@ -326,8 +327,8 @@ async fn in_time<T>(wait: Duration, work: impl Future<Output = Result<T, String>
     done.unwrap_or_else(|_| Err("it does not respond".to_owned()))
 }
 
-/// Maximum number of entries in the stream. Older ones are dropped, and a node that had not read them validates
-/// everything once.
+/// Maximum number of entries in the stream. Beyond it, the oldest entries are dropped. A node that had not read them
+/// validates everything once.
 const STREAM_COUNT_MAX: usize = 65_536;
 /// Maximum number of entries that are read at once.
 const READ_COUNT: usize = 64;

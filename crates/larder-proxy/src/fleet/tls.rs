@@ -43,8 +43,8 @@ use crate::{
 pub(crate) struct FleetTls {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
-    /// The name of the fleet, if its addresses are the nodes. Every node's certificate must then cover it. `None` if
-    /// the configuration lists the nodes.
+    /// The name of the fleet, if the nodes are found by its DNS addresses. Every node's certificate must then cover
+    /// this name. `None` if the configuration lists the nodes.
     shared_name: Option<ServerName<'static>>,
 }
 
@@ -82,8 +82,8 @@ impl FleetTls {
         Ok(Some(Self { connector, acceptor, shared_name }))
     }
 
-    /// Performs the handshake with the node at `host`. The node's certificate must cover that host, or the name of the
-    /// fleet.
+    /// Performs the TLS handshake with the node at `host`. The node's certificate must cover `host`, or the name of the
+    /// fleet if it has one.
     pub(crate) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
         let name = match &self.shared_name {
             Some(name) => name.clone(),
@@ -182,7 +182,7 @@ pub(crate) fn reason(error: &rustls::Error) -> String {
     }
 }
 
-/// Checks this node's own certificate, as other nodes will.
+/// Checks this node's own certificate in the same way as other nodes will.
 fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) -> Result<(), String> {
     let (end, chain) = identity.cert.split_first().ok_or("a certificate of a node has no content")?;
     let Some(error) = verifier.fault(end, chain, UnixTime::now()) else { return Ok(()) };
@@ -203,7 +203,8 @@ fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) ->
     }
 }
 
-/// Returns the hosts that a node's certificate may cover: those of all nodes, or the name of the fleet.
+/// Returns the host names of which a node's certificate must cover at least one: those of all nodes, or the name of the
+/// fleet.
 fn hosts_of(fleet: &Fleet) -> Result<Vec<ServerName<'static>>, String> {
     let hosts = fleet.nodes.iter().map(|node| &node.host).chain(fleet.dns.as_ref().map(|name| &name.host));
     hosts.map(|host| name_of(host)).collect()
@@ -237,7 +238,7 @@ fn connector(
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Nodes use HTTP/1.1, whose interim responses show that a node is alive.
+/// The protocol between nodes: HTTP/1.1, whose interim responses show that a node is alive.
 const PROTOCOL: &[u8] = b"http/1.1";
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 

@@ -95,8 +95,8 @@ fn proxy_headers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Finds the client in X-Forwarded-For or Forwarded fields made of these bytes, before and after a trusted proxy
-/// appends to them.
+/// Finds the client in X-Forwarded-For or Forwarded fields made of these bytes. Checks that a client cannot pass for
+/// another.
 fn find_client(bytes: &[u8]) {
     let [trusted, stranger]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [192, 0, 2, 1].into()];
     let networks = vec!["10.0.0.0/8".parse().expect("a network")];
@@ -145,7 +145,7 @@ fn read_hello(bytes: &[u8]) {
     assert!(read.len() <= (64 << 10) + (64 << 10), "more is read than a handshake's first message");
 }
 
-/// Returns samples of a TLS client's first message: in one record, in records of a few bytes, and one that is not TLS.
+/// Returns sample first messages of TLS clients: in one record, in records of a few bytes, and one that is not TLS.
 fn hellos() -> Vec<Vec<u8>> {
     let message = client_hello("a.example");
     let record = |part: &[u8]| [&[22, 3, 1], &(part.len() as u16).to_be_bytes()[..], part].concat();
@@ -180,14 +180,14 @@ mod tests {
     use crate::fuzzing::{SAMPLES, tests::each_mutated};
 
     const ROUNDS: usize = 16_000;
-    /// Bytes of a long input, in which a cost that grows with the square of the length shows.
+    /// Length of a long input in bytes: long enough that a quadratic cost exceeds the limit on steps.
     const LONG: usize = 8 << 10;
 
     fn corpus(name: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name)
     }
 
-    /// At stake: fuzzers that start from nothing. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    /// At stake: fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
     #[test]
     fn corpus_of_every_target_holds_its_samples() {
         let exchanges = ("exchange", SAMPLES.map(<[u8]>::to_vec).to_vec());
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// A panic, an endless loop or a wrong result would let a stranger stop the proxy or pass for another.
+    /// At stake: a stranger stops the proxy by a panic or an endless loop, or passes for another by a wrong result.
     #[test]
     fn no_parser_breaks_the_law_on_its_corpus_or_on_mutated_samples() {
         for target in PARSERS {

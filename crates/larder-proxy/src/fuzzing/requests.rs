@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use larder_wire::{DecodedPart, HeadLimits, empty_lines_len, parse_request};
 
-/// Parses these bytes as consecutive requests, in one piece and in two.
+/// Parses these bytes as consecutive requests: first as a whole, then in two pieces.
 ///
 /// # Panics
 /// If the parsed requests depend on where the bytes are split.
@@ -53,7 +53,7 @@ fn read_in_two(bytes: &[u8], split: usize) -> Vec<(String, Vec<u8>)> {
     requests
 }
 
-/// Returns sample requests: with bodies of each framing, and one that is refused.
+/// Returns sample requests: one for each kind of body framing, and one that is refused.
 pub(super) fn samples() -> Vec<Vec<u8>> {
     let requests: [&[u8]; 4] = [
         b"GET /a?b=\"<c> HTTP/1.1\r\nHost: a.example\r\nX: y\r\n\r\n\r\nGET * HTTP/1.0\r\n\r\n",

@@ -59,7 +59,7 @@ pub(crate) use connections::{serve, serve_operator};
 pub(crate) use page::page;
 
 impl AdminPages {
-    /// Creates the pages. The process counts as started from now on.
+    /// Creates the pages. The current time becomes the process's start time in metrics.
     pub(crate) fn new(state: &ProxyState) -> Self {
         let site_labels = Arc::<SiteLabels>::default();
         site_labels.sums(state);
@@ -124,10 +124,11 @@ impl AdminPages {
     }
 }
 
-/// The field by which EXPLAIN and SHOW name the method of the request to explain. Default: GET.
+/// The field of EXPLAIN and SHOW that names the method of the request in question. Default: GET.
 const METHOD_FIELD: &str = "larder-method";
 
-/// Answers EXPLAIN or SHOW. The fields Host and Connection are ignored, because they belong to this admin request.
+/// Answers EXPLAIN or SHOW. Host and Connection are not taken over to the explained request, because they belong to the
+/// admin request.
 async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
@@ -148,10 +149,10 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
-/// The channel by which an admin request arrived. It decides whether the sender must be checked.
+/// The channel by which an admin request arrived. It decides whether the sender's permission must be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComesBy {
-    /// Through the admin listener, to which anyone who can reach it can connect.
+    /// Through the admin listener, to which any program that reaches its address can connect.
     Listener,
     /// Over the control socket, from a verified operator.
     Operator,

@@ -8,7 +8,7 @@ use http::{Method, request};
 
 use crate::ground::tokens::TokenRoles;
 
-/// The role of a token. Each role may do everything that the ones before it may.
+/// The role of a token. Each role permits everything that the roles before it permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
     /// A request with this role may read metrics and list the store.
@@ -19,7 +19,7 @@ enum TokenRole {
     Control,
 }
 
-/// Whether the token of a request permits it.
+/// Whether the token of a request permits the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenAccess {
     Granted,

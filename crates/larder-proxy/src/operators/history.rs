@@ -90,7 +90,7 @@ impl ClockMoment {
 }
 
 impl History {
-    /// Reads the totals from their file. Without one, or if it is invalid, starts with empty totals. Blocks.
+    /// Reads the totals from their file. If there is no valid file, starts with empty totals. Blocks the thread.
     pub(crate) fn open(path: Option<PathBuf>, workers: Vec<Arc<WorkerMetrics>>) -> Self {
         let read = path.as_deref().map(file::read);
         let kept = match read {
@@ -112,7 +112,7 @@ impl History {
         Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
     }
 
-    /// Adds what the workers have counted since the last update.
+    /// Adds the counts of the workers since the last update.
     pub(crate) fn note(&self, moment: ClockMoment) {
         let stats = ProxyStats::sum(&self.workers);
         let counted = ExchangeSums::of(&stats);
@@ -124,7 +124,7 @@ impl History {
         self.is_changed.fetch_or(added != ExchangeSums::default(), Relaxed);
     }
 
-    /// Returns the totals at `moment`, after an update.
+    /// Updates the totals, and returns them as of `moment`.
     pub(crate) fn book_at(&self, moment: ClockMoment) -> CounterBook {
         self.note(moment);
         self.book().clone()
@@ -140,7 +140,7 @@ impl History {
         &self.workers
     }
 
-    /// Writes the totals to their file, if they have changed. Blocks.
+    /// Writes the totals to their file, if they have changed. Blocks the thread.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let kept = self.book().kept.clone();

@@ -39,7 +39,7 @@ pub struct MissingResource {
     pub first: i64,
     /// Time of the last request for the resource, in seconds of Unix time.
     pub last: i64,
-    /// The fields of the first request for the resource by which the origin may select a variant, with their values.
+    /// Those fields of the first request for the resource by which the origin may select a variant, with their values.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
 }
@@ -65,7 +65,7 @@ impl MissingList {
         Self { list: Mutex::new(list), is_changed: AtomicBool::new(false), path }
     }
 
-    /// Records a request that was answered with 504.
+    /// Records a request that was answered with 504. Requests with credentials (Authorization) are not listed.
     pub(crate) fn note(&self, url: &str, request_fields: &HeaderMap, now_s: i64) {
         if request_fields.contains_key(header::AUTHORIZATION) {
             return;
@@ -74,7 +74,8 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// Removes a URL that was fetched. Returns whether the list contained it.
+    /// Removes a URL from the list, because it was fetched or an operator ordered it. Returns whether the list
+    /// contained it.
     pub(crate) fn remove(&self, url: &str) -> bool {
         let was_there = self.list().remove(url);
         self.is_changed.fetch_or(was_there, Relaxed);
@@ -99,7 +100,7 @@ impl MissingList {
         self.list().by_url.len()
     }
 
-    /// Writes the list to its file, if it has changed. Blocks.
+    /// Writes the list to its file, if it has changed. Blocks the thread.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let (all, _) = self.all();
@@ -202,7 +203,7 @@ fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     replace_file(path, &text)
 }
 
-/// Request fields by which origins choose a representation, and whose values many clients share.
+/// Request fields by which origins choose a representation, and whose values are common to many clients.
 const CHOOSING_FIELDS: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_ENCODING, header::ACCEPT_LANGUAGE];
 const VALUE_BYTES_MAX: usize = 256;
 const URL_COUNT_MAX: usize = 10_000;

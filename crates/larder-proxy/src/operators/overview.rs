@@ -34,9 +34,9 @@ pub struct Overview {
     pub by_minute: Vec<RequestFigures>,
     /// Requests of the last day, one entry per quarter of an hour, oldest first.
     pub by_quarter: Vec<RequestFigures>,
-    /// Requests of the last days, latest first. Days without requests are left out.
+    /// Requests of the last days, the latest day first. Days without requests are left out.
     pub by_day: Vec<PeriodFigures>,
-    /// Requests of the last months, latest first. Months without requests are left out.
+    /// Requests of the last months, the latest month first. Months without requests are left out.
     pub by_month: Vec<PeriodFigures>,
     /// Reasons why bodies came from origins today, the most frequent first.
     pub misses_today: Vec<NamedFigure>,
@@ -56,7 +56,7 @@ pub struct Overview {
     pub memory: Vec<NamedFigure>,
     /// The state of the uplink.
     pub line: LineState,
-    /// The origins of sites, and whether they receive requests.
+    /// The origins of all sites, and whether each receives requests.
     pub origins: Vec<OriginState>,
     /// The certificates presented to clients, and their expiry.
     pub certificates: Vec<Expiry>,
@@ -149,7 +149,7 @@ pub struct VolumeFigures {
     pub size_bytes: u64,
     /// Number of entries in the volume.
     pub entries: u64,
-    /// Number of entries of the usual mean size that fit, or fewer if the index has no room for them.
+    /// Number of entries of the usual mean size for which the volume has room, on its disk and in its index.
     pub entries_room: u64,
     /// Entries evicted for lack of room since the start.
     pub evicted: u64,
@@ -169,7 +169,7 @@ pub struct VolumeFigures {
 pub struct LineState {
     /// The offline mode that the operator set: `off`, `auto`, `on` or `on-even-forbidden`.
     pub mode: String,
-    /// Whether origins are not contacted now.
+    /// Whether requests to origins are withheld at present.
     pub offline: bool,
     /// Number of URLs that were requested while offline and were not cached.
     pub missing: u64,

@@ -37,7 +37,7 @@ pub(crate) struct PopularityCounter {
 pub(crate) struct PopularitySubject {
     site: CounterPlace,
     object: Option<CounterPlace>,
-    /// The number of the site's label in metrics.
+    /// The label of the site in metrics.
     pub(crate) label: u8,
 }
 
@@ -58,8 +58,8 @@ pub(crate) struct PopularityCount {
 impl PopularityCounter {
     /// Finds the slots of a request's site and object.
     ///
-    /// `object` is the scheme and target of a request that may be cached. It is `None` for others, which count only for
-    /// their site.
+    /// `object` is the scheme and target of a request that may be cached. For other requests, it is `None`; they count
+    /// only for their site.
     pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
         let site = self.sites.claim(hash, |name| push(name, authority));
@@ -91,12 +91,12 @@ impl PopularityCounter {
         }
     }
 
-    /// Returns the hash under which a site is counted here.
+    /// Returns the hash under which this counter counts a site.
     pub(crate) fn hash_of_site(&self, authority: &str) -> u64 {
         self.hash(&[authority])
     }
 
-    /// Begins a new half hour. Only the counts of the half hour that just ended are kept.
+    /// Begins a new half hour. The counts of the half hour that just ended are kept, and older ones are dropped.
     pub(crate) fn turn(&self) {
         self.sites.turn();
         self.objects.turn();
@@ -134,13 +134,13 @@ impl Default for PopularityCounter {
     }
 }
 
-/// Appends `part` to a name, cut at the maximum length of names.
+/// Appends `part` to a name. What exceeds the maximum length of names is cut off.
 fn push(name: &mut String, part: &str) {
     let room = NAME_BYTES_MAX.saturating_sub(name.len());
     name.push_str(&part[..part.floor_char_boundary(room)]);
 }
 
-/// Counts by name, for the current half hour and the previous one.
+/// The counts of all names, in the current half hour and in the previous one.
 #[derive(Debug)]
 struct PopularityTable {
     banks: [Bank; 2],
@@ -159,7 +159,7 @@ struct Spot {
     /// Hash of the slot's name, or 0 if the slot is empty.
     hash: AtomicU64,
     is_named: AtomicBool,
-    /// Number of times that the slot was used, including for the names that it held before.
+    /// Number of requests counted in the slot, including those of the names that held it before.
     claims: Counter,
     hits: Counter,
     misses: Counter,
@@ -169,7 +169,8 @@ struct Spot {
     hit_bytes: Counter,
 }
 
-/// A slot in a table, and half of its name's hash. Small, because every response carries two until it is sent.
+/// The index of a slot in a table, and half of the hash of its name. It is small, because every response carries two of
+/// them until it is sent.
 #[derive(Clone, Copy, Debug)]
 struct CounterPlace {
     tag: u32,
@@ -202,7 +203,7 @@ impl PopularityTable {
         self.current.store(next, Relaxed);
     }
 
-    /// Returns the counts of all names with at least one response, of both half hours separately.
+    /// Returns the counts of all names with at least one response. A name counted in both half hours occurs twice.
     fn all(&self) -> Vec<PopularityCount> {
         let both = self.banks.iter().flat_map(Bank::all);
         both.filter(|asked| asked.requests() > 0).collect()
@@ -274,8 +275,8 @@ impl Bank {
 impl Spot {
     /// Gives the slot to another name.
     ///
-    /// The new name keeps the old name's number of uses, an upper bound of its own (space-saving algorithm). Its other
-    /// counts start at 0.
+    /// The new name inherits the old name's number of uses, which is an upper bound of its own number (space-saving
+    /// algorithm). Its other counts start at 0.
     fn displace(&self, hash: u64) {
         // The hash changes first, so that readers do not attribute the new name's counts to the old one.
         self.hash.store(hash, Relaxed);
@@ -345,7 +346,7 @@ pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<P
     sums
 }
 
-/// Number of slots in which a name may be.
+/// Number of slots in which a name can be counted.
 const WAYS: usize = 8;
 const SITE_SETS: usize = 16;
 const OBJECT_SETS: usize = 64;

@@ -47,7 +47,7 @@ pub(crate) struct QueryStart<'a> {
     pub(crate) target: &'a str,
 }
 
-/// A request as the log lists it.
+/// A request in the form in which the log lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct LoggedQuery {
     pub(crate) started: Instant,
@@ -62,7 +62,7 @@ pub(crate) struct LoggedQuery {
 pub(crate) enum QueryState {
     /// The response has not been sent completely yet.
     Open,
-    /// The client left before there was a response.
+    /// The client left before the response began.
     Abandoned,
     Answered(QueryResult),
 }
@@ -115,7 +115,7 @@ impl QueryLog {
         }
     }
 
-    /// Records that the client left before there was a response.
+    /// Records that the client left before the response began.
     pub(crate) fn abandon(&self, place: QueryPlace) {
         if let Some(end) = self.end_of(place) {
             end.facts.store(u64::from(place.0) << 32 | ABANDONED << 8, Relaxed);
@@ -149,7 +149,7 @@ impl QueryLog {
         records * size_of::<QueryRecord>() + size_of_val(&*self.ends)
     }
 
-    /// Returns the slot with the result of a request, or `None` if a newer request has it.
+    /// Returns the slot with the result of a request, or `None` if a newer request has taken the slot.
     fn end_of(&self, place: QueryPlace) -> Option<&QueryEnd> {
         let end = &self.ends[place.slot()];
         ((end.facts.load(Relaxed) >> 32) as u32 == place.0).then_some(end)
@@ -188,7 +188,7 @@ impl QueryPlace {
     }
 }
 
-/// Returns a method's name, or `OTHER` if it is not a usual one.
+/// Returns the method's name, or `OTHER` for an unusual method.
 fn short_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -252,16 +252,17 @@ impl QueryRecord {
 /// The result of a request, written without a lock.
 #[derive(Debug, Default)]
 struct QueryEnd {
-    /// The request's number, its status, a code for its state or outcome, and its reason of a miss, in one word.
+    /// One word with four parts: the request's number, its status, a code for its state or outcome, and the reason of a
+    /// miss.
     facts: AtomicU64,
     sent_bytes: AtomicU64,
     /// Duration: the seconds in the upper 32 bits, the nanoseconds in the lower 32.
     took: AtomicU64,
 }
 
-/// Number of requests that a worker remembers and the page shows. A power of two, so that numbers can wrap around.
+/// Number of requests that each worker remembers. A power of two, so that request numbers can wrap around.
 pub(crate) const QUERY_COUNT_MAX: usize = 1024;
-/// Maximum bytes of authority and target that are kept.
+/// Maximum bytes of a URL's authority and target that are kept.
 const URL_BYTES_MAX: usize = 208;
 /// Code in [`QueryEnd::facts`] for an abandoned request. Outcomes begin at [`ANSWERED`].
 const ABANDONED: u64 = 1;

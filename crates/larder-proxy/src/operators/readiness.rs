@@ -18,7 +18,8 @@ pub(crate) enum Readiness {
     Ready,
     /// The store is being loaded, so every lookup misses and all requests would reach the origins.
     Loading,
-    /// Purges of other nodes are being read, and stored responses must be validated at the origins until that is done.
+    /// This node is still reading purges of other nodes. Until that is done, origins must validate stored responses
+    /// before use.
     CatchingUp,
     /// The proxy is about to close its listeners.
     Draining,

@@ -47,7 +47,7 @@ use crate::{
 /// The state that workers share, built from a configuration.
 pub(super) struct Assembly {
     pub(super) shared: Arc<ProxyState>,
-    /// Watch the files of the configuration, as long as they are not dropped.
+    /// The watchers of the files that the configuration names. Dropping one ends its watch.
     pub(super) file_watchers: Vec<FileWatcher>,
 }
 
@@ -101,9 +101,9 @@ impl ConfigFiles {
 }
 
 impl Assembly {
-    /// Builds the shared state for `config`, with listeners at `own_addresses`.
+    /// Builds the shared state for `config`. The listeners are bound to `own_addresses`.
     ///
-    /// On a reload, `before` is the state that is replaced, and the survivors are adapted to the new configuration.
+    /// On a reload, `before` is the state that is replaced, and `survivors` is adapted to the new configuration.
     ///
     /// # Errors
     /// The access log cannot be opened. Nothing was changed in that case.
@@ -172,8 +172,8 @@ impl Assembly {
     }
 }
 
-/// Opens the access log, if one is configured. If it is the same as before the reload, its writer continues with a
-/// reopened file.
+/// Opens the access log, if one is configured. If a reload does not change its settings, the same writer continues with
+/// a reopened file.
 fn open_access_log(config: &ProxyConfig, before: Option<&ProxyState>) -> io::Result<Option<Arc<AccessLog>>> {
     let same = before.filter(|before| before.config.access_log == config.access_log);
     if let Some(log) = same.and_then(|before| before.access_log.as_ref()) {
@@ -183,7 +183,7 @@ fn open_access_log(config: &ProxyConfig, before: Option<&ProxyState>) -> io::Res
     Ok(config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new))
 }
 
-/// Creates this node's view of the other nodes: for reading their purges, and for sharing entries.
+/// Returns this node's links to the other nodes: one for reading their purges, and one for sharing entries with them.
 fn fleet_of(
     config: &ProxyConfig,
     keys: Option<FleetKeys>,
@@ -200,7 +200,8 @@ fn fleet_of(
     (Some(Arc::new(FleetLink { own_name, secret, peers, timeout, tls, shared })), siblings)
 }
 
-/// Checks the file with additional CAs. Otherwise the first TLS connection to an origin would show its error.
+/// Checks the file with additional CAs, so that an error shows at the start and not at the first TLS connection to an
+/// origin.
 pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();

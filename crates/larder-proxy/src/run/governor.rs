@@ -31,12 +31,12 @@ use crate::{
     run::shared::ProxyState,
 };
 
-/// The state of the governor between two checks.
+/// What the memory governor remembers from one check to the next.
 #[derive(Debug, Default)]
 struct Governor {
     /// The memory limit at the last check, in bytes.
     limit: u64,
-    /// When memory that was freed will have returned to the system. Until then nothing shrinks further.
+    /// The time by which freed memory will have returned to the system. Before it, nothing more shrinks.
     settled_at: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ struct MemoryLook {
     cached: u64,
     /// The current limits of the parts.
     present: ShrinkingParts,
-    /// The configured limits of the parts, which they never exceed.
+    /// The upper limits of the parts, under the current memory limit.
     most: ShrinkingParts,
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     }
 }
 
-/// Puts a memory limit into force, and adjusts the memory of exchanges to it.
+/// Puts a memory limit into force, and adjusts the memory for connections and exchanges to it.
 fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     let before = shared.counts.memory_bytes.swap(limit, Relaxed);
     if limit == before {
@@ -118,7 +118,7 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     shared.places.set_max_bytes(share_of(shared.config.exchange_bytes(), limit, limit_max));
 }
 
-/// Returns what is left of a part's `bytes` when the limit falls from `limit_max` to `limit`.
+/// Returns the share of `bytes` that a part keeps when the memory limit falls from `limit_max` to `limit`.
 fn share_of(bytes: u64, limit: u64, limit_max: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(limit) / u128::from(limit_max.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
@@ -126,7 +126,7 @@ fn share_of(bytes: u64, limit: u64, limit_max: u64) -> u64 {
 
 /// Starts to notify `alarm` whenever the kernel reports that memory is short.
 ///
-/// Not every system makes such reports. The regular checks suffice there.
+/// On systems without such reports, the regular checks suffice.
 fn watch_alarms(source: &MachineMemory, alarm: &Arc<Notify>) -> JoinSet<()> {
     let mut watching = JoinSet::new();
     for file in source.open_alarms() {
@@ -158,7 +158,7 @@ async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
 impl Governor {
     /// Returns the sizes of the parts until the next check.
     ///
-    /// The memory cache shrinks before the bodies in transfer, because the program is working on those.
+    /// The memory cache shrinks before the bodies in transfer, because bodies in transfer are in use.
     fn next_parts(&mut self, look: &MemoryLook) -> ShrinkingParts {
         let MemoryLook { now, resident, limit, cached, present, most } = *look;
         let has_fallen = limit < self.limit;
@@ -183,13 +183,13 @@ impl Governor {
     }
 }
 
-/// Interval between checks. Within it, memory can grow by megabytes when many clients arrive at once.
+/// Interval between checks. Between two checks, memory can grow by megabytes when many clients arrive at once.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum time between two alarms of one file.
+/// Minimum time between two alarms from the same file.
 const ALARM_PAUSE: Duration = Duration::from_millis(100);
 /// Time until freed memory has returned to the system.
 const SETTLING: Duration = Duration::from_secs(1);
-/// In each check, a part that may grow again grows by the free memory divided by this number.
+/// Share of the free memory by which a part may grow in one check, as a divisor.
 const GROWTH_SHARE: u64 = 8;
 /// Minimum memory for bodies in transfer, in bytes.
 const BODIES_BYTES_MIN: u64 = 2 << 20;

@@ -8,7 +8,8 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Serves a connection that the previous process handed over. Closes it if no listener has its address any more.
+    /// Serves a connection that the previous process handed over. Closes the connection if its listener no longer
+    /// exists.
     pub fn adopt(&self, connection: ClientConnection) {
         // Descriptor numbers distribute connections evenly over the workers. If the worker has stopped, the connection
         // closes.

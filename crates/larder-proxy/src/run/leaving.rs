@@ -21,7 +21,7 @@ use crate::{
     run::{ProxyHandle, RunningProxy, StopOrder, opening::WorkerMessage},
 };
 
-/// A socket that listens already, and its configured address.
+/// A socket that already listens, and its configured address.
 #[derive(Debug)]
 pub struct ListeningSocket {
     /// The address in the configuration. Its port may be 0.
@@ -31,7 +31,7 @@ pub struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Creates a listening socket whose configured address is its actual one.
+    /// Wraps a listening socket. Its bound address stands for the configured one.
     ///
     /// # Errors
     /// The system does not return the socket's address.
@@ -53,7 +53,7 @@ impl ListeningSocket {
     }
 }
 
-/// A proxy that has stopped accepting connections and still finishes its exchanges.
+/// A proxy that has stopped accepting connections but still finishes its exchanges.
 pub struct Handover {
     proxy: RunningProxy,
     begun: Instant,
@@ -64,7 +64,7 @@ pub struct Handover {
 pub enum RemainingWork {
     /// All exchanges have ended.
     Nothing,
-    /// This many connections are open, none of which needs the store.
+    /// This many connections are still open. None of them needs the store.
     Connections(u64),
 }
 
@@ -101,9 +101,9 @@ impl RunningProxy {
 
     /// Stops accepting connections. Exchanges in progress continue.
     ///
-    /// The successor accepts connections on the sockets. It also continues the connections that the receiver yields:
-    /// those without TLS, each after its current exchange. All other connections close, but those that were accepted
-    /// recently may send one request first.
+    /// The successor accepts connections on the same sockets. The returned receiver yields the connections that it can
+    /// continue: those without TLS, each after its current exchange. All other connections close, but those that were
+    /// accepted recently may send one request first.
     pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
         let (successor, connections) = mpsc::channel();
@@ -117,9 +117,9 @@ impl RunningProxy {
 }
 
 impl Handover {
-    /// Waits until no exchange needs the store any more, and writes the files next to the store. Blocks.
+    /// Waits until no exchange needs the store any more, and writes the files next to the store. Blocks the thread.
     ///
-    /// If that takes longer than `drain`, all remaining exchanges are cut off.
+    /// If the wait takes longer than `drain`, all remaining exchanges are cut off.
     pub fn free_store(&self, drain: Duration) -> RemainingWork {
         let sum =
             |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
@@ -146,7 +146,7 @@ impl Handover {
         }
     }
 
-    /// Waits until all exchanges have ended, and cuts off those that take longer than `patience`. Blocks.
+    /// Waits until all exchanges have ended. Cuts off those that take longer than `patience`. Blocks the thread.
     pub fn end_within(&self, patience: Duration) {
         let begun = Instant::now();
         let is_over = || self.proxy.threads.iter().all(JoinHandle::is_finished);
@@ -158,7 +158,7 @@ impl Handover {
         }
     }
 
-    /// Waits until all exchanges have ended, at most an hour. Blocks.
+    /// Waits until all exchanges have ended, for at most an hour. Blocks the thread.
     pub fn finish(mut self) {
         self.proxy.join();
     }
@@ -186,16 +186,17 @@ impl Handover {
 
 /// Maximum time that a worker may take to respond.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum time in which a connection that was just accepted may send a request.
+/// Maximum time for which a connection that was just accepted may wait with its first request.
 const RESPITE: Duration = Duration::from_secs(1);
 /// Time to wait for exchanges that do not need the store, if no new request can begin.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// Time to wait for exchanges that do not need the store, if requests can still begin on connections that cannot move.
+/// Time to wait for exchanges that do not need the store, if requests can still begin on connections that the next
+/// process cannot continue.
 ///
-/// It exceeds [`RESPITE`], so that requests that may change something are counted.
+/// It exceeds [`RESPITE`], so that requests that may change something at their origin have arrived and are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
 /// Maximum time for exchanges that continue after the handover.
 const LEAVING_MAX: Duration = Duration::from_hours(1);
-/// Maximum time to store the last pack of the second tier.
+/// Maximum time to store the last pack of entries in the second tier.
 pub(super) const TIER_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::ground::machine_memory::MemoryLevel;
 
-/// The current memory limit, and what the next decision depends on.
+/// The current memory limit of the process, and the measurements that determine its next change.
 #[derive(Debug)]
 pub(super) struct YieldingLimit {
     limit: u64,
     limit_max: u64,
-    /// The memory of the machine and its groups at the last check.
+    /// The memory of the machine and of its control groups at the last check.
     levels: Vec<MemoryLevel>,
     /// The time of the last check that found memory short.
     short_at: Option<Instant>,
@@ -36,12 +36,13 @@ pub(super) struct ProcessMemory {
 }
 
 impl YieldingLimit {
-    /// Creates a limit of `limit_max` bytes, which it never exceeds.
+    /// Creates a limit that starts at `limit_max` bytes and never exceeds it.
     pub(super) fn new(limit_max: u64) -> Self {
         Self { limit: limit_max, limit_max, levels: Vec::new(), short_at: None, changed_at: None }
     }
 
-    /// Returns the memory limit until the next check, in bytes. `levels` and `process` are what this check measured.
+    /// Returns the memory limit until the next check, in bytes. `levels` and `process` are the measurements of this
+    /// check.
     pub(super) fn next_limit(&mut self, levels: Vec<MemoryLevel>, process: ProcessMemory, now: Instant) -> u64 {
         let wanted = levels.iter().filter_map(|level| shortage(level, self.before(level))).max();
         let has_room = levels.iter().all(|level| level.available_bytes > ROOM_RESERVES * reserve_bytes(level));
@@ -66,7 +67,8 @@ impl YieldingLimit {
         self.limit
     }
 
-    /// Lowers the limit by `wanted` bytes or by half of the memory cache, whichever is more.
+    /// Lowers the limit below the memory in use: by `wanted` bytes or half of the memory cache, whichever is more, but
+    /// at most by the whole cache.
     fn yield_bytes(&mut self, wanted: u64, process: ProcessMemory) {
         let ProcessMemory { resident, cached } = process;
         let limit = self.limit.min(resident).saturating_sub(wanted.max(cached / 2));
@@ -83,8 +85,8 @@ impl YieldingLimit {
     }
 }
 
-/// Returns how many bytes are missing if memory is short in `level`, or will be before the next check. `None` if it is
-/// not.
+/// Returns how many bytes must be freed in `level`, because memory is short or soon will be. `None` if there is no
+/// shortage.
 fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     let reserve = reserve_bytes(level);
     let available = level.available_bytes;
@@ -104,18 +106,20 @@ fn reserve_bytes(level: &MemoryLevel) -> u64 {
     (level.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
 }
 
-/// The memory that should stay available is all memory divided by this number, at most [`RESERVE_BYTES_MAX`].
+/// Divisor of the whole memory that gives the reserve: the memory that should stay available, at most
+/// [`RESERVE_BYTES_MAX`].
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
 /// Multiple of the reserve that must be available before the limit rises.
 const ROOM_RESERVES: u64 = 3;
-/// A fall of the available memory counts only while less than the whole memory divided by this number is available.
+/// Divisor of the whole memory. A fall of the available memory counts only while less than this share is available.
 const SCARCE_SHARE: u64 = 2;
-/// Waiting for memory counts as a shortage only while less than the whole memory divided by this number is available.
+/// Divisor of the whole memory. Waiting for memory counts as a shortage only while less than this share is available.
 const STRAINED_SHARE: u64 = 4;
-/// Minimum time that threads must have waited for memory since the last check, in microseconds.
+/// Minimum time for which threads waited for memory since the last check to count as a shortage, in microseconds.
 const STALL_US_MIN: u64 = 15_000;
-/// Number of checks for which a fall is assumed to continue: those of one second, in which the cache can free memory.
+/// Number of checks for which a fall of the available memory is assumed to continue. They take one second, in which the
+/// cache can free memory.
 const LOOKS_AHEAD: u64 = 4;
 /// Time until freed memory has returned to the system.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -131,7 +135,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const BUSY: ProcessMemory = ProcessMemory { resident: 100 * MIB, cached: 60 * MIB };
 
-    /// Returns a group of 1000 MiB, of which `available` MiB are free.
+    /// Returns a control group with 1000 MiB, of which `available` MiB are free.
     fn level(available: u64, stalled_us: u64, reached_count: u64) -> Vec<MemoryLevel> {
         let total_bytes = 1000 * MIB;
         let available_bytes = available * MIB;

@@ -17,7 +17,7 @@ use crate::{
 
 /// An order or question to a worker's thread.
 pub(crate) enum WorkerMessage {
-    /// Put another configuration into force.
+    /// Put the given configuration into force.
     Configuration(Box<NewConfiguration>),
     /// Serve a listener in addition to the configured ones.
     Listener(NewListener),
@@ -27,7 +27,7 @@ pub(crate) enum WorkerMessage {
     Ping(Sender<()>),
     /// Start or stop sending `Connection: close` in HTTP/1 responses.
     Goodbye(bool),
-    /// Stop accepting connections, and send those without a request to the successor's queue.
+    /// Stop accepting connections, and pass those without a current request to the successor through this queue.
     HandOver(Sender<ClientConnection>),
     /// Serve a connection that the previous process handed over.
     Connection(ClientConnection),
@@ -38,7 +38,7 @@ pub(crate) enum WorkerMessage {
 /// A configuration for a worker to put into force.
 pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<ProxyState>,
-    /// The new sockets of each listener. Empty for a listener whose address was open already.
+    /// The new sockets of each listener. Empty for a listener whose address was already open before the reload.
     pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
 
@@ -46,6 +46,6 @@ pub(crate) struct NewConfiguration {
 pub(crate) struct NewListener {
     pub(crate) socket: TcpListener,
     pub(crate) door: Arc<ListenerAccess>,
-    /// Closed by its sender when the listener must close.
+    /// Ends the listener when its sender is dropped.
     pub(crate) open: watch::Receiver<()>,
 }

@@ -34,13 +34,13 @@ struct BoundAddress {
     local_addr: SocketAddr,
 }
 
-/// The result of a reload that succeeded.
+/// The result of a successful reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReloadOutcome {
     /// The bound addresses of all listeners, in the order of the configuration.
     pub local_addrs: Vec<SocketAddr>,
-    /// Changed settings that stay as they were until a restart.
+    /// The changed settings that keep their old values until a restart.
     pub unchanged: Vec<NeedsRestart>,
 }
 
@@ -51,7 +51,7 @@ pub enum NeedsRestart {
     WorkerCount,
     /// The admin listener: its address, TLS or tokens.
     Admin,
-    /// The size of the memory cache, if it was disabled before.
+    /// The size of the memory cache, if the cache was disabled before.
     HotBytes,
     /// The second tier's settings.
     Tier,
@@ -68,7 +68,8 @@ impl ServedConfig {
         Self { listeners: bound(&shared.config, local_addrs), admin_addr, _file_watchers: file_watchers }
     }
 
-    /// Returns the bound address of the listener that is configured for `address`, or `None` if it is not open.
+    /// Returns the bound address of the listener that is configured for `address`, or `None` if no such listener is
+    /// open.
     fn local_addr(&self, address: SocketAddr) -> Option<SocketAddr> {
         self.listeners.iter().find(|bound| bound.address == address).map(|bound| bound.local_addr)
     }
@@ -83,13 +84,14 @@ fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<BoundAddress> 
 impl ProxyHandle {
     /// Replaces the configuration, and returns when all workers use the new one.
     ///
-    /// Connections stay open, and use the new configuration from their next request on; tunnels continue unchanged. The
-    /// cache and the state of origins and clients are kept. Blocks to read the files that the configuration names. Must
-    /// not be called from a thread of the proxy.
+    /// Connections stay open and use the new configuration from their next request on. Tunnels continue unchanged. The
+    /// cache and the state of origins and clients are kept. Blocks the thread while it reads the files that the
+    /// configuration names. Must not be called from a thread of the proxy.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid configuration, `NotConnected` if the proxy has stopped, otherwise the system's
-    /// error for a socket or the access log. After an error, the old configuration stays in force.
+    /// `InvalidInput` for an invalid configuration, `NotConnected` if the proxy has stopped or a worker does not
+    /// respond in time, otherwise the system's error for a socket or the access log. After an error, the old
+    /// configuration stays in force. The exception is a worker that responds late: it adopts the new one.
     pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
@@ -134,7 +136,8 @@ impl ProxyHandle {
     }
 }
 
-/// Returns the configuration as far as a running proxy can adopt it, and the settings that need a restart.
+/// Returns the configuration with the old values of settings that a running proxy cannot change, and a list of those
+/// that were changed.
 fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
     let mut unchanged = Vec::new();
     if config.worker_count != before.worker_count {

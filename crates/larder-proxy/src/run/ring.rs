@@ -9,7 +9,7 @@ use std::{
 use larder_device::ThreadDriver;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Registers the ring of a thread with the thread's runtime.
+/// Registers a thread's io_uring ring with the runtime of the thread.
 ///
 /// # Errors
 /// The runtime cannot watch the ring's descriptor.
@@ -18,7 +18,8 @@ pub(super) fn watch(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>>
     AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
 }
 
-/// Submits queued operations of this thread's ring, and delivers completed ones, as long as the worker runs.
+/// Submits the queued operations of this thread's io_uring ring and delivers the completed ones, until the worker
+/// stops.
 pub(super) async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     std::future::poll_fn(|context| {
         loop {
@@ -37,7 +38,7 @@ pub(super) async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     .await;
 }
 
-/// The ring's event descriptor, as the runtime needs it.
+/// The ring's event descriptor, in the form that the runtime can watch.
 pub(super) struct RingDescriptor(ThreadDriver);
 
 impl AsRawFd for RingDescriptor {

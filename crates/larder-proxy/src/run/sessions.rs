@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Opens a session: a listener on a free loopback port, whose clients have their own rules and trust the session's
-    /// own CA.
+    /// Opens a session: a listener on a free loopback port. The session's clients have rules of their own and trust the
+    /// session's CA.
     ///
     /// # Errors
     /// `InvalidInput` if this is not a forward proxy; otherwise the system's error for a socket or random numbers.
@@ -50,7 +50,7 @@ impl ProxyHandle {
         Ok(Session { state, address, _open: open })
     }
 
-    /// Serves a connection as the admin listener does. The caller must have verified that the peer is the operator.
+    /// Answers admin requests on a connection. The caller must have verified that the peer is the operator.
     ///
     /// # Errors
     /// `NotConnected` if the proxy has stopped.

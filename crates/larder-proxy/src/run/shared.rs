@@ -47,21 +47,21 @@ pub(crate) struct ProxyState {
     /// Whether any site compresses responses for clients.
     pub(crate) compresses: bool,
     pub(crate) origins: Arc<OriginsShared>,
-    /// The certificates for listeners with TLS. `None` if there are none.
+    /// The certificates for listeners with TLS. `None` if no listener uses TLS.
     pub(crate) certificates: Option<Arc<CertificateSet>>,
     /// Performs TLS handshakes with clients. `None` if no listener uses TLS.
     pub(crate) acceptor: Option<TlsAcceptor>,
-    /// Decides which tunnels are decrypted. `None` without interception.
+    /// Decides which tunnels are decrypted. `None` if interception is off.
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<ResponseMarkers>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
     /// The users of the forward proxy. `None` if it requires no credentials.
     pub(crate) passwords: Option<Arc<PasswordList>>,
-    /// The tokens for the admin listener. `None` if it requires none.
+    /// The tokens for the admin listener. `None` if the listener requires no token.
     pub(crate) admin_tokens: Option<AdminTokens>,
-    /// The fleet's nodes, for reading their purges. `None` without a fleet.
+    /// The link to the fleet's other nodes for reading their purges. `None` without a fleet.
     pub(crate) fleet: Option<Arc<FleetLink>>,
-    /// The fleet's nodes, for sharing entries. `None` if they do not share them.
+    /// The link to the fleet's other nodes for sharing entries. `None` if the nodes do not share entries.
     pub(crate) siblings: Option<Arc<Siblings>>,
     /// The rate limits for responses to clients, with their buckets.
     pub(crate) delays: DelayTable,
@@ -102,9 +102,9 @@ pub(crate) struct BoundedCounts {
     pub(crate) connections: AtomicUsize,
     /// Number of requests that wait for a response.
     pub(crate) waiting: AtomicUsize,
-    /// Number of connections by client address, if they are limited.
+    /// Number of connections by client address, if a limit on them is configured.
     pub(crate) client_connections: Arc<AddressCounts>,
-    /// Number of requests by client address, if they are limited.
+    /// Number of requests by client address, if a limit on them is configured.
     pub(crate) client_requests: Arc<AddressCounts>,
     /// Whether the listeners are about to close, so that health checks are answered with 503.
     pub(crate) is_draining: AtomicBool,

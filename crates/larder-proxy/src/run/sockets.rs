@@ -9,10 +9,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{ground::config::Listener, run::leaving::ListeningSocket};
 
-/// The sockets of one worker, by listener. A listener has several if they were inherited.
+/// The sockets of one worker, in a list for each listener. A list has several if the sockets were inherited.
 pub(super) type WorkerSockets = Vec<Vec<TcpListener>>;
 
-/// Returns each worker's sockets for the addresses of all listeners: the inherited ones, or new ones.
+/// Returns each worker's sockets for all listeners: inherited sockets if any match, otherwise new ones.
 ///
 /// # Errors
 /// `InvalidInput` for an inherited socket that belongs to no listener; otherwise the system's error.
@@ -53,8 +53,8 @@ pub(super) fn bind_all(
     }
 }
 
-/// Gives every worker at least one of the sockets, and every socket to at least one worker, so that no waiting
-/// connection is forgotten.
+/// Gives every worker at least one of the sockets, and every socket to at least one worker, so that no socket's waiting
+/// connections are left unaccepted.
 fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerSockets> {
     let of_worker = |worker: usize| match sockets.len() > worker {
         true => sockets.iter().skip(worker).step_by(worker_count).map(|shared| shared.socket.try_clone()).collect(),

@@ -129,7 +129,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
 /// The listeners of this thread under the current configuration, and the tasks that the thread runs.
 struct OpenListeners {
     thread: Arc<WorkerThread>,
-    /// Whether this is the one thread that maintains what all workers share, such as the state of origins.
+    /// Whether this thread maintains the state that all workers share, such as that of origins. Only one thread does.
     is_first: bool,
     worker: Arc<Worker>,
     open: Vec<OpenDoor>,
@@ -139,7 +139,7 @@ struct OpenListeners {
 /// A configured listener that is open on this thread.
 struct OpenDoor {
     listener: Listener,
-    /// Second handles of the listener's sockets, for a reload that changes its settings, or for a successor.
+    /// Second handles of the listener's sockets. A reload that changes the listener, or a successor, accepts on them.
     sockets: Vec<StdListener>,
     accepting: Vec<JoinHandle<()>>,
 }
@@ -168,7 +168,7 @@ impl OpenListeners {
         Ok(doors)
     }
 
-    /// Puts another configuration into force. Connections stay open, and use it from their next request on.
+    /// Puts another configuration into force. Open connections use it from their next request on.
     fn change(&mut self, changed: NewConfiguration) {
         let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
@@ -230,7 +230,7 @@ impl OpenListeners {
         all.map(|(address, socket)| Ok(ListeningSocket { address, socket: socket.try_clone()? })).collect()
     }
 
-    /// Starts the tasks that maintain what all workers share. Only one thread does this.
+    /// Starts the tasks that maintain the state that all workers share. Only the first thread does this.
     fn look_after_origins(&mut self) {
         self.looking_after.abort_all();
         if !self.is_first {
@@ -352,7 +352,8 @@ async fn accept_in_turns(thread: Arc<WorkerThread>, listener: TcpListener, door:
     }
 }
 
-/// Returns whether connections from `peer` may carry the requests of several clients, because it is a proxy or a node.
+/// Returns whether connections from `peer` may carry the requests of several clients, because `peer` is a proxy or a
+/// node of the fleet.
 fn brings_others(listener: &Listener, config: &ProxyConfig, peer: IpAddr) -> bool {
     let is_among = |networks: &[IpNet]| is_within(networks, peer.to_canonical());
     listener.for_nodes || is_among(&listener.proxied_by) || is_among(&config.fleet.trusted_proxies)
@@ -405,7 +406,7 @@ async fn keep_missing(missing: Arc<MissingList>) {
     }
 }
 
-/// Tries again at intervals to record purges whose recording failed.
+/// Retries at intervals to record purges whose recording failed.
 async fn keep_purges(purges: Arc<Purges>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -420,7 +421,7 @@ async fn keep_purges(purges: Arc<Purges>) {
     }
 }
 
-/// Makes the record of pins durable at intervals. Rewrites it at the start and when it has grown.
+/// Syncs the file with the record of pins at intervals. Rewrites the file at the start and when it has grown.
 async fn keep_pins(cache: Arc<Cache>) {
     let Some(store) = cache.shared.store.clone() else { return };
     store.ready().await;
@@ -483,8 +484,8 @@ async fn emptied(thread: &WorkerThread) {
 /// Interval at which state is saved, if it has changed.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-/// Length of one period of the popularity counts, in seconds. The current period and the one before it count.
+/// Length of one period of the popularity counts, in seconds. Counts cover the current period and the one before it.
 const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that a listener's task accepts before other tasks run, at most.
+/// Maximum number of connections that a listener's task accepts before other tasks run.
 const ACCEPTED_PER_TURN: u64 = 512;

@@ -53,18 +53,18 @@ pub(crate) struct Worker {
     /// Whether a newer configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
     log_buffer: Arc<LineBuffer>,
-    /// This worker with the policy of each site, by the site's index. Empty if no site has its own policy.
+    /// Variants of this worker with the policies of sites, by the site's index. Empty if no site has its own policy.
     of_sites: Vec<Option<Arc<Self>>>,
 }
 
-/// The state of a worker's thread, which survives reloads.
+/// The state of a worker's thread. It survives reloads.
 pub(crate) struct WorkerThread {
     index: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) unfinished: Arc<UnfinishedWork>,
     lag: Arc<ThreadLag>,
-    /// Sends connections inside intercepted tunnels to the task that serves them.
+    /// Sends a connection inside an intercepted tunnel to the task that serves it.
     inside: UnboundedSender<TunneledConnection>,
     /// The workers of all configurations in use, the current one last.
     workers: Mutex<Vec<Weak<Worker>>>,
@@ -126,7 +126,7 @@ impl Worker {
         !self.of_sites.is_empty()
     }
 
-    /// Returns this worker with the policy of the first site that matches a request.
+    /// Returns the variant of this worker with the policy of the first site that matches a request.
     ///
     /// `authority` is the request's host, if `uri` does not contain it.
     pub(crate) fn under_policy_of(
@@ -152,12 +152,12 @@ impl Worker {
         self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// Returns the lag of the worker's thread.
+    /// Returns the measured scheduling delay of the worker's thread.
     pub(crate) fn lag(&self) -> &Arc<ThreadLag> {
         &self.thread.lag
     }
 
-    /// Serves a connection inside an intercepted tunnel. It counts as a client connection.
+    /// Serves a connection inside an intercepted tunnel. The connection counts as a client connection.
     pub(crate) fn serve_inside(&self, inside: TunneledConnection) {
         // Sending fails only while the worker is stopping, when no new connection is served.
         let _ = self.thread.inside.send(inside);
@@ -179,7 +179,7 @@ impl Worker {
     }
 }
 
-/// The default memory for connections and exchanges is the memory limit divided by this number.
+/// Divisor of the memory limit that gives the default memory for connections and exchanges.
 pub const CONNECTIONS_SHARE: u64 = 16;
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -191,7 +191,7 @@ impl Drop for Worker {
 }
 
 impl WorkerThread {
-    /// Creates the state of the thread with this index. It has no configuration yet.
+    /// Creates the state of the thread with this index. The first configuration is added later.
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunneledConnection>) -> Self {
         let watches = Arc::default();
         let unfinished = Arc::default();
@@ -223,7 +223,7 @@ impl WorkerThread {
     }
 }
 
-/// Counts a connection until it ends, including a tunnel that it became.
+/// Counts a connection until it ends. If it becomes a tunnel, it is counted until the tunnel ends.
 pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
     counts: Arc<BoundedCounts>,
@@ -233,7 +233,7 @@ pub(crate) struct ConnectionPresence {
 }
 
 impl ConnectionPresence {
-    /// Counts a connection, or a task that outlives one.
+    /// Counts a connection, or a task that continues after its connection has ended.
     pub(crate) fn of(worker: &Worker) -> Self {
         let thread = Arc::clone(&worker.thread);
         let counts = Arc::clone(&worker.shared.counts);
@@ -245,7 +245,7 @@ impl ConnectionPresence {
 
     /// Returns the limit that the connection exceeds, or `None`.
     ///
-    /// `client` is its client's address. It is `None` if the connection may carry the requests of several clients.
+    /// `client` is the client's address, or `None` if the connection may carry the requests of several clients.
     pub(crate) fn shortage(&mut self, limits: &Limits, client: Option<IpAddr>) -> Option<Shortage> {
         if let (Some(client), Some(count_max)) = (client, limits.client_connection_count_max) {
             self.of_client = self.counts.client_connections.take(client, count_max);

@@ -39,13 +39,13 @@ use crate::{
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
-    /// The lengths of the names in `fields`, which exclude most names without a lookup.
+    /// The lengths of the names in `fields`. They show without a lookup that most fields are absent.
     pub(crate) names: NameLengths,
     /// The Cache-Control directives of the request.
     pub(crate) directives: RequestDirectives,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
-    /// The origins of the site that can be tried, if it has several.
+    /// The origins of the site among which the request can choose. `None` if the site has only one.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
     /// The addresses of the client's connection, for an origin that wants a PROXY header.
@@ -70,19 +70,19 @@ pub(crate) struct RequestHead {
     pub(crate) scheme: Scheme,
     /// Whether another node of the fleet sent the request, so that it must not go to a further node.
     pub(crate) is_by_sibling: bool,
-    /// Whether a plain response may be sent with an encoded head.
+    /// Whether the response may be sent with a head that is already encoded as lines.
     ///
-    /// That needs a client of HTTP/1.1, and nothing that reads or changes the response's fields.
+    /// This requires a client of HTTP/1.1, and that nothing reads or changes the response's fields.
     pub(crate) takes_lines: bool,
-    /// The settings of rules that apply before there is a response.
+    /// The settings of rules that take effect before the response is known.
     pub(crate) before: RequestRules,
     /// The rules of the client's session. Those of the configuration take precedence.
     pub(crate) session_rules: Option<Arc<Rules>>,
-    /// The git question in the body, if this is a POST that is answered like a GET.
+    /// The git question in the body, if this is a POST that the cache may answer like a GET.
     pub(crate) question: Option<GitQuestion>,
 }
 
-/// The settings of rules that apply to a request before there is a response.
+/// The settings of rules that take effect on a request before its response is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRules {
     /// Whether the origin must permit each client that gets a response fetched with another client's credentials.
@@ -95,7 +95,7 @@ pub(crate) struct RequestRules {
     pub(crate) may_never_change: bool,
     /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
-    /// Whether no response to the request may be stored, whatever its fields permit.
+    /// Whether a rule forbids storing any response to the request.
     pub(crate) is_never_stored: bool,
 }
 
@@ -114,7 +114,7 @@ impl RequestHead {
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
-    /// Returns the parts of the request that decide whether a stored response may be used.
+    /// Returns the demands of the request on a stored response.
     pub(crate) fn terms(&self) -> RequestTerms<'_> {
         RequestTerms {
             method: &self.method,
@@ -127,14 +127,14 @@ impl RequestHead {
         }
     }
 
-    /// Returns the parts of the request that rules are compared with.
+    /// Returns the properties of the request that rules compare.
     fn ruled(&self) -> RuledRequest<'_> {
         let scheme = self.scheme.as_str();
         let authority = self.host.to_str().unwrap_or_default();
         RuledRequest { method: &self.method, scheme, authority, path: self.path(), fields: &self.fields }
     }
 
-    /// Returns the failure to report if the origin cannot be contacted and no stored response can be used.
+    /// Returns the failure to report if neither the origin nor a stored response can answer.
     pub(crate) fn offline(&self) -> Failure {
         Failure::Offline { host: self.origin.to_string() }
     }
@@ -206,7 +206,8 @@ impl RequestHead {
         request
     }
 
-    /// Returns the request to the origin in a form that can be sent again. `make` creates the request for each attempt.
+    /// Returns the request to the origin in a form that can be sent several times. `make` creates the request for each
+    /// attempt.
     pub(crate) fn replayable<M>(&self, repeat: RetryRule, make: M) -> ReplayableRequest<M> {
         let client = self.asking_client();
         ReplayableRequest {
@@ -219,7 +220,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns what the origin and its connection must know about the client, or `None` if they need nothing.
+    /// Returns what the origin and its connection must know about the client, or `None` if that is nothing.
     pub(crate) fn asking_client(&self) -> Option<Box<AskingClient>> {
         let ends = self.origin.sends_proxy_header.then_some(self.ends);
         let sink = self.interim.clone();
@@ -255,8 +256,7 @@ impl RequestHead {
         }
     }
 
-    /// Adds the rules' overrides to the fields of a response with `status`. `about` is the status for which rules are
-    /// chosen.
+    /// Adds the rules' overrides to the fields of a response with `status`. Rules are chosen by the status `about`.
     fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
         let request = self.ruled();
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
@@ -283,7 +283,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns what a git request wants, or `None` for other requests.
+    /// Returns what a git request wants, or `None` if the request is not git's.
     fn git_wants(&self) -> Option<GitRequest> {
         match &self.question {
             Some(question) => Some(question.wanted),
@@ -307,7 +307,7 @@ impl RequestHead {
     }
 }
 
-/// Returns the overrides for the response to a git request, for a rule that caches git.
+/// Returns the overrides of a rule that caches git, adapted to the response to this git request.
 ///
 /// Packs never change. References are requested from the origin each time; the last known ones are served only while
 /// the origin is unavailable.
@@ -330,7 +330,7 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
 /// Number of fields that a forwarded request usually gets: Host, Via, CDN-Loop, Forwarded, and three X-Forwarded
 /// fields.
 const ADDED_FIELD_COUNT: usize = 7;
-/// Maximum age of stored references that are served while the origin is unavailable.
+/// How long stored references are served while the origin is unavailable, unless the rule says otherwise.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.

@@ -37,7 +37,7 @@ pub struct Authority {
     pem: String,
     from_secs: i64,
     until_secs: i64,
-    /// The host names that the CA may sign for. `None` means any name.
+    /// The host names that the CA may sign for, including all names below them. `None` means any name.
     permitted: Option<Vec<Box<str>>>,
     /// The private key for all host certificates.
     leaf_key: KeyPair,
@@ -145,7 +145,7 @@ impl Authority {
         self.permitted.as_deref()
     }
 
-    /// Returns whether the CA may sign for `host`. Clients refuse a certificate beyond this limit.
+    /// Returns whether the CA may sign for `host`. Clients refuse a certificate of this CA for any other host.
     pub fn permits(&self, host: &str) -> bool {
         let is_within = |name: &str| host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         self.permitted.as_ref().is_none_or(|names| names.iter().any(|name| is_within(name)))
@@ -153,7 +153,7 @@ impl Authority {
 
     /// Returns whether the CA may sign for every host that `pattern` matches.
     ///
-    /// [`HostPattern::All`] always passes, even for a limited CA: hosts that the CA may not sign for are not
+    /// Returns true for [`HostPattern::All`] even if the CA is limited: then hosts that it may not sign for are not
     /// intercepted.
     pub(crate) fn permits_all_of(&self, pattern: &HostPattern) -> bool {
         match pattern {
@@ -197,8 +197,8 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// Returns the parameters that all certificates share: a unique serial number, a validity period, and use by servers
-/// only.
+/// Returns the parameters that all certificates share: a serial number of their own, a validity period, and use by
+/// servers only.
 fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams> {
     let mut serial = [0; SERIAL_BYTES];
     fill(&mut serial)?;
@@ -293,7 +293,7 @@ pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
 const NAME: &str = "Larder local CA";
 /// A name that is guaranteed not to exist (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
-/// Certificates are valid from this long before they are created, in seconds, for clients whose clock is late.
+/// Seconds by which a certificate's validity begins before its creation, for clients whose clock is behind.
 const CLOCK_SLACK_SECS: i64 = 24 * 3600;
 const SERIAL_BYTES: usize = 16;
 const COMMON_NAME_BYTES_MAX: usize = 64;

@@ -34,7 +34,8 @@ pub(crate) const MARK: OriginMark<'static> = OriginMark::of_own("build-cache");
 /// The configured build caches.
 pub(crate) struct BuildCacheTable(Vec<Arc<KnownBuildCache>>);
 
-/// The writers' tokens of each build cache, in the order of the configuration. `None` if it has no tokens.
+/// The tokens of each build cache's writers, in the order of the configuration. `None` for a build cache without
+/// tokens.
 pub(crate) struct BuildCacheTokens(Vec<Option<WriterTokens>>);
 
 type WriterTokens = TokenRoles<WriterRole>;
@@ -47,8 +48,8 @@ struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
     local_writers: LocalWriters,
-    /// The build cache that supplies missing entries, and the path of this cache there. `None` if nothing supplies
-    /// them.
+    /// The build cache from which missing entries are requested, and the path there that corresponds to this cache.
+    /// `None` if they are requested from nowhere.
     origin: Option<(Origin, String)>,
 }
 
@@ -56,7 +57,7 @@ struct KnownBuildCache {
 #[derive(Clone)]
 pub(crate) struct BuildCacheRequest {
     cache: Arc<KnownBuildCache>,
-    /// Whether the client may write. Set by [`BuildCacheRequest::judge_writer`]; until then it may not.
+    /// Whether the client may write. Until [`BuildCacheRequest::judge_writer`] sets it, the client may not write.
     access: WriteAccess,
 }
 
@@ -66,9 +67,10 @@ pub(crate) enum WriteAccess {
     Granted,
     /// The client may not write, because it sent no token.
     NoToken,
-    /// The client may not write, because its token is not one of the build cache's.
+    /// The client may not write, because its token is not one of this build cache's tokens.
     WrongToken,
-    /// The client may not write. The build cache has no tokens, and the client is not a local program that may write.
+    /// The client may not write, because the build cache has no tokens and does not accept local programs like this one
+    /// as writers.
     ReadOnly,
 }
 
@@ -79,7 +81,7 @@ pub(crate) struct WriterFacts<'a> {
     pub(crate) fields: &'a HeaderMap,
     /// The authority in the request's target or Host field.
     pub(crate) authority: Option<&'a str>,
-    /// Whether a program on this machine opened the connection and sent no PROXY header.
+    /// Whether the connection comes from this machine without a PROXY header.
     pub(crate) is_near: bool,
     /// Returns whether the program that opened the connection runs as this proxy's user.
     pub(crate) is_own_user: &'a dyn Fn() -> bool,
@@ -117,12 +119,12 @@ impl BuildCacheTable {
         self.0.is_empty()
     }
 
-    /// Returns the build cache that a request is for, or `None` if it is for none.
+    /// Returns the build cache that a request addresses, or `None` if it addresses none.
     ///
-    /// `is_ours` returns whether the request's target addresses this proxy itself, so that it is not forwarded.
+    /// `is_ours` returns whether the request is for this proxy itself, and not to be forwarded.
     ///
     /// # Errors
-    /// Some clients could interpret the path as one outside the build cache.
+    /// Some programs could interpret the path as one outside the build cache.
     pub(crate) fn find(
         &self,
         request: &Request<impl Sized>,
@@ -152,8 +154,8 @@ impl BuildCacheRequest {
         self.cache.origin.is_some()
     }
 
-    /// Returns where missing entries are requested. Without an origin, the destination is a host that is never
-    /// contacted.
+    /// Returns the build cache from which missing entries are requested. If there is none, the destination is a host
+    /// that is never contacted.
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = Self::name();
         let nowhere = || Origin { trusted: true, ..Origin::of_client(AUTHORITY, 80) };
@@ -186,7 +188,8 @@ impl BuildCacheRequest {
     }
 }
 
-/// Changes a response's fields so that browsers do not run an entry, which some client stored, as a page or script.
+/// Changes a response's fields so that browsers do not run an entry as a page or script. Any client may have stored the
+/// entry.
 pub(crate) fn disarm(is_entry: bool, fields: &mut HeaderMap) {
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_entry && fields.contains_key(CONTENT_TYPE) && !media_type(fields).is_some_and(is_inert) {
@@ -203,10 +206,11 @@ fn is_inert(kind: &str) -> bool {
     !is_document && !is_script && !kind.starts_with("multipart/")
 }
 
-/// Returns the digest that the content of an entry must have because of its path. `None` if the path names none.
+/// Returns the digest that the content of an entry must have according to its path. `None` if the path contains no
+/// digest.
 ///
 /// # Errors
-/// The path names content by its digest, but the name is not a SHA-256 digest.
+/// The path is one below `/cas/`, where names are digests, but its name is not a SHA-256 digest.
 pub(crate) fn digest_of(path: &str) -> Result<Option<NamedDigest>, Failure> {
     let path = path.split('?').next().unwrap_or_default();
     match path.rsplit_once('/') {
@@ -218,12 +222,12 @@ pub(crate) fn digest_of(path: &str) -> Result<Option<NamedDigest>, Failure> {
     }
 }
 
-/// Returns whether `path` equals `prefix` or is below it, compared by whole segments.
+/// Returns whether `path` equals `prefix` or is below it. Only whole segments match.
 pub(crate) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether the fields of a request show that a proxy has forwarded it.
+/// Returns whether the fields of a request show that a proxy forwarded it.
 fn is_forwarded(fields: &HeaderMap) -> bool {
     let names_client = |name: &str| name.starts_with("x-forwarded-") || name == "x-real-ip";
     fields.contains_key(VIA) || fields.contains_key(FORWARDED) || fields.keys().any(|name| names_client(name.as_str()))
@@ -259,7 +263,7 @@ mod tests {
         }
     }
 
-    /// A request from a program on this machine, as its client may change it.
+    /// A request from a program on this machine, whose fields the program may set as it likes.
     struct Sent<'a> {
         fields: &'a [(&'static str, &'a str)],
         authority: &'a str,

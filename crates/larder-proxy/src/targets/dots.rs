@@ -28,8 +28,8 @@ fn decoded(path: &[u8], mut note_escape: impl FnMut()) -> Vec<u8> {
     octets
 }
 
-/// Returns the length of the escape at the end of `octets`, at least 2, and the octet that it stands for. `None`
-/// without escape.
+/// Returns the length of the escape at the end of `octets`, at least 2, and the octet that it stands for. `None` if
+/// `octets` does not end with an escape.
 fn escape_at_end(octets: &[u8]) -> Option<(usize, u8)> {
     match *octets {
         [.., b'%', b'u' | b'U', a, b, c, d] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => {
@@ -53,8 +53,8 @@ fn escape_at_end(octets: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the octet to which Windows converts a character, such as the ASCII letter for a full-width one. Others
-/// become `?`.
+/// Returns the octet to which Windows converts a character, such as the ASCII letter for a full-width letter.
+/// Characters without such an octet become `?`.
 fn folded(code: u32) -> u8 {
     let code = match code {
         0xff01..=0xff5e => code - 0xfee0,
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// At stake: a worker that one path of 60 KB holds up for seconds.
+    /// At stake: a path of 60 KB that occupies a worker for seconds.
     #[test]
     fn cost_of_nested_escapes_is_that_of_their_length() {
         for escape in ["25", "2525", "u0025", "c0%ae%", "%", "%2"] {

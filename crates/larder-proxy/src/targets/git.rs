@@ -16,7 +16,8 @@ use ring::digest::{Context, SHA256};
 
 use crate::ground::digest::hex;
 
-/// Maximum length of a question that is read, in bytes. Git sends longer ones in pieces of unknown length.
+/// Maximum length, in bytes, of a git question that is read to look for its answer in the cache. Git sends longer
+/// questions in pieces of unknown length.
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
 /// Maximum length of a question after decompression, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 8 << 20;
@@ -34,7 +35,7 @@ pub(crate) enum GitRequest {
     References,
 }
 
-/// A question whose answer depends on nothing but the question, and for references on the time.
+/// A git request (question) whose response (answer) depends on nothing but the request, and for references on the time.
 #[derive(Debug)]
 pub(crate) struct GitQuestion {
     pub(crate) wanted: GitRequest,
@@ -58,7 +59,8 @@ pub(crate) fn names_references(path: &str) -> bool {
 }
 
 impl GitQuestion {
-    /// Parses a question from a request's fields and body. Returns `None` if its answer may depend on anything else.
+    /// Parses a question from a request's fields and body. Returns `None` if its answer may depend on something else
+    /// than the question.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
         let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None => body.clone(),
@@ -86,7 +88,7 @@ impl GitQuestion {
     }
 }
 
-/// Decompresses a body. Returns `None` if it is malformed or longer than [`UNPACKED_BYTES_MAX`].
+/// Decompresses a body. Returns `None` if it is malformed, or longer than [`UNPACKED_BYTES_MAX`] when decompressed.
 fn unpacked(body: &[u8]) -> Option<Bytes> {
     let mut unpacked = Vec::new();
     GzDecoder::new(body).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut unpacked).ok()?;
@@ -95,7 +97,7 @@ fn unpacked(body: &[u8]) -> Option<Bytes> {
 
 /// Parses a question. Calls `note` with each line that determines its answer.
 ///
-/// Returns `None` if it has a word that is not known to be harmless.
+/// Returns `None` if the question contains a word that may make its answer depend on something else.
 fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
     let wanted = match text(take_packet(&mut bytes)?)? {
         b"command=fetch" => GitRequest::Pack,
@@ -138,7 +140,7 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
 
 /// Arguments of `fetch` that name objects, or say how to send them.
 ///
-/// `want-ref` and `deepen-not` are not among them, because they name references, whose values change.
+/// `want-ref` and `deepen-not` are left out, because they name references, whose values change.
 const PACK_ARGUMENTS: [&[u8]; 12] = [
     b"want",
     b"have",
@@ -169,7 +171,7 @@ enum PacketStart {
     Flush,
     Delimiter,
     End,
-    /// Data of this length, in bytes, follows.
+    /// Data follows. Its length in bytes is given.
     Data(usize),
 }
 
@@ -204,11 +206,11 @@ fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// Checks whether an answer is complete, while it passes.
+/// Checks whether an answer is complete, while its bytes pass through.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,
-    /// The received digits of the next packet's length, until there are four.
+    /// The digits of the next packet's length that have arrived. A length has four digits.
     digits: Vec<u8>,
     /// Number of the current packet's data bytes that have not arrived yet.
     left: usize,
@@ -216,7 +218,7 @@ pub(crate) struct AnswerCheck {
     data: Vec<u8>,
     is_in_pack: bool,
     has_pack: bool,
-    /// Whether the last packet so far ends the answer.
+    /// Whether the last packet received so far ends the answer.
     is_over: bool,
     is_wrong: bool,
 }
@@ -277,13 +279,13 @@ impl AnswerCheck {
 }
 
 impl Default for GitRequest {
-    /// Returns `Pack`, because the requirements on answers with packs are stricter.
+    /// Returns `Pack`, because an answer with a pack must meet more conditions to count as complete.
     fn default() -> Self {
         Self::Pack
     }
 }
 
-/// Number of a packet's first bytes that suffice to recognize its kind.
+/// Number of bytes at the start of a packet that suffice to recognize its kind.
 const DATA_KEPT: usize = 16;
 
 #[cfg(test)]

@@ -66,7 +66,8 @@ impl Interceptor {
     /// Opens the CA and host list of a configuration.
     ///
     /// # Errors
-    /// `InvalidInput`: its files are faulty, or the CA may not sign for a listed host. The error says which.
+    /// `InvalidInput`: its files are faulty, or the CA may not sign for a listed host. The error names the file or
+    /// host.
     pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let certificate = &config.authority.certificate;
@@ -91,7 +92,7 @@ impl Interceptor {
         self.rules.contain(host)
     }
 
-    /// Returns why tunnels of `client` to the listed `host` are not decrypted, or `None` if they are.
+    /// Returns why tunnels of `client` to the listed host `host` are not decrypted, or `None` if they are decrypted.
     pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<BypassReason> {
         if !self.authority.permits(host) {
             return Some(BypassReason::NotPermitted);
@@ -184,7 +185,7 @@ fn server_config(shown: FixedCertificate, ticketer: Option<Arc<dyn ProducesTicke
     Ok(Arc::new(config))
 }
 
-/// Presents one fixed certificate whatever name is requested, or none.
+/// Presents the same certificate whatever name is requested, or refuses the handshake if there is none.
 #[derive(Debug)]
 struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
@@ -196,6 +197,6 @@ impl ResolvesServerCert for FixedCertificate {
 
 /// Maximum number of hosts whose certificates are kept in memory.
 const SHOWN_COUNT_MAX: usize = 1024;
-/// Time for which a certificate is presented before it is replaced, so that no client receives one that is about to
-/// expire.
+/// Time for which a certificate is presented before it is replaced, so that no client receives a certificate that is
+/// about to expire.
 const SHOWN_FOR: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 7 * 6);

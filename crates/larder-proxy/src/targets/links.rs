@@ -25,8 +25,8 @@ pub(crate) struct LinkReplacer {
 }
 
 impl LinkReplacements {
-    /// Creates the replacements from pairs of a link's prefix and its replacement. Of several matches, the longest
-    /// counts.
+    /// Creates the replacements from pairs of a link's prefix and its replacement. If several prefixes match at one
+    /// place, the longest is replaced.
     pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(found, _)| !found.is_empty());
         pairs.sort_by_key(|(found, _)| std::cmp::Reverse(found.len()));
@@ -43,7 +43,7 @@ impl LinkReplacements {
         found.min_by_key(|(at, _)| *at)
     }
 
-    /// Returns how many of the last octets may be the start of a link.
+    /// Returns how many octets at the end of `octets` may be the start of a link that continues in the next piece.
     fn open_end(&self, octets: &[u8]) -> usize {
         let longest = |one: &LinkReplacement| {
             let needle = one.found.needle();
@@ -59,7 +59,7 @@ impl LinkReplacer {
         Self { replacements, held: BytesMut::new() }
     }
 
-    /// Processes a piece of the body. Returns the output that is final, which may be empty.
+    /// Processes a piece of the body. Returns the octets that can be sent now, which may be none.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
         self.held.extend_from_slice(piece);
         let mut out = BytesMut::with_capacity(self.held.len());

@@ -25,17 +25,17 @@ use crate::ground::{
     digest::{NamedDigest, short_digest},
 };
 
-/// A file of a package, and where its digest may be listed.
+/// A file of a package, and the places where a listing with its digest may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedFile {
     entry: ListingEntry,
-    /// The path of the listing on a separate index server. `None` if the listing cannot be there.
+    /// The path of the listing on a separate index server. `None` if no index server can have the listing.
     at_index: Option<String>,
     /// The paths at which the listing can be on the file's own server.
     own: Vec<String>,
 }
 
-/// The entry of a listing that describes a file.
+/// The entry in a listing that describes a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ListingEntry {
     /// A file in a Python project's simple index (PEP 503, PEP 691), by its name.
@@ -44,7 +44,7 @@ enum ListingEntry {
     Npm(String),
     /// A crate in a file of cargo's sparse index, by its version.
     Crate(String),
-    /// A module's `go.mod` in a record of Go's checksum database, by its version.
+    /// A module's `go.mod`, in a record of Go's checksum database, by the module's version.
     GoMod(String),
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ListingTable {
     /// They are needed to find a listing that varies, because a request for a file has other fields than one for a
     /// listing.
     variants: Mutex<HashMap<u64, HeaderMap>>,
-    /// The keys of the files whose digest was known.
+    /// The keys of files whose digest was known at an earlier request.
     known_files: KeySet,
 }
 
@@ -82,7 +82,7 @@ impl ListingTable {
         }
     }
 
-    /// Remembers the request fields by which a stored listing is found again.
+    /// Remembers the request fields that select a stored listing, so that it can be found again.
     pub(crate) fn note(&self, primary: &[u8], selecting: &SelectingFields) {
         let value = |octets: &bytes::Bytes| HeaderValue::from_bytes(octets).ok();
         let fields: HeaderMap =
@@ -94,13 +94,14 @@ impl ListingTable {
         variants.insert(short_digest(primary), fields);
     }
 
-    /// Returns the request fields by which the newest variant of a listing is found. Empty if it does not vary.
+    /// Returns the request fields by which the newest variant of a listing is found. Empty if the listing does not
+    /// vary, or if nothing is remembered of it.
     fn fields_of(&self, primary: &[u8]) -> HeaderMap {
         let variants = self.variants.lock().ignore_poison();
         variants.get(&short_digest(primary)).cloned().unwrap_or_default()
     }
 
-    /// Iterates over the index servers for a package server.
+    /// Iterates over the index servers that belong to a package server.
     fn indexes_of(&self, scheme: &str, authority: &str) -> impl Iterator<Item = &ServerUrl> {
         let is_it = move |one: &&KnownIndex| one.files.scheme == scheme && one.files.authority == authority;
         self.indexes.iter().filter(is_it).map(|one| &one.index)
@@ -120,7 +121,7 @@ impl ServerUrl {
 }
 
 impl ListedFile {
-    /// Returns the file of a package that a path names, or `None` if the path is not that of such a file.
+    /// Returns the file of a package that a path names, or `None` if the path names no such file.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let path = path.split('?').next()?;
         let (folder, name) = path.rsplit_once('/')?;
@@ -221,7 +222,7 @@ impl ListedFile {
     }
 }
 
-/// A Python project's listing in JSON (PEP 691), as far as it is used.
+/// A Python project's listing in JSON (PEP 691): the parts that are used here.
 #[derive(Deserialize)]
 struct SimpleIndex {
     files: Vec<SimpleFile>,
@@ -233,7 +234,7 @@ struct SimpleFile {
     hashes: HashMap<String, String>,
 }
 
-/// An npm packument, as far as it contains digests.
+/// An npm packument: the parts that contain digests.
 #[derive(Deserialize)]
 struct Packument {
     versions: HashMap<String, PackageVersion>,
@@ -251,7 +252,7 @@ struct PackageDist {
     shasum: Option<String>,
 }
 
-/// A line of cargo's sparse index, as far as it is used.
+/// A line of cargo's sparse index: the parts that are used here.
 #[derive(Deserialize)]
 struct IndexedCrate {
     vers: String,
@@ -299,7 +300,7 @@ fn sparse_path(name: &str) -> Option<String> {
     }
 }
 
-/// Maximum length of a listing that is read, in bytes, decoded. npm's largest packuments have about 10 MB.
+/// Maximum length of a listing that is read, in bytes after decoding. npm's largest packuments have about 10 MB.
 const LISTING_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of listings whose variants are remembered.
 const VARIANT_COUNT_MAX: usize = 4096;
@@ -313,8 +314,8 @@ mod tests {
     const SHA512: &str =
         "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==";
 
-    /// Returns whether a listing names the digest of an empty body for the file with this path. `None` if it names
-    /// none.
+    /// Returns true if a listing contains the digest of an empty body for the file with this path, false for another
+    /// digest. `None` if it contains no digest.
     fn named(path: &str, listing: &str) -> Option<bool> {
         let file = ListedFile::of_path(path).expect("a registry lists it");
         Some(file.digest_in(listing.as_bytes())?.check().matches())

@@ -28,25 +28,26 @@ pub(crate) struct ActiveLists {
     sets: RwLock<HostSets>,
 }
 
-/// Files with block lists and allow lists of hosts: in the format of hosts files, or with one name per line.
+/// The files with the operator's block lists and allow lists of hosts. They have the format of hosts files, or one name
+/// per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLists {
     /// Files with hosts that are refused.
     pub block: Vec<PathBuf>,
     /// Files with hosts that are served even if a block list contains them.
     pub allow: Vec<PathBuf>,
-    /// Whether hosts that no allow list contains are refused. Default: they are served.
+    /// Whether a host that no allow list contains is refused. Default: it is served.
     pub default_deny: bool,
 }
 
 /// The verdict of the lists on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVerdict {
-    /// No list contains the host, so it is served.
+    /// Nothing forbids the host, so it is served: no block list contains it, and `default_deny` is off.
     Not,
-    /// A block list contains the host, so it is refused.
+    /// A block list contains the host and no allow list does, so it is refused.
     Blocked,
-    /// No allow list contains the host, and only listed hosts are served.
+    /// No allow list contains the host, and `default_deny` is on, so it is refused.
     NotAllowed,
     /// An allow list contains the host, which would otherwise be refused.
     Allowed,
@@ -57,7 +58,7 @@ struct HostSets {
     allow: NameSet,
 }
 
-/// The names in some lists. A name may include all names below it.
+/// The names in all block lists, or in all allow lists. An entry may stand for a name, or for all names below it.
 #[derive(Default)]
 struct NameSet {
     hasher: RandomState,
@@ -65,7 +66,7 @@ struct NameSet {
     hashes: Vec<u64>,
 }
 
-/// The hosts that an entry of a list matches, relative to its name. Part of the entry's hash.
+/// The hosts that an entry of a list matches, in relation to its name. It is part of what is hashed for the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ListEntryKind {
     /// Only the host with the entry's name.
@@ -78,15 +79,15 @@ enum ListEntryKind {
 #[derive(Debug, PartialEq, Eq)]
 enum ListLine<'a> {
     Nothing,
-    /// Names in the format of a hosts file. Names below them are not included.
+    /// Names in the format of a hosts file. They do not include the names below them.
     Hosts(Vec<&'a str>),
-    /// A name and all names below it. The flag says whether the name itself is included.
+    /// All names below a name. The flag says whether the name itself is included too.
     Domain(&'a str, bool),
     Bad,
 }
 
 impl HostLists {
-    /// Returns whether no lists are configured, and unlisted hosts are served.
+    /// Returns whether these lists refuse no host: there are none, and unlisted hosts are served.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty() && self.allow.is_empty() && !self.default_deny
     }
@@ -96,7 +97,7 @@ impl ActiveLists {
     /// Reads all lists.
     ///
     /// # Errors
-    /// A file cannot be read, or has lines that name no host. The error says which.
+    /// A file cannot be read, has lines that name no host, or has too many names. The error says which file or line.
     pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
         Ok(Self { config: config.clone(), sets: RwLock::new(HostSets::load(config)?) })
     }
@@ -104,14 +105,14 @@ impl ActiveLists {
     /// Reads all lists again. If that fails, the current lists stay in use.
     ///
     /// # Errors
-    /// A file cannot be read, or has lines that name no host. The error says which.
+    /// A file cannot be read, has lines that name no host, or has too many names. The error says which file or line.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let sets = HostSets::load(&self.config)?;
         *self.sets.write().ignore_poison() = sets;
         Ok(())
     }
 
-    /// Returns facts about the files that change whenever a file changes.
+    /// Returns the metadata of each list's file. It changes whenever the file changes.
     pub(crate) fn stamps(&self) -> Vec<FileStamp> {
         self.config.block.iter().chain(&self.config.allow).map(|path| stamp(path)).collect()
     }
@@ -135,7 +136,7 @@ impl ActiveLists {
     }
 }
 
-/// Returns a host in the form in which lists are compared.
+/// Returns a host in the form in which lists store and compare it.
 ///
 /// Names are in lower case without a final dot. Addresses are in standard form, and IPv4-mapped IPv6 addresses become
 /// IPv4 addresses.
@@ -218,8 +219,8 @@ impl NameSet {
 
 /// Parses a line of a list.
 ///
-/// A line of a hosts file is an address with names. Other lines are `name` or `.name` (the name and all below it),
-/// `*.name` (all below it), or `||name^`.
+/// A line of a hosts file is an address with names. Other lines are `name`, `.name` or `||name^` (the name and all
+/// names below it), or `*.name` (only the names below it).
 fn read_line(line: &str) -> ListLine<'_> {
     let line = line.trim_start_matches('\u{feff}');
     let line = line.split('#').next().unwrap_or_default().trim();
@@ -272,7 +273,7 @@ const OWN_NAMES: [&str; 11] = [
     "ip6-allrouters",
     "ip6-allhosts",
 ];
-/// Maximum number of names in all block lists, and in all allow lists. They take 128 MB.
+/// Maximum number of names in all block lists, and in all allow lists. That many names take 128 MB.
 const NAME_COUNT_MAX: usize = 16 << 20;
 /// Maximum length of a line, in bytes. A longer line is invalid.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -387,7 +388,8 @@ mod tests {
 
     const ALONE: &str = "LARDER_TEST_ALONE";
 
-    /// Runs in a process of its own: the memory of tests that run at the same time would be counted, too.
+    /// Runs the test in a process of its own. Otherwise the memory of other tests that run at the same time would be
+    /// counted too.
     #[test]
     fn million_names_take_less_than_32_mb() {
         if env::var_os(ALONE).is_none() {

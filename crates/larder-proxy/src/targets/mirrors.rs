@@ -46,7 +46,7 @@ use crate::{
 /// The configured mirrors.
 pub(crate) struct MirrorTable {
     known: Vec<Arc<KnownMirror>>,
-    /// Tokens that container registries gave to clients without credentials, so that any client can get them.
+    /// Tokens that container registries issued to clients without credentials. Any client can get such a token.
     pub(crate) open_tokens: OpenTokens,
 }
 
@@ -55,17 +55,17 @@ struct KnownMirror {
     origin: Origin,
     scheme: &'static str,
     authority: String,
-    /// The server's name in cache keys, if it gets another Host field than its URL's host.
+    /// The server's name in cache keys, if the Host field sent to it differs from the host of its URL.
     name: Option<String>,
     /// The path on the server that replaces the mirror's path.
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
-    /// Facts about the server as a container registry. `None` if it is none.
+    /// The state of the server as a container registry. `None` if it is not one.
     registry: Option<Registry>,
 }
 
-/// A request to a container registry that its mirror answers itself.
+/// A request to a container registry that the mirror answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryAsk {
     /// The API version check, by which a client learns where to get tokens.
@@ -111,7 +111,8 @@ impl MirrorTable {
 
     /// Returns the name of each mirrored server's registry and the server's authority.
     ///
-    /// A registry is named after the path of its first mirror. So `/pypi-files` belongs to the registry `pypi` too.
+    /// A mirror whose path begins with that of another and a hyphen belongs to the other's registry. So `/pypi-files`
+    /// belongs to the registry `pypi`.
     pub(crate) fn registries(&self) -> Vec<(String, String)> {
         let names = || self.known.iter().map(|known| known.path.trim_start_matches('/'));
         let is_part = |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.starts_with('-'));
@@ -127,13 +128,13 @@ impl MirrorTable {
         registries
     }
 
-    /// Rewrites a request to a mirror into one to the server that the mirror stands for.
+    /// Rewrites a request to a mirror so that it is a request to the mirrored server.
     ///
-    /// Returns the mirror, and what is requested if the mirror answers that itself. `None` if the request is for no
-    /// mirror. `is_ours` returns whether the request's target addresses this proxy itself.
+    /// Returns the mirror, and what to answer if the mirror answers the request itself. Returns `None` if the request
+    /// is for no mirror. `is_ours` returns whether the request's target addresses this proxy itself.
     ///
     /// # Errors
-    /// Some server could read the path as one outside the mirror.
+    /// Some servers could interpret the path as one outside the mirror.
     pub(crate) fn divert<B>(
         &self,
         own_scheme: &str,
@@ -188,8 +189,8 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns the registry that has a client's repository `name`, as a mirrored request, and the name of the
-    /// repository there.
+    /// Returns the registry that has the repository which a client calls `name`, as a mirrored request. Also returns
+    /// the repository's name at the registry.
     pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;
@@ -205,13 +206,14 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns whether a mirror stands for the server with this scheme and authority, in any spelling.
+    /// Returns whether one of the mirrors is for the server with this scheme and authority, in any spelling.
     pub(crate) fn leads_to(&self, scheme: &str, authority: &str) -> bool {
         let normal = normal_authority(scheme, authority);
         self.known.iter().any(|known| known.scheme == scheme && Some(&*known.authority) == normal.as_deref())
     }
 
-    /// Returns where requests for the mirrored server with this scheme, authority and name are forwarded.
+    /// Returns where requests for the mirrored server with these parts of a cache key are forwarded. `None` if no
+    /// mirror is for it.
     pub(crate) fn destination_of(&self, scheme: &str, authority: &str, name: Option<&str>) -> Option<Destination<'_>> {
         let is_it = |known: &&Arc<KnownMirror>| {
             (known.scheme, &*known.authority, known.name.as_deref()) == (scheme, authority, name)
@@ -233,7 +235,7 @@ impl KnownMirror {
 }
 
 impl MirrorRequest {
-    /// Returns what a registry request wants if the mirror answers it itself, otherwise `None`.
+    /// Returns what a registry request asks for if the mirror answers it itself. `None` if the registry answers it.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
         // If the mirror's path contains the registry's name, everything below it belongs to repositories.
         let is_root = self.mirror.path.ends_with("/v2");
@@ -244,12 +246,12 @@ impl MirrorRequest {
         }
     }
 
-    /// Returns what is known of the server as a container registry. `None` if it is none.
+    /// Returns the state of the server as a container registry. `None` if it is not one.
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.mirror.registry.as_ref()
     }
 
-    /// Returns whether a response with these fields can be sent without rewriting a field, as far as its body is not
+    /// Returns whether a response has none of the fields that the mirror rewrites. Its body may still have to be
     /// rewritten.
     pub(crate) fn leaves(fields: &impl Fields) -> bool {
         ![LOCATION, CONTENT_LOCATION, LINK, WWW_AUTHENTICATE].iter().any(|name| fields.first(name).is_some())
@@ -268,7 +270,7 @@ impl MirrorRequest {
 
     /// Returns the authentication challenge that sends a registry's client to this mirror for its token.
     ///
-    /// `registrys` is the challenge of the registry, whose scope is kept.
+    /// `registrys` is the registry's own challenge. Its scope is kept.
     pub(crate) fn challenge(&self, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
         let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
         let names = if names.is_empty() { String::new() } else { format!("{names}/") };
@@ -292,7 +294,7 @@ impl MirrorRequest {
 
     /// Changes a request so that the server sends the whole document unencoded.
     ///
-    /// Entity tags that this mirror gave to clients are changed back to the server's.
+    /// Entity tags that this mirror changed for clients are changed back to those of the server.
     fn ask_for_whole(&self, fields: &mut HeaderMap) {
         fields.remove(RANGE);
         fields.remove(IF_RANGE);
@@ -308,7 +310,8 @@ impl MirrorRequest {
         };
     }
 
-    /// Returns the suffix for entity tags of rewritten documents. It depends on all that is in rewritten links.
+    /// Returns the suffix for entity tags of rewritten documents. It depends on everything that rewriting puts into
+    /// links.
     fn suffix(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.base.hash(&mut hasher);
@@ -318,7 +321,7 @@ impl MirrorRequest {
         format!("+larder-{:016x}", hasher.finish())
     }
 
-    /// Rewrites the fields of a response for the client of a mirror, including redirects.
+    /// Rewrites the fields of a response, including redirects, so that the client stays on the mirror.
     ///
     /// Returns the replacements for the body, if it is a document whose links are rewritten.
     pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<LinkReplacer> {
@@ -351,7 +354,8 @@ impl MirrorRequest {
         Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
-    /// Returns whether the links in a body with these fields are rewritten. Links in a compressed document are not.
+    /// Returns whether a body with these fields is a document whose links are rewritten. Compressed documents are not
+    /// rewritten.
     fn is_document(&self, fields: &HeaderMap) -> bool {
         let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
         self.changes_documents()
@@ -377,7 +381,7 @@ impl MirrorRequest {
         }
     }
 
-    /// Rewrites the URLs in Link fields (RFC 8288 3), by which lists name their next page.
+    /// Rewrites the URLs in Link fields (RFC 8288 3), in which paged lists name their next page.
     fn lead_links_back(&self, fields: &mut HeaderMap) {
         if let Entry::Occupied(mut lines) = fields.entry(LINK) {
             for line in lines.iter_mut() {
@@ -389,8 +393,8 @@ impl MirrorRequest {
         }
     }
 
-    /// Returns a URL that leads to the mirror in place of `reference`. `None` if `reference` leads to no mirrored
-    /// server.
+    /// Returns a URL that leads to the mirror in place of `reference`. `None` if `reference` does not lead to a
+    /// mirrored server.
     fn led_back(&self, reference: &str) -> Option<String> {
         let KnownMirror { path, scheme, authority, prefix, .. } = &*self.mirror;
         let own = format!("{scheme}://{authority}{prefix}");
@@ -408,7 +412,7 @@ impl MirrorRequest {
     }
 }
 
-/// Returns a Link field with its URLs changed by `change`. They are the parts in angle brackets outside of quotes.
+/// Returns a Link field in which `change` has replaced the URLs: the parts in angle brackets outside of quotes.
 fn link_with(line: &str, change: impl Fn(&str) -> Option<String>) -> String {
     let mut changed = String::with_capacity(line.len());
     let mut rest = line;

@@ -32,13 +32,13 @@ pub(crate) enum RegistryChallenge {
     Bearer { realm: String, service: Option<String> },
 }
 
-/// Facts about a container registry.
+/// The remembered authentication challenge of a container registry.
 #[derive(Default)]
 pub(crate) struct Registry {
     challenge: Mutex<Option<(Instant, RegistryChallenge)>>,
 }
 
-/// Tokens that were issued without credentials, by their SHA-256 digests, with their expiry.
+/// Tokens that were issued without credentials: the SHA-256 digest of each, and the time at which it expires.
 #[derive(Default)]
 pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
 
@@ -59,8 +59,8 @@ impl RegistryChallenge {
 
 /// Returns the challenge that sends a client to the mirror for its token.
 ///
-/// `base` is the mirror's URL for the client, `names` the prefix of the registry's repositories in the mirror, and
-/// `registrys` the challenge of the registry.
+/// `base` is this proxy's scheme and host for the client, `names` the prefix of the registry's repositories in the
+/// mirror, and `registrys` the registry's own challenge.
 pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
     let line = registrys.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut text = format!("Bearer realm=\"{base}/v2/{TOKEN}\",service=\"larder\"");
@@ -80,7 +80,7 @@ pub(crate) fn repository_of(scope: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Returns a scope with the repository's name replaced by `name`, which the registry uses.
+/// Returns a scope in which `name`, the repository's name at its registry, replaces the client's name for it.
 pub(crate) fn renamed(scope: &str, name: &str) -> Option<String> {
     let (_, actions) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
     Some(format!("repository:{name}:{actions}"))
@@ -90,7 +90,8 @@ fn prefixed(scope: &str, names: &str) -> String {
     repository_of(scope).and_then(|name| renamed(scope, &format!("{names}{name}"))).unwrap_or_else(|| scope.to_owned())
 }
 
-/// Returns the path on the registry `host` for `rest`, the part of a client's path that names the repository.
+/// Returns the path on the registry `host` for `rest`, the part of a client's path that begins with the repository's
+/// name.
 ///
 /// On Docker Hub, repositories with a name of one part are in `library`.
 pub(crate) fn path_at(host: &str, rest: &str) -> String {
@@ -106,7 +107,7 @@ pub(crate) fn path_at(host: &str, rest: &str) -> String {
 }
 
 impl Registry {
-    /// Returns the registry's challenge if it was seen within [`KNOWN_FOR`], or at any age with `stale`.
+    /// Returns the registry's challenge if it was seen within [`KNOWN_FOR`]. With `stale`, returns it at any age.
     pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
         let known = self.challenge.lock().ignore_poison();
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
@@ -117,7 +118,7 @@ impl Registry {
         *self.challenge.lock().ignore_poison() = Some((Instant::now(), challenge));
     }
 
-    /// Replaces the token that the mirror gave to a client by the credentials that the registry expects.
+    /// Replaces the token that the mirror gave to a client with the credentials that the registry expects.
     pub(crate) fn translate(&self, fields: &mut HeaderMap) {
         let Some(token) = bearer(fields) else { return };
         if token == ANONYMOUS {
@@ -145,7 +146,7 @@ impl OpenTokens {
         known.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), now + good_for.min(TOKEN_AGE_MAX));
     }
 
-    /// Returns whether a request's only credentials are a token that was issued without credentials.
+    /// Returns whether a request's credentials are only a token that was issued without credentials.
     pub(crate) fn covers(&self, fields: &HeaderMap) -> bool {
         let Some(token) = bearer(fields) else { return false };
         let until = self.0.lock().ignore_poison().get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
@@ -180,7 +181,7 @@ fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 
 /// Path below `/v2/` at which clients get their tokens.
 pub(crate) const TOKEN: &str = "token";
-/// The token for clients of a registry that requires none, or that cannot be reached.
+/// The token that the mirror gives to clients if the registry requires none, or cannot be reached.
 pub(crate) const ANONYMOUS: &str = "larder-anonymous";
 /// Time for which a registry's challenge is remembered.
 const KNOWN_FOR: Duration = Duration::from_mins(10);

@@ -25,10 +25,10 @@ use crate::{
     targets::build_caches,
 };
 
-/// The sites, and where requests that match none of them are forwarded.
+/// The sites, and the default origin for requests that match none of them.
 pub(crate) struct SiteRoutes {
     sites: Vec<SiteRoute>,
-    /// The sites for each host that they name exactly, as indexes in `sites`.
+    /// The sites for each exactly named host, as indexes in `sites`.
     by_host: HashMap<Box<str>, Vec<usize>>,
     /// The sites with host patterns, as indexes in `sites`.
     of_others: Vec<usize>,
@@ -39,7 +39,7 @@ pub(crate) struct SiteRoutes {
     build_caches: Vec<String>,
 }
 
-/// A server behind a mirror, with its scheme and authority as they are in cache keys.
+/// A server behind a mirror, with the scheme and authority that cache keys contain for it.
 struct MirroredServer {
     scheme: &'static str,
     authority: String,
@@ -56,14 +56,14 @@ struct SiteRoute {
     route: Option<TableRoute>,
 }
 
-/// The way of a request for a resource to its origin. [`SiteRoutes::find`] finds it, once for each request.
+/// The route of a request to its origin. [`SiteRoutes::find`] determines it, once for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResourceRoute {
     /// The origin of the site with this index.
     Site(usize),
     /// The origin of requests that match no site.
     Default,
-    /// The server that the request names, by this scheme.
+    /// The server that the request itself names, with this scheme.
     Named(&'static str),
 }
 
@@ -73,11 +73,11 @@ pub(crate) struct Destination<'a> {
     pub(crate) scheme: &'a str,
     /// The host and port of the URL that the client requested.
     pub(crate) authority: Cow<'a, str>,
-    /// The origin to forward to. For a group, a member of it.
+    /// The origin to which the request is forwarded. If there is a group, one of its members.
     pub(crate) origin: Origin,
-    /// The origins among which the request's key selects one. `None` if there is only one.
+    /// The group of origins from which the request's key selects one. `None` if there is no group.
     pub(crate) group: Option<&'a Arc<OriginGroup>>,
-    /// The prefix of paths on the origin.
+    /// The path on the origin that is put in front of the request's path.
     pub(crate) prefix: &'a str,
     pub(crate) mark: OriginMark<'a>,
 }
@@ -91,7 +91,8 @@ struct TableRoute {
     name: String,
 }
 
-/// Returns the origins for an authority and a path with query: those of the first site that matches and has any.
+/// Returns the origins for an authority and a path with query: those of the first matching site that has origins of its
+/// own.
 pub fn origins_of(config: &ProxyConfig, authority: &str, path: &str) -> Option<Arc<Origins>> {
     let routes = SiteRoutes::new(config);
     routes.route(authority, path).map(|route| Arc::clone(&route.origins))
@@ -132,10 +133,11 @@ impl SiteRoutes {
         groups
     }
 
-    /// Finds the way of a request. `own_scheme` is the scheme of the client's connection. `authority` returns the host
-    /// that the request names, which matters only if there are sites.
+    /// Finds the route of a request. `own_scheme` is the scheme of the client's connection. `authority` returns the
+    /// host that the request names; it is called only if there are sites.
     ///
-    /// Returns `None` if no site matches the host and the request is not to be forwarded.
+    /// Returns `None` if no site matches the request, and this proxy neither forwards it nor has a default origin for
+    /// it.
     pub(crate) fn find<'a>(
         &self,
         own_scheme: &str,
@@ -156,10 +158,10 @@ impl SiteRoutes {
         }
     }
 
-    /// Returns the scheme and the origin mark in the cache keys of requests on this way.
+    /// Returns the scheme and the origin mark in the cache keys of requests on this route.
     ///
-    /// A request for a site always counts as having the connection's scheme, so that a plain connection cannot pass for
-    /// TLS.
+    /// A request for a site gets the scheme of its connection, whatever its target says, so that a plain connection
+    /// cannot pass for TLS.
     pub(crate) fn scheme_and_mark<'a>(
         &'a self,
         route: ResourceRoute,
@@ -171,7 +173,7 @@ impl SiteRoutes {
         }
     }
 
-    /// Returns where a request for `authority` on this way is forwarded.
+    /// Returns where a request for `authority` on this route is forwarded.
     ///
     /// # Errors
     /// The request names a server that is not a permitted target.
@@ -205,32 +207,33 @@ impl SiteRoutes {
         self.destination(route, own_scheme, uri, authority)
     }
 
-    /// Returns the failure of a request that no site matches and that is not to be forwarded.
+    /// Returns the failure of a request for which [`Self::find`] found no route.
     pub(crate) fn no_site(&self) -> Failure {
         Failure::NoSite { forwards: self.forward }
     }
 
-    /// Returns whether this proxy is the server of a request, and not a forward proxy for it.
+    /// Returns whether this proxy answers a request as a server, and not as a forward proxy.
     pub(crate) fn is_for_us(&self, own_scheme: &str, uri: &Uri, version: Version, authority: &str) -> bool {
         let is_for_site = self.route(authority, path_of(uri)).is_some();
         is_for_site || !self.forward || self.asked_scheme(own_scheme, uri, version).is_none()
     }
 
-    /// Returns whether a request in origin form goes to a site's own origin.
+    /// Returns whether a request for this authority and path goes to the origin of a site.
     pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
         self.route(authority, path).is_some()
     }
 
     /// Returns the index of the site whose policy applies to a request through `listener`.
     ///
-    /// Without a listener, sites that name listeners do not match.
+    /// If `listener` is `None`, sites that name listeners do not match.
     pub(crate) fn site(&self, authority: &str, path: &str, listener: Option<SocketAddr>) -> Option<usize> {
         let is_through =
             |site: &SiteRoute| site.listeners.is_empty() || listener.is_some_and(|at| site.listeners.contains(&at));
         self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
     }
 
-    /// Returns the scheme of a target that a client wants forwarded, or `None` for a request to this proxy as a server.
+    /// Returns the scheme of the target that a client wants forwarded. `None` for a request that this proxy answers as
+    /// a server.
     ///
     /// Over HTTP/2 every request has a scheme. If there is a default origin, a request with the connection's own scheme
     /// is for that origin.
@@ -253,7 +256,7 @@ impl SiteRoutes {
         self.site_with_origin(authority, path).and_then(|site| self.sites[site].route.as_ref())
     }
 
-    /// Returns the configured origin of a way that [`Self::find`] has found in this table.
+    /// Returns the configured origin of a route that [`Self::find`] has found in this table.
     fn table_route(&self, route: ResourceRoute) -> &TableRoute {
         let found = match route {
             ResourceRoute::Site(site) => self.sites[site].route.as_ref(),
@@ -262,7 +265,7 @@ impl SiteRoutes {
         found.expect("only ways with an origin are found")
     }
 
-    /// Returns the indexes of the sites that match a host and a path, in order.
+    /// Returns the indexes of the sites that match a host and a path, in the order of the configuration.
     fn sites_of(&self, host: &str, path: &str) -> impl Iterator<Item = usize> {
         let named = if self.by_host.is_empty() {
             None
@@ -352,7 +355,8 @@ impl SiteRoute {
     }
 }
 
-/// Returns the sites for each host that they name exactly, and the sites with host patterns. Both are in order.
+/// Returns the sites for each host that they name exactly, and the sites with host patterns. Both are in the order of
+/// the configuration.
 fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<usize>>, Vec<usize>) {
     let named = config.sites.iter().flat_map(|site| &site.hosts).filter(|host| !host.starts_with('*'));
     let names: HashSet<String> = named.map(|host| host.to_ascii_lowercase()).collect();
@@ -386,7 +390,7 @@ impl TableRoute {
         OriginMark::of_origin(&self.name)
     }
 
-    /// Creates the destination of a request to this route. An HTTP/1.0 request without a host gets the origin's
+    /// Creates the destination of a request on this route. An HTTP/1.0 request without a host gets the origin's
     /// authority.
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
         let origin = self.group.first().clone();

@@ -46,25 +46,26 @@ use crate::{
 pub(crate) struct Siblings {
     pub(crate) own_name: Arc<str>,
     pub(crate) secret: Arc<FleetSecret>,
-    /// The digest of the list of nodes and of the key rules, which must be the same on all nodes.
+    /// The digest of the settings that must be the same on all nodes: the nodes, the key rules and the length of
+    /// pieces.
     rules: Box<str>,
     pub(crate) differences: PeerDifferences,
-    /// The nodes. `None` until the name of the fleet was first resolved.
+    /// The nodes. `None` until the name of the fleet has been resolved for the first time.
     members: RwLock<Option<Arc<SiblingMembers>>>,
-    /// The host name whose addresses are the nodes. `None` if the configuration lists the nodes.
+    /// The host name whose DNS addresses are the nodes. `None` if the configuration lists the nodes.
     dns: Option<FleetName>,
     /// Whether connections between nodes use TLS with certificates.
     pub(crate) uses_tls: bool,
-    /// The addresses on which this node listens, by which it finds itself among the nodes.
+    /// The addresses on which this node listens. They show which of the nodes it is.
     own_addresses: Vec<SocketAddr>,
     /// The name of the fleet's shared log of purges. `None` if there is none.
     shared_log: Option<String>,
-    /// The path of health checks, by which excluded nodes are probed. `None` if there are no health checks.
+    /// The path for health checks, with which excluded nodes are probed. `None` if health checks are off.
     ready_path: Option<String>,
     /// Maximum time until another node's first interim response, which shows that it works on the request.
     pub(crate) patience: Duration,
     pub(crate) pieces: Pieces,
-    /// Resources that clients changed through this node, and whose stored responses other nodes must still drop.
+    /// Resources that clients changed through this node. Their owners must still drop their stored responses.
     changed: ChangedResources,
 }
 
@@ -101,32 +102,34 @@ impl Siblings {
         }))
     }
 
-    /// Returns the node that owns a piece of the resource with this key. `None` if this node does.
+    /// Returns the other node that owns a piece of the resource with this key. `None` if this node owns the piece, or if
+    /// no nodes are known yet.
     pub(crate) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         self.members()?.owner(key, piece)
     }
 
-    /// Returns whether the nodes divide a body of `len` bytes into pieces, for the resource with this key.
+    /// Returns whether the nodes divide a body of `len` bytes into pieces. `key` is the key of its resource.
     ///
-    /// That also requires that the origin answers range requests.
+    /// A body whose origin ignores range requests is not divided.
     pub(crate) fn divide(&self, key: &[u8], len: u64) -> bool {
         self.pieces.divide(key, len) && self.members().is_some_and(|members| members.has_others())
     }
 
-    /// Records that a node answered a request of this one.
+    /// Records that a node answered a request from this node.
     pub(crate) fn note_answer(&self, node: &SiblingNode) {
         node.note(SiblingOutcome::Answered);
         self.differences.settle(&node.name);
     }
 
-    /// Records that a node refuses requests from this one, because their clocks or rules differ. That node is not used
-    /// for a while.
+    /// Records that a node refuses requests from this node, because their clocks or settings differ. The refusing node
+    /// is not used for a while.
     pub(crate) fn note_difference(&self, node: &SiblingNode, difference: PeerDifference) {
         node.note(SiblingOutcome::Differs);
         self.differences.note(&node.name, difference);
     }
 
-    /// Records that a client changed the resource with this key, so that its owner must drop its stored responses.
+    /// Records that a client changed the resource with this key, so that the owner of the key must drop its stored
+    /// responses.
     pub(crate) fn note_change(&self, key: &[u8]) {
         if self.members().is_some_and(|members| members.home(key).is_some()) {
             self.changed.note(key);
@@ -135,7 +138,7 @@ impl Siblings {
 
     /// Records that a node has dropped its stored responses of a changed resource.
     ///
-    /// If that node only replaces an excluded owner, the owner must still drop its own.
+    /// If the node only stands in for an excluded owner, the owner must still drop its stored responses.
     fn settle_change(&self, key: &[u8], node: &str) {
         let members = self.members();
         let home = members.as_ref().and_then(|members| members.home(key));
@@ -144,7 +147,7 @@ impl Siblings {
         }
     }
 
-    /// Returns whether an address is that of another node. Nodes that are configured by name have no known address.
+    /// Returns whether an address is that of another node. Nodes that are configured by host name are not recognized.
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
         let is_at = |node: &Arc<SiblingNode>| node.origin.host.parse::<IpAddr>().is_ok_and(|own| own == ip);
         self.members().is_some_and(|members| members.others().any(is_at))
@@ -159,9 +162,10 @@ impl Siblings {
     }
 }
 
-/// Returns the digest of a configuration's nodes and key rules.
+/// Returns the digest of the settings that must be the same on all nodes: the nodes, the key rules and the length of
+/// pieces.
 ///
-/// Nodes with different digests would look for an entry at different nodes or under different keys.
+/// Nodes with different settings would look for an entry at different nodes or under different keys.
 pub(crate) fn rules_of(config: &ProxyConfig) -> u64 {
     let mut nodes: Vec<String> =
         config.fleet.nodes.iter().map(|node| format!("{}={}:{}", node.name, node.host, node.port)).collect();
@@ -179,7 +183,7 @@ pub(crate) fn look_after(siblings: &Arc<Siblings>, origins: &Arc<OriginRouter>, 
     tasks.spawn(members::follow_name(Arc::clone(siblings), Arc::clone(origins)));
 }
 
-/// Greets every other node once. A node that is not running greets this one when it starts.
+/// Greets every other node once. A node that is not running now will greet this one when it starts.
 async fn greet_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let members = loop {
         match siblings.members() {
@@ -196,7 +200,7 @@ async fn greet_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
 
 /// Asks a node whether its clock and rules agree with this node's.
 ///
-/// So both nodes log a difference at the start, and not only when a client's request is first affected.
+/// Both nodes then log a difference at the start, before it affects a client's request.
 async fn greet(siblings: Arc<Siblings>, origins: Arc<OriginRouter>, sibling: Arc<SiblingNode>) {
     let Some(words) = PeerWords::of_greeting() else { return };
     let target = Uri::from_static(PATH);
@@ -212,7 +216,7 @@ async fn greet(siblings: Arc<Siblings>, origins: Arc<OriginRouter>, sibling: Arc
     }
 }
 
-/// Probes the excluded nodes at intervals, as long as the worker runs.
+/// Probes the excluded nodes at intervals, until the worker stops.
 async fn probe_all(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

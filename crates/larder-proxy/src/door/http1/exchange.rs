@@ -66,7 +66,7 @@ pub(super) enum ExchangeOutcome {
     Switched,
 }
 
-/// Receives a request's body and gives it to its reader.
+/// Receives a request's body and passes it to the body's reader.
 struct BodyReceiver {
     link: Arc<BodyLink>,
     decoder: BodyDecoder,
@@ -267,10 +267,10 @@ impl BodyReceiver {
         }
     }
 
-    /// Returns whether the connection can reach the end of the body, so that it may stay open.
+    /// Returns whether the end of the request's body can be reached, so that the connection may stay open.
     ///
-    /// That is so if the body has ended, if somebody reads it, or if its remainder has arrived already, which is then
-    /// dropped.
+    /// One of three conditions suffices. The body has ended. Or it has a reader, and the client does not wait for a 100
+    /// (Continue). Or its remainder has arrived already, and is dropped here.
     fn can_end(&mut self, link: &mut SocketLink<impl Http1Door>, context: &mut Context<'_>) -> bool {
         if self.has_ended {
             return true;

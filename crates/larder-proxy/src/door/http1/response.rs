@@ -35,19 +35,19 @@ pub(super) struct SendingResponse {
     /// The body. Kept until everything is written, because its ticket ends the exchange when it is dropped.
     body: ResponseBody,
     encoder: BodyEncoder,
-    /// Whether the whole body was taken, or it broke off.
+    /// Whether nothing more of the body is to come, because it ended or broke off.
     is_over: bool,
     is_broken: bool,
     /// Whether the connection closes after the response.
     pub(super) closes: bool,
-    /// Whether what follows the response is not HTTP.
+    /// Whether the connection switches to another protocol after the response.
     pub(super) switches: bool,
 }
 
 impl SendingResponse {
     /// Encodes the head of a response.
     ///
-    /// A head that came with its lines encoded gets only the missing fields.
+    /// If the head came with encoded lines, only the missing fields are added.
     pub(super) fn new(response: Response<ResponseBody>, terms: ResponseTerms) -> Self {
         let (parts, mut body) = response.into_parts();
         let opens_tunnel = terms.is_connect && parts.status.is_success();
@@ -181,7 +181,8 @@ impl SendingResponse {
     }
 }
 
-/// Appends the Content-Length that a GET would have received, if it is known (for HEAD and 304).
+/// Appends the Content-Length of a response to HEAD, or of a 304, if it is known: the one that a GET would have
+/// received.
 fn push_length_of_other(
     head: &mut Vec<u8>,
     announced: Option<&HeaderValue>,
@@ -218,7 +219,8 @@ fn push_length(head: &mut Vec<u8>, length: u64) {
     head.extend_from_slice(b"\r\n");
 }
 
-/// Appends a Connection field if the connection does not behave as is usual for the HTTP version.
+/// Appends a Connection field if the connection departs from the default of its HTTP version, such as closing in
+/// HTTP/1.1.
 fn push_persistence(head: &mut Vec<u8>, version: Version, closes: bool) {
     match version {
         Version::HTTP_10 if !closes => head.extend_from_slice(b"connection: keep-alive\r\n"),

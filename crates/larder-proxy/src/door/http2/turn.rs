@@ -21,18 +21,18 @@ use crate::{ground::http2::sending::SendAllowance, road::client::peer::Client};
 #[derive(Default)]
 pub(super) struct UrgencyCounts([AtomicU32; URGENCY_MAX as usize + 1]);
 
-/// When one response may send, compared with the other responses on its connection.
+/// Decides when one response may send, by its urgency and that of other responses on its connection.
 pub(super) struct ResponseTurn {
     client: Arc<Client>,
     counts: Arc<UrgencyCounts>,
     urgency: u8,
     is_sending: bool,
-    /// The number of flushes when the response last gave way to a more urgent one.
+    /// The connection's flush count when the response last gave way to a more urgent one. `None` if it does not wait.
     flushed_before: Option<u64>,
 }
 
 impl ResponseTurn {
-    /// Creates the turn of a response. `fields` are those of its request, with the urgency.
+    /// Creates the turn of a response. `fields` are the fields of its request, which state the urgency.
     pub(super) fn new(client: &Arc<Client>, counts: &Arc<UrgencyCounts>, fields: &HeaderMap) -> Self {
         Self {
             client: Arc::clone(client),
@@ -50,7 +50,7 @@ impl ResponseTurn {
         self.counts.0[usize::from(self.urgency)].fetch_add(1, Relaxed);
     }
 
-    /// Waits until the response may send. Returns how much.
+    /// Waits until the response may send, and returns how much it may send.
     pub(super) fn poll_turn(&mut self, context: &Context<'_>) -> Poll<SendAllowance> {
         let more_urgent = &self.counts.0[..usize::from(self.urgency)];
         if more_urgent.iter().all(|count| count.load(Relaxed) == 0) {
@@ -70,7 +70,7 @@ impl ResponseTurn {
         Poll::Ready(SendAllowance::Leftover(TURN_BYTES))
     }
 
-    /// Makes the next call of [`Self::poll_turn`] wait for a flush, because more urgent responses used all the room.
+    /// Makes the next call of [`Self::poll_turn`] wait for a flush, because more urgent responses left no room to send.
     pub(super) fn await_room(&mut self, context: &Context<'_>) {
         let before = self.client.flushed.count();
         self.flushed_before = Some(before);

@@ -20,9 +20,9 @@ metric_table! {
     }
 }
 
-/// Returns the URL of each site's origins, and whether it receives requests.
+/// Returns the URLs of all sites' origins, each with whether it is up, which means that it receives requests.
 ///
-/// An origin of several sites counts as up if one of them uses it.
+/// An origin of several sites is up if at least one of them sends requests to it.
 pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     let mut origins = BTreeMap::new();
     for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
@@ -33,7 +33,7 @@ pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
 
 /// Returns the name of each certificate and its expiry, in seconds of Unix time.
 ///
-/// Of several certificates with one name, the earliest expiry counts.
+/// If several certificates have the same name, the earliest expiry is returned.
 pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {

@@ -17,7 +17,8 @@ metric_table! {
     }
 }
 
-/// Returns the memory of each part that is counted, in bytes, and what remains of the process' memory.
+/// Returns the memory of each part of the proxy that counts its own, in bytes, and the remainder of the process's
+/// memory.
 ///
 /// The remainder is the program, the threads' stacks, and memory that the allocator keeps.
 pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {

@@ -35,14 +35,14 @@ metric_table! {
     }
 }
 
-/// The names of the sites that have a label. The index is the label.
+/// The names of the sites that have a label. A name's index is its label.
 #[derive(Debug, Default)]
 pub(crate) struct SiteLabels(Mutex<Vec<String>>);
 
 impl SiteLabels {
-    /// Gives labels to more sites, and returns the sums of all sites.
+    /// Gives labels to busy sites that have none yet, and returns the sums of each label.
     ///
-    /// The servers of mirrored registries get labels before they are requested.
+    /// The servers of mirrored registries get labels even without requests.
     pub(crate) fn sums(&self, state: &ProxyState) -> NamedSums {
         let workers = state.history.workers();
         let mut names = self.0.lock().ignore_poison();
@@ -63,7 +63,7 @@ fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     }
 }
 
-/// Gives a label to a site, unless it has one or none is left.
+/// Gives a label to a site, unless the site has one already or no label is left.
 fn name_site(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>], name: &str) {
     if names.len() < LABEL_COUNT_MAX && !names.iter().any(|known| known == name) {
         let label = names.len();
@@ -79,7 +79,7 @@ fn sums(workers: &[Arc<WorkerMetrics>], label: usize) -> SiteSums {
 }
 
 const OTHER_NAME: &str = "other";
-/// Number of requests within an hour that a site needs to get a label.
+/// Minimum number of requests within an hour for which a site gets a label.
 const REQUEST_COUNT_MIN: u64 = 100;
 /// Maximum number of labels for the servers of mirrored registries.
 const REGISTRY_LABEL_COUNT_MAX: usize = LABEL_COUNT_MAX / 2;

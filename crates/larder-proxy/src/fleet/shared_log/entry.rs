@@ -22,11 +22,11 @@ use crate::{
 /// An entry of the shared log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogEntry {
-    /// The identity of the own log of the node that wrote the entry.
+    /// The identity of the log that the writing node itself keeps.
     pub(super) log: u64,
-    /// The number in the writing node's own log up to which this entry contains purges.
+    /// The number, in the writing node's own log, of the last purge that this entry covers.
     pub(super) number: u64,
-    /// A random number that no other entry has. It identifies an entry that is appended again.
+    /// A random number that no other entry has. A second entry with it is a repetition of the first.
     pub(super) nonce: u128,
     pub(super) content: EntryContent,
 }
@@ -36,9 +36,9 @@ pub(super) struct LogEntry {
 pub(super) enum EntryContent {
     /// The purges of one command.
     Purges(Vec<Purge>),
-    /// Some purges are in no entry, so everything stored before must be validated.
+    /// A note that some purges are missing from the log, so every node must validate what it stored before.
     Unknown,
-    /// The stream begins here.
+    /// The first entry of a new stream. It contains no purges.
     Start,
 }
 
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A node that took such an entry would skip purges, or purge what no operator named.
+    /// At stake: a node that accepts an entry that no node wrote would skip purges, or purge what no operator named.
     #[test]
     fn what_no_node_writes_is_refused_even_with_a_right_code() {
         let head = "larder shared log 1\npurges a ab 8 00\n";

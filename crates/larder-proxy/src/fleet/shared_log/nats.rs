@@ -76,8 +76,8 @@ impl NatsStream {
         Ok(self.read(*numbers.end()..=*numbers.end()).await?.pop())
     }
 
-    /// Returns at most `count` entries after a number, or from the first one on for 0. If there are none, waits for
-    /// one.
+    /// Returns at most `count` entries after `number`; 0 stands for the beginning of the stream. If there are none,
+    /// waits up to `wait` for one.
     pub(super) async fn after(
         &mut self,
         number: u64,
@@ -154,9 +154,9 @@ fn fault(error: &impl std::fmt::Display) -> String {
     shown(&error.to_string())
 }
 
-/// Interval between reads if nothing is signalled, for example after a reconnect.
+/// Interval between reads if no entry is signaled, for example after a reconnect.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between the signal of an entry and the first attempt to read it.
 const STORING_PAUSE: Duration = Duration::from_millis(2);
-/// Maximum number of signals that are kept. More would say nothing new.
+/// Maximum number of unread signals that are kept. More would add no information.
 const NEWS_COUNT_MAX: usize = 1;

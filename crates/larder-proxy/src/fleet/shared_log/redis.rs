@@ -48,7 +48,7 @@ impl RedisStream {
         Ok(entries(self.query(&command).await?)?.pop())
     }
 
-    /// Returns at most `count` entries after a number. If there are none, waits for one.
+    /// Returns at most `count` entries after `number`. If there are none, waits up to `wait` for one.
     pub(super) async fn after(
         &mut self,
         number: u64,
@@ -66,7 +66,7 @@ impl RedisStream {
         entries(streams.and_then(|mut streams| streams.pop()).map(|(_, raw)| raw).unwrap_or_default())
     }
 
-    /// Appends an entry, and drops the oldest entries beyond about `count_max`.
+    /// Appends an entry, and drops the oldest entries if there are more than about `count_max`.
     pub(super) async fn append(&mut self, text: &str, count_max: usize) -> Result<(), String> {
         let mut command = cmd("XADD");
         command.arg(&self.stream).arg(&["MAXLEN", "~"]).arg(count_max).arg(&["*", FIELD, text]);

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// The nonces of the entries that were read.
+/// The nonces of entries that were read, to recognize an entry that was appended twice.
 #[derive(Default)]
 pub(super) struct SeenEntries {
     /// The number of the first entry with each nonce.
@@ -15,7 +15,8 @@ pub(super) struct SeenEntries {
 }
 
 impl SeenEntries {
-    /// Records the entry with this nonce at the number `place`. Returns whether an earlier entry had the same nonce.
+    /// Records that the entry with the number `place` has this nonce. Returns whether an earlier entry had the same
+    /// nonce.
     pub(super) fn is_repeated(&mut self, nonce: u128, place: u64) -> bool {
         if let Some(first) = self.places.get(&nonce) {
             return *first < place;

@@ -71,7 +71,7 @@ impl LogSender {
     }
 }
 
-/// Interval at which an idle connection is used, so that it is still open for the next purge.
+/// Interval at which an idle connection is used, so that the server keeps it open for the next purge.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
-/// Pause after a failure, and until the reader has found its position.
+/// Pause after a failure, and between checks whether the reader of the same log has found its position.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -24,14 +24,14 @@ pub(super) struct StreamEntry {
     pub(super) octets: EntryOctets,
 }
 
-/// The content of an entry, as far as it is of use.
+/// The content of an entry, if it may be that of a Larder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EntryOctets {
-    /// Content that a Larder may have written.
+    /// Content that a Larder node may have written.
     Present(Vec<u8>),
     /// The entry was removed from the stream.
     Removed,
-    /// The entry is too long, or not in a form that any Larder writes.
+    /// The entry is too long, or has a form that no Larder node writes.
     Foreign,
 }
 
@@ -60,7 +60,7 @@ impl LogCredentials {
 }
 
 impl StreamEntry {
-    /// Returns the digest by which the entry is recognized later.
+    /// Returns a digest of the content, by which the entry is recognized later.
     pub(super) fn mark(&self) -> u64 {
         match &self.octets {
             EntryOctets::Present(octets) => short_digest(octets),
@@ -69,7 +69,7 @@ impl StreamEntry {
     }
 }
 
-/// Returns a text of another program in a form that is safe to show: short and without control characters.
+/// Returns a text from another program in a form that is safe to show: short and without control characters.
 pub(super) fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect()
 }

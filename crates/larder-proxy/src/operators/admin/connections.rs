@@ -57,7 +57,7 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
     }
 }
 
-/// The requests that are answered on a connection.
+/// The requests that a connection may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageScope {
     All,
@@ -82,7 +82,8 @@ impl OpenConnections {
         Self { connections: VecDeque::new(), count_max }
     }
 
-    /// Makes room for a connection, if necessary by closing the oldest idle one. Returns false if all are busy.
+    /// Makes room for a connection, if necessary by closing the oldest idle one. Returns false if all open connections
+    /// are busy.
     fn make_room(&mut self) -> bool {
         self.connections.retain(|connection| !connection.task.is_finished());
         if self.connections.len() < self.count_max {
@@ -130,7 +131,7 @@ impl OpenExchanges {
         !self.0.is_open.load(Relaxed)
     }
 
-    /// Returns what is left of `patience`, counted from the end of the last exchange.
+    /// Returns how much of `patience` is left since the end of the last exchange.
     fn left_of(&self, patience: Duration) -> Duration {
         patience.saturating_sub(self.0.last_end.lock().ignore_poison().elapsed())
     }
@@ -157,7 +158,7 @@ async fn serve_socket(
     }
 }
 
-/// Returns the time limit for a request's head, for a TLS handshake, and for the wait between requests.
+/// Returns the time limit for receiving a request's head, for a TLS handshake, and for the wait between requests.
 fn head_patience(limits: &Limits) -> Duration {
     limits.header.min(HEAD_PATIENCE)
 }
@@ -181,7 +182,7 @@ struct PageServer {
     comes_by: ComesBy,
     scope: PageScope,
     exchanges: OpenExchanges,
-    /// Time limit for a request's head.
+    /// Time limit for receiving a request's head.
     patience: Duration,
 }
 
@@ -258,10 +259,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http1Door for PageDoor<S> {
 
 /// Maximum number of open connections.
 const CONNECTION_COUNT_MAX: usize = 64;
-/// Maximum number of further connections, which may only request `/healthz`.
+/// Maximum number of additional connections that may only request `/healthz`.
 const RESERVE_COUNT_MAX: usize = 8;
 const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
-/// Time limit for a request's head.
+/// Longest time limit for receiving a request's head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum length of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;

@@ -10,7 +10,7 @@ use http::{HeaderValue, Response, StatusCode, Uri, header, request};
 use super::page;
 use crate::road::client::response_body::ResponseBody;
 
-/// Returns the dashboard's file that a request names, or `None` if it names none.
+/// Returns the dashboard's file that a request names, or `None` if the request names no such file.
 pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     let (kind, text) = match request.uri.path() {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard/dashboard.html")),
@@ -33,13 +33,14 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     Some(response)
 }
 
-/// A command of the dashboard, as the request by which other clients send it.
+/// A command that the dashboard sent, converted to the request that other clients send for it.
 pub(super) enum DashboardCommand {
     Purge(request::Parts),
     Explain(request::Parts),
 }
 
-/// Turns a POST of the dashboard into the request for its command, or returns the response that refuses it.
+/// Converts a POST of the dashboard to the request that other clients send for the same command, or returns the
+/// response that refuses it.
 ///
 /// The paths are `/purge` and `/explain`; the field `Operator-Url` has the URL.
 pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, Box<Response<ResponseBody>>> {
@@ -66,7 +67,8 @@ pub(super) fn command(mut request: request::Parts) -> Result<DashboardCommand, B
     Ok(command(request))
 }
 
-/// The Content-Security-Policy: the page may use only its own files and figures, and no frame may show it.
+/// The Content-Security-Policy: the page may load only its own files and figures, and no other page may show it in a
+/// frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OPERATOR: &str = "larder-operator";

@@ -55,7 +55,7 @@ fn unauthorized() -> Response<ResponseBody> {
 /// Returns whether a request's Host names this machine: loopback, the listener's own address, or a name in its
 /// certificate.
 ///
-/// No other site has a certificate for such a name, so a page of another site cannot use it.
+/// No other site has a certificate for such a name, so a page of another site cannot send it.
 fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
@@ -70,9 +70,10 @@ fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
         || certificates.is_some_and(|certificates| certificates.speak_for(Some(name), name))
 }
 
-/// Returns whether a request comes from a page of this listener, or directly from the browser's user.
+/// Returns whether a request comes from a page of this listener, or from an address that the user entered in the
+/// browser.
 ///
-/// Requests without the fields of browsers are accepted too.
+/// Requests without the fields that browsers send (Sec-Fetch-Site, Origin) are accepted too.
 fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
     let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_ours = matches!(site, None | Some(b"same-origin" | b"none"));

@@ -98,11 +98,11 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
     })
 }
 
-/// The entries of a sorted list that rank highest so far.
+/// The highest-ranking entries of a sorted list so far.
 struct TopEntries {
     sort: Option<SortOrder>,
     limit: usize,
-    /// The entries, with the lowest rank on top, so that it can be replaced.
+    /// The entries, with the lowest rank on top, so that a higher-ranking entry can replace it.
     heap: BinaryHeap<Reverse<RankedEntry>>,
 }
 
@@ -112,7 +112,7 @@ struct RankedEntry {
 }
 
 impl TopEntries {
-    /// Adds a response if it ranks high enough. Returns whether to continue.
+    /// Adds a response if it ranks high enough. Returns true, so that the listing continues.
     fn note(&mut self, sort: SortOrder, cache: &Cache, response: &Response<'_>) -> bool {
         let rank = match sort {
             SortOrder::Size => response.head.body().len(),

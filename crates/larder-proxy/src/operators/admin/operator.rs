@@ -46,7 +46,7 @@ pub(super) async fn answer(
     })
 }
 
-/// A command that may take long, and whose progress is streamed.
+/// A command that may take long, so that its progress is streamed.
 #[derive(Clone, Copy)]
 enum LongCommand {
     Pin,
@@ -56,7 +56,7 @@ enum LongCommand {
     Unpack,
 }
 
-/// Starts a command that may take long, and returns the response that streams its progress.
+/// Starts a long command, and returns the response that streams its progress.
 async fn answer_long(
     worker: &Arc<Worker>,
     command: LongCommand,
@@ -96,7 +96,7 @@ async fn whole(mut body: IncomingBody) -> Option<Bytes> {
 /// Maximum length of a list of patterns, in bytes.
 const LIST_BYTES_MAX: usize = 16 << 20;
 
-/// Sets the offline mode that the path names, or none for `status`. Returns the current state.
+/// Sets the offline mode that the path names; `status` leaves it unchanged. Returns the current state.
 fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let uplink = &worker.shared.origins.uplink;
     let word = request.uri.path().trim_start_matches('/');

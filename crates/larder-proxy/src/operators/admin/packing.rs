@@ -33,7 +33,7 @@ use crate::{
 #[derive(Deserialize)]
 struct PackRequest {
     gzip: bool,
-    /// Only responses received or confirmed since then are packed, in milliseconds of Unix time.
+    /// Earliest time, in milliseconds of Unix time, at which a response was received or confirmed to be packed.
     since: Option<i64>,
     until: Option<i64>,
 }

@@ -16,7 +16,7 @@ pub(crate) fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     response
 }
 
-/// Returns a page with `figures` as JSON, which must not be stored.
+/// Returns a page with `figures` as JSON. Its fields forbid storing it.
 pub(super) fn json(figures: &impl Serialize) -> Response<ResponseBody> {
     let Ok(text) = serde_json::to_vec(figures) else {
         return page(StatusCode::INTERNAL_SERVER_ERROR, "the figures cannot be encoded\n".into());

@@ -21,7 +21,7 @@ use crate::{
     run::worker::Worker,
 };
 
-/// Answers a PIN command: pins the responses that match the patterns in `body`, or lists the pins if there are none.
+/// Answers a PIN command: pins the responses that match the patterns in `body`. Without patterns, lists the pins.
 pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |teller| {
@@ -40,7 +40,7 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     })
 }
 
-/// Answers an UNPIN command: removes the pins of the patterns in `body`, or all pins.
+/// Answers an UNPIN command: removes the pins of the patterns in `body`, or all pins if `is_all` is true.
 pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     progress::answer(move |_| {
@@ -62,7 +62,7 @@ fn list(cache: &Cache, store: &Store, teller: &ProgressWriter) -> Value {
     json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
 }
 
-/// Returns how much of the store is pinned, and the limit, as JSON.
+/// Returns the size of all pinned responses, and the limit on it, as JSON.
 fn figures(store: &Store) -> Value {
     let stats = store.stats();
     json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })

@@ -63,7 +63,7 @@ impl ProgressWriter {
     }
 }
 
-/// Number of the kind of piece that is a line of JSON. `admin_client` in crate `larder` has the same numbers.
+/// Number of the kind of piece that is a line of JSON. `admin_client` in the crate `larder` uses the same numbers.
 const KIND_LINE: u8 = b'L';
 const KIND_DATA: u8 = b'D';
 const DATA_BYTES_MAX: usize = 256 << 10;

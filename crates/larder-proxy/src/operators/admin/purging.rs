@@ -74,7 +74,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     }
 }
 
-/// Returns what a PURGE concerns, from its fields and target. The error is for the operator.
+/// Returns what to purge, according to the fields and target of a PURGE. The error tells the operator why this is
+/// unclear.
 fn subject(request: &request::Parts) -> Result<InvalidationSubject<'_>, String> {
     let uri = &request.uri;
     let tags = tags(&request.headers)?;
@@ -121,12 +122,12 @@ fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
     }
 }
 
-/// The field that says what a PURGE concerns, if its target and tags do not.
+/// The field that says what to purge if the target and tags of a PURGE do not.
 const SCOPE: &str = "purge-scope";
 /// The field that selects a hard purge (removal) or a soft one (marking as stale).
 const MODE: &str = "purge-mode";
 /// The field by which clients of Fastly select a soft purge.
 const FASTLY_SOFT: &str = "fastly-soft-purge";
 const NO_URL: &str = "PURGE needs a whole URL, such as PURGE http://example.com/path HTTP/1.1\n";
-/// Number of bytes of a too long tag that the error shows.
+/// Number of bytes that the error message shows of a tag that is too long.
 const SHOWN_BYTES: usize = 40;

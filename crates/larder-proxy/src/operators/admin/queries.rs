@@ -13,7 +13,7 @@ use crate::{
     run::shared::ProxyState,
 };
 
-/// The last requests, as the dashboard reads them.
+/// The last requests, in the form that the dashboard reads.
 #[derive(Serialize)]
 pub(super) struct QueryList {
     /// Whether requests are recorded.
@@ -21,7 +21,7 @@ pub(super) struct QueryList {
     queries: Vec<QueryRow>,
 }
 
-/// A request, as the dashboard reads it.
+/// A request, in the form that the dashboard reads.
 #[derive(Serialize)]
 struct QueryRow {
     /// The time at which the request arrived, in milliseconds of Unix time.

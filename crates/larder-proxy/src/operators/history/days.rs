@@ -44,7 +44,7 @@ impl DailySums {
         months
     }
 
-    /// Returns whether the days, read from a file, are in order and not too many.
+    /// Returns whether the days that were read from a file are in order and not too many.
     pub(super) fn is_valid(&self) -> bool {
         self.0.len() <= DAY_COUNT_MAX && self.0.is_sorted_by(|(one, _), (other, _)| one < other)
     }

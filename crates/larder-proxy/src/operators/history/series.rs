@@ -83,7 +83,7 @@ impl TimeSeries {
         sum
     }
 
-    /// Returns whether another series has the same number and length of intervals.
+    /// Returns whether both series have the same number and length of intervals.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.step_s, self.points.len()) == (other.step_s, other.points.len())
     }

@@ -25,7 +25,7 @@ impl ExchangeSums {
         Self(array::from_fn(|_| *counts.next().expect("these are all counts")))
     }
 
-    /// Returns what was counted since `before`.
+    /// Returns the counts that were added since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
@@ -62,12 +62,12 @@ impl ExchangeSums {
         self.0[BYTES + 1]
     }
 
-    /// Returns the bytes sent from the cache, which no origin had to send.
+    /// Returns the number of body bytes that were sent from the cache, and that no origin had to send.
     pub(crate) fn hit_bytes(&self) -> u64 {
         self.0[BYTES + 2]
     }
 
-    /// Returns the sums in the form that a series has for one interval.
+    /// Returns the sums as a point of a series.
     pub(crate) fn point(&self) -> SeriesPoint {
         let hits = self.hits();
         let misses = self.misses();

@@ -9,7 +9,7 @@ use crate::figures::{metrics::ProxyStats, outcome::OutcomeKind, times::TimeCount
 /// The histograms of durations, by their names in the overview.
 pub(crate) type NamedTimes = [(&'static str, TimeCounts); 4];
 
-/// Snapshots of the histograms, oldest first.
+/// Snapshots of the histograms, oldest first, from which the last minute is computed.
 #[derive(Clone, Debug)]
 pub(super) struct TimedLooks {
     looks: VecDeque<NamedTimes>,
@@ -47,7 +47,7 @@ impl TimedLooks {
         }
     }
 
-    /// Returns the histograms of the last minute, or since the start if that is shorter.
+    /// Returns the histograms of the last minute, or of the time since the start if less than a minute has passed.
     pub(super) fn lately(&self, stats: &ProxyStats) -> NamedTimes {
         let mut times = times_of(stats);
         for ((_, count), (_, before)) in times.iter_mut().zip(self.looks.front().into_iter().flatten()) {

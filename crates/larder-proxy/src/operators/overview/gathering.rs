@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Overview {
-    /// Collects the figures. `sites` contains the sums of the mirrored registries' servers.
+    /// Collects the figures. `sites` must include the sums of the servers of mirrored registries.
     pub(crate) fn of(shared: &ProxyState, sites: &NamedSums) -> Self {
         let moment = ClockMoment::now();
         let history = &shared.history;
@@ -72,7 +72,7 @@ fn counted(series: &TimeSeries) -> Vec<RequestFigures> {
     series.points().map(RequestFigures::of).collect()
 }
 
-/// Returns an example command that sends a request through this proxy, or an empty text.
+/// Returns an example command that sends a request through this proxy, or an empty text if none is known.
 fn try_with(shared: &ProxyState) -> String {
     let Some(address) = shared.origins.own_addresses.first() else { return String::new() };
     let is_tls = shared.config.listeners.first().is_some_and(|listener| listener.tls);
@@ -102,7 +102,7 @@ fn latencies(history: &History) -> Vec<Latency> {
     history.lately().map(latency).into()
 }
 
-/// Returns the figures of the most requested names.
+/// Returns the figures of the names in `asked`, at most [`ASKED_COUNT_MAX`].
 fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
         let PopularityCount { name, hits, misses, others, failed, client_bytes, hit_bytes: saved_bytes } = asked;

@@ -40,14 +40,14 @@ use crate::ground::{
     digest::{DigestCheck, NamedDigest},
 };
 
-/// The numbers of records that were stored and refused.
+/// The numbers of records that were stored, refused and ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
     pub(crate) body_bytes: u64,
-    /// Number of records that were not stored because an at least equally new response is stored.
+    /// Number of records that were not stored because an equally new or newer response is stored already.
     pub(crate) there: u64,
-    /// Number of records that were not stored for any reason.
+    /// Number of records that were invalid or must not be stored, and of damaged places in the file.
     pub(crate) refused: u64,
     /// Number of records of kinds that are ignored.
     pub(crate) passed: u64,
@@ -61,10 +61,10 @@ struct RecordMessage {
     len_bytes: u64,
 }
 
-/// The `request` record that belongs to a response.
+/// The `request` record that precedes the `response` record of the same exchange.
 struct RecordRequest {
     url: String,
-    /// The identifier of this record, and that of the `response` record.
+    /// The identifier of this record, and the identifier of the `response` record that it names.
     ids: [Option<String>; 2],
     fields: HeaderMap,
     time: Option<Timestamp>,
@@ -90,12 +90,12 @@ impl From<&str> for RecordRefusal {
     }
 }
 
-/// Stores the responses in a pack file. Blocks.
+/// Stores the responses that a pack file contains. Blocks the thread.
 ///
 /// Calls `tell` with the URL of each record that is not stored and the reason. Stops when `tell` returns `false`.
 ///
 /// # Errors
-/// The file cannot be read to its end. Responses that were stored until then remain.
+/// The file cannot be read to its end. Responses that were stored before the error remain.
 pub(crate) fn unpack(
     cache: &Arc<Cache>,
     source: impl BufRead,
@@ -167,7 +167,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Remembers a `request` record for the response that belongs to it.
+    /// Keeps a `request` record until the `response` record that follows it is read.
     fn request(&mut self, record: &WarcRecord, content: &mut impl Read) -> Result<u64, RecordRefusal> {
         self.request = None;
         let message = read_message(content).map_err(|_| "its request is malformed")?;
@@ -267,7 +267,8 @@ impl Unpacker<'_> {
 
     /// Returns the key under which to store a response, or the reason why it is not stored.
     ///
-    /// A response is not stored if it may not be, or if a stored one is at least as new.
+    /// A response is not stored if the caching rules forbid it, or if an equally new or newer response is stored
+    /// already.
     fn place(
         &self,
         primary: &Arc<[u8]>,
@@ -352,7 +353,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Returns whether a request and a response are of the same exchange.
+/// Returns whether a request record and a response record describe the same exchange.
 fn belong_together(request: &RecordRequest, response: &WarcRecord) -> bool {
     let id = response.field("WARC-Record-ID");
     let of = response.field("WARC-Concurrent-To");

@@ -33,7 +33,7 @@ use crate::ground::{
 /// The entries to pack, and the form of the pack.
 pub(crate) struct PackSelection {
     pub(crate) patterns: UrlPatterns,
-    /// Only entries received or confirmed at or after this time are packed. `None`: all.
+    /// Only entries that were received or confirmed at or after this time are packed. `None` sets no limit.
     pub(crate) since: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
     /// Whether to compress each record with gzip.
@@ -48,17 +48,18 @@ pub(crate) struct PackSummary {
     pub(crate) left_out: u64,
 }
 
-/// The receivers of a pack. Each function returns false if the client is gone, which stops the work.
+/// The functions that receive a pack and reports about it. Each returns false if the client is gone, which ends the
+/// work.
 pub(crate) struct PackOutlet<'a> {
     /// Receives the bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
-    /// Receives the work that is done, and the whole work.
+    /// Receives the amount of work that is done, and the total amount.
     pub(crate) progress: &'a dyn Fn(u64, u64) -> bool,
-    /// Receives each URL that is left out, and the reason.
+    /// Receives the URL of each response that is left out, and the reason.
     pub(crate) left_out: &'a dyn Fn(&str, &str) -> bool,
 }
 
-/// Packs the selected responses. Blocks to read the whole store.
+/// Packs the selected responses. Blocks the thread while it reads the whole store.
 ///
 /// # Errors
 /// The store cannot list its keys, or is closed.
@@ -91,7 +92,7 @@ struct Packer<'a> {
     selection: &'a PackSelection,
     outlet: &'a PackOutlet<'a>,
     packed: PackSummary,
-    /// The URL of a response whose record was begun and could not be completed.
+    /// The URL of a response whose record could not be completed after it was begun.
     broken_url: Option<String>,
 }
 
@@ -120,7 +121,7 @@ impl Packer<'_> {
         self.record(&head.encode(), &mut |sink| sink.write_all(text.as_bytes())).is_ok()
     }
 
-    /// Packs a stored response if it is selected. Returns whether to continue.
+    /// Packs a stored response if it is selected. Returns false if the client is gone, so that packing must end.
     fn entry(&mut self, response: &responses::Response<'_>) -> bool {
         let responses::Response { url, key, head, reader } = response;
         let is_late = |since: &Timestamp| head.response_time() >= *since;
@@ -221,7 +222,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Writes one record, compressed if that is selected.
+    /// Writes one record, compressed if the operator chose that.
     fn record(&self, head: &[u8], content: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut sink = OutletSink(self.outlet);
         let mut write = |sink: &mut dyn Write| {

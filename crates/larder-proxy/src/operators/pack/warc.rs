@@ -36,8 +36,8 @@ pub(crate) struct WarcRecord {
 /// Reads a file's records one after the other.
 pub(crate) struct WarcReader<R> {
     source: R,
-    /// Whether the version line of the next record was already read, when the reader searched for it after damaged
-    /// bytes.
+    /// Whether the reader, searching for the next record after damaged bytes, has already consumed that record's
+    /// version line.
     has_version: bool,
 }
 
@@ -56,7 +56,7 @@ impl WarcHead<'_> {
 }
 
 impl WarcRecord {
-    /// Returns the value of a field. `None` if it occurs never or several times.
+    /// Returns the value of a field. `None` if the field is absent or repeated.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = values.next()?;

@@ -10,7 +10,7 @@ use crate::ground::{
     config::{ProxyConfig, SitePolicy},
 };
 
-/// The general policy and the policies of sites under one configuration.
+/// The general policy of one configuration, and the policies of sites that have their own.
 pub(crate) struct PolicyTable {
     pub(crate) general: PolicyInForce,
     /// The policy of each site that has its own, by the site's index. Empty if no site has one.
@@ -24,7 +24,7 @@ pub(crate) struct PolicyInForce {
 }
 
 impl PolicyTable {
-    /// Creates the table for `config`. On a reload, `before` is the previous table, whose page groups continue if
+    /// Creates the table for `config`. On a reload, `before` is the previous table. Its page groups stay in use if
     /// possible.
     pub(crate) fn new(config: &ProxyConfig, before: Option<&Self>) -> Self {
         let general = &config.policy;

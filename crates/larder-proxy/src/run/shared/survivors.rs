@@ -35,7 +35,7 @@ pub(crate) struct Survivors {
     pub(crate) places: Arc<ExchangeBudget>,
     pub(crate) origins: Arc<OriginSurvivors>,
     pub(crate) flights: Arc<FlightTable<OriginFetcher>>,
-    /// The long and arriving bodies in use, which requests share.
+    /// The bodies that requests share: long ones, and those that are still arriving.
     pub(crate) bodies: Arc<BodyTable>,
     /// Resources that were requested while offline and were not cached.
     pub(crate) missing: Arc<MissingList>,
@@ -90,7 +90,8 @@ impl Survivors {
     }
 }
 
-/// Returns a name that no other proxy is likely to have, so that a chain of proxies is not mistaken for a loop.
+/// Returns a name that no other proxy is likely to have. If two proxies of a chain had the same name, their requests
+/// would look like a loop.
 fn random_name() -> Pseudonym {
     // The standard library's hash keys are a source of random numbers.
     let drawn = RandomState::new().build_hasher().finish();

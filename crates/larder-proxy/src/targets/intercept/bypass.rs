@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Why a tunnel to a host that is listed for interception was passed on without decryption.
+/// Why a tunnel was passed on without decryption although its host is listed for interception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BypassReason {
     /// Clients refused the certificates that Larder created for the host.
@@ -17,7 +17,7 @@ pub enum BypassReason {
     Silence,
     /// The client sent something other than a TLS handshake.
     NotTls,
-    /// The client's handshake offers no version of HTTP.
+    /// The client's handshake offers protocols, but no version of HTTP among them.
     NotHttp,
 }
 

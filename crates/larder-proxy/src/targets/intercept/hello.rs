@@ -15,12 +15,13 @@ use crate::{
     targets::intercept::bypass::BypassReason,
 };
 
-/// The kind of bytes with which a client begins inside a tunnel.
+/// What the first bytes of a client inside a tunnel show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
     /// The client began a TLS handshake. `name` is the host that it requests, if it names one.
     Tls { name: Option<String> },
-    /// The client sent bytes that cannot lead to HTTP over TLS. The tunnel is not decrypted, for this reason.
+    /// The client sent bytes that cannot lead to HTTP over TLS, or none in time. The tunnel is passed on undecrypted,
+    /// for this reason.
     Other(BypassReason),
     /// The client sent nothing before it closed the tunnel.
     Nothing,
@@ -28,8 +29,8 @@ pub(crate) enum FirstBytes {
 
 /// Returns how long the client of a tunnel to `port` may send nothing before the server is expected to speak first.
 ///
-/// `None` on the ports of `https://`: there, a slow client would otherwise bypass the cache. The deadline of the whole
-/// handshake ends the wait.
+/// `None` on the ports of `https://`, where a slow client would otherwise bypass the cache. On these ports, only the
+/// deadline of the whole handshake ends the wait.
 pub(crate) fn silence_limit(port: u16) -> Option<Duration> {
     if HTTPS_PORTS.contains(&port) { None } else { Some(SILENCE) }
 }
@@ -89,7 +90,7 @@ fn of_hello(accepted: &Accepted) -> FirstBytes {
 
 /// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
 const HANDSHAKE: u8 = 0x16;
-/// Maximum length of a handshake's first message, in bytes. A longer one is not examined further.
+/// Maximum length of a handshake's first message, in bytes. A longer message is not examined further.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 /// Ports on which clients speak first and use TLS.
@@ -117,7 +118,7 @@ mod tests {
         written
     }
 
-    /// Returns the result of reading `sent`, and the number of bytes read.
+    /// Returns the result of reading the bytes `sent` from a client, and the number of bytes read.
     async fn found(sent: &[u8], piece_bytes: usize) -> (FirstBytes, usize) {
         let (mut near, mut far) = tokio::io::duplex(piece_bytes);
         let sent = sent.to_vec();
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), FirstBytes::Nothing);
     }
 
-    /// At stake: on a busy machine, a client's first bytes arrive late, and its host must be cached even then.
+    /// At stake: a client on a busy machine whose first bytes arrive late. Its host must be cached all the same.
     #[tokio::test]
     async fn silent_client_is_waited_for_on_ports_of_https_and_tunneled_on_others() {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);

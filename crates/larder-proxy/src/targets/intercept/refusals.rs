@@ -23,8 +23,8 @@ struct HostRefusals {
 }
 
 impl ClientRefusals {
-    /// Records that a client refused a host's certificate. Returns the number of its refusals within
-    /// [`LET_THROUGH_FOR`].
+    /// Records that a client refused a host's certificate. Returns the number of refusals by this client for this host,
+    /// each at most [`LET_THROUGH_FOR`] after the one before.
     ///
     /// Returns `None` if the client already had [`REFUSAL_COUNT_MAX`] refusals, so its tunnels are no longer decrypted.
     pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
@@ -46,7 +46,8 @@ impl ClientRefusals {
         Some(count)
     }
 
-    /// Returns whether a client refused a host's certificate so often that its tunnels there are not decrypted.
+    /// Returns whether a client recently refused a host's certificate so often that its tunnels to the host are not
+    /// decrypted.
     pub(super) fn is_let_through(&self, client: IpAddr, host: &str, now: Instant) -> bool {
         let table = self.0.lock().ignore_poison();
         table
@@ -55,8 +56,7 @@ impl ClientRefusals {
     }
 }
 
-/// Removes the oldest refusal of the client with the most refusals, so that a client cannot displace the refusals of
-/// others.
+/// Removes the oldest entry of the client with the most entries, so that no client can displace the entries of others.
 fn make_room(table: &mut HashMap<(IpAddr, Box<str>), HostRefusals>) {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     table.keys().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
@@ -74,7 +74,7 @@ impl HostRefusals {
 
 /// Number of refusals after which a client's tunnels to a host are no longer decrypted.
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
-/// Time for which refusals are remembered, and for which a client's tunnels stay encrypted after too many.
+/// Time for which refusals are remembered, and for which a client's tunnels stay undecrypted after too many refusals.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
 /// Maximum number of pairs of client and host whose refusals are remembered.
 const COUNT_MAX: usize = 1024;

@@ -47,7 +47,8 @@ pub(crate) async fn known_digest(fetcher: &OriginFetcher, asked: &RequestHead) -
     None
 }
 
-/// Returns whether the digest of a file is known, or was known at an earlier request for the file, which never changes.
+/// Returns whether the digest of a file is known, or was known at an earlier request. It stays the same, because the
+/// file never changes.
 pub(crate) async fn knows_digest(fetcher: &OriginFetcher, asked: &RequestHead, key: &[u8]) -> bool {
     let known_files = &fetcher.listings.known_files;
     let is_known = known_files.contains(key) || known_digest(fetcher, asked).await.is_some();
@@ -57,7 +58,7 @@ pub(crate) async fn knows_digest(fetcher: &OriginFetcher, asked: &RequestHead, k
     is_known
 }
 
-/// Returns the cache keys under which the listing of a file may be stored.
+/// Returns the cache keys under which the listing that describes a file may be stored.
 fn keys(table: &ListingTable, rules: &KeyRules, asked: &RequestHead, file: &ListedFile) -> Vec<Vec<u8>> {
     let scheme = asked.scheme.as_str();
     let authority = asked.host.to_str().unwrap_or_default();
@@ -98,7 +99,7 @@ async fn read(fetcher: &OriginFetcher, primary: &Arc<[u8]>) -> Option<(Vec<Bytes
     Some((pieces, coding.to_ascii_lowercase()))
 }
 
-/// Decodes a listing. Returns `None` if its coding is unknown, or if it is damaged or too long.
+/// Decodes a listing. Returns `None` if its content coding is unknown, or if it is damaged or too long.
 fn decode(pieces: &[Bytes], coding: &str) -> Option<Vec<u8>> {
     let encoded = pieces.concat();
     let mut listing = Vec::new();
@@ -119,7 +120,7 @@ fn decode(pieces: &[Bytes], coding: &str) -> Option<Vec<u8>> {
 
 /// Size of the input buffer of a decoder, in bytes.
 const DECODER_BUFFER_BYTES: usize = 16 << 10;
-/// Base-2 logarithm of the largest zstd window. Senders must not use a larger one (RFC 9659 2).
+/// Base-2 logarithm of the largest zstd window. Senders must not use a larger window (RFC 9659 2).
 const WINDOW_LOG_MAX: u32 = 23;
 
 #[cfg(test)]

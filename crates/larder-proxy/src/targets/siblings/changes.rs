@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::ground::cache::key_slots::{EMPTY, KeySlots, SPECIAL};
 
-/// The table of changed resources, by a hash of their keys.
+/// The resources that clients changed through this node, in a table of slots by the hash of their keys.
 pub(crate) struct ChangedResources {
     slots: KeySlots,
 }
@@ -23,14 +23,14 @@ impl ChangedResources {
         }
     }
 
-    /// Returns whether a resource may have been changed. Never false for one that was.
+    /// Returns whether a resource may have been changed. Never returns false for a resource that was changed.
     pub(super) fn contains(&self, key: &[u8]) -> bool {
         let of_key = self.slots.slot(key);
         let noted = of_key.slot.load(Relaxed);
         noted == of_key.hash || noted == SEVERAL
     }
 
-    /// Records that the owner of a resource has dropped its stored responses.
+    /// Records that the owner of a changed resource has dropped its stored responses.
     pub(super) fn settle(&self, key: &[u8]) {
         let of_key = self.slots.slot(key);
         // A slot with several resources stays as it is, because it does not say which they are.

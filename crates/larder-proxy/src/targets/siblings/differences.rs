@@ -13,7 +13,7 @@ use std::{
 
 use super::message::PeerDifference;
 
-/// The differences in clock or rules between this node and others.
+/// The differences in clock or configuration between this node and other nodes, with counts of the refused requests.
 #[derive(Default)]
 pub(crate) struct PeerDifferences {
     known: Mutex<HashSet<(Box<str>, PeerDifference)>>,
@@ -22,7 +22,8 @@ pub(crate) struct PeerDifferences {
 }
 
 impl PeerDifferences {
-    /// Counts a request that was refused because of a difference, by this node or the other. Logs a node's first one.
+    /// Counts a request that this node or `node` refused because of a difference. Logs the first one for each node and
+    /// difference.
     pub(super) fn note(&self, node: &str, difference: PeerDifference) {
         self.counter(difference).fetch_add(1, Relaxed);
         let mut known = self.known.lock().ignore_poison();
@@ -39,7 +40,7 @@ impl PeerDifferences {
         }
     }
 
-    /// Records that a node answered a request, so there is no difference any more.
+    /// Records that a node answered a request, which shows that no difference is left.
     pub(super) fn settle(&self, node: &str) {
         let mut known = self.known.lock().ignore_poison();
         if !known.is_empty() {
@@ -47,7 +48,7 @@ impl PeerDifferences {
         }
     }
 
-    /// Returns the number of requests that were refused because of this kind of difference.
+    /// Returns the number of requests that were refused because of one kind of difference.
     pub(crate) fn count(&self, difference: PeerDifference) -> u64 {
         self.counter(difference).load(Relaxed)
     }
@@ -60,5 +61,5 @@ impl PeerDifferences {
     }
 }
 
-/// Maximum number of nodes that are remembered as logged. Their names come from nodes that know the secret.
+/// Maximum number of differences that are remembered as logged. Only nodes that know the secret can add to them.
 const KNOWN_COUNT_MAX: usize = 1000;

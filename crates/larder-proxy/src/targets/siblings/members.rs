@@ -30,23 +30,23 @@ use crate::{
     origins::{access::OriginRouter, dns::DnsResolver},
 };
 
-/// The nodes that divide the keys among them, and the owner of each key.
+/// The nodes among which the keys are divided, and the table that gives each key its owner.
 pub(super) struct SiblingMembers {
     table: OwnerTable,
     /// The nodes in the order of the owner table, including this one.
     nodes: Vec<Arc<SiblingNode>>,
-    /// The index of this node in `nodes`. `None` if it is not among them.
+    /// The index of this node in `nodes`. `None` if this node is missing there.
     own_place: Option<usize>,
 }
 
-/// The nodes of a configuration, or the addresses of the fleet's name.
+/// The nodes that the configuration lists, or that the DNS addresses of the fleet's name stand for.
 pub(super) struct ListedNodes<'a> {
     pub(super) nodes: &'a [FleetNode],
     /// Whether connections between nodes use TLS with certificates.
     pub(super) uses_tls: bool,
 }
 
-/// Another node of the fleet, or this one, with what is known of its health.
+/// A node of the fleet (another one or this one), and the state of its health.
 pub(crate) struct SiblingNode {
     pub(crate) name: Box<str>,
     pub(crate) origin: Origin,
@@ -58,9 +58,9 @@ pub(crate) struct SiblingNode {
 /// When a node was silent, and until when it is not used.
 #[derive(Debug, Default)]
 struct SiblingTimes {
-    /// The time of the last request that the node did not answer in time.
+    /// The time of the last request to which the node did not respond in time.
     silence: Option<Instant>,
-    /// The end of the time for which the node is neither used nor probed.
+    /// The end of the pause in which the node is neither used nor probed.
     rest_end: Option<Instant>,
 }
 
@@ -94,20 +94,20 @@ impl SiblingMembers {
         Some(Self { table, nodes: nodes.iter().map(member).collect(), own_place })
     }
 
-    /// Returns the node that owns a piece of the resource with this key, leaving out excluded nodes. `None` if this
-    /// node does.
+    /// Returns the other node that owns a piece of the resource with this key, not counting excluded nodes. `None` if
+    /// this node owns the piece.
     pub(super) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         let may = |place: usize| Some(place) == self.own_place || !self.nodes[place].is_out.load(Relaxed);
         let owner = self.table.owner_among(slot_of_piece(url_of(key), piece), may)?;
         (Some(owner) != self.own_place).then(|| Arc::clone(&self.nodes[owner]))
     }
 
-    /// Returns whether any other node is in use.
+    /// Returns whether at least one other node is not excluded.
     pub(super) fn has_others(&self) -> bool {
         self.others().any(|node| !node.is_out.load(Relaxed))
     }
 
-    /// Returns the node that owns a key if no node is excluded. `None` if this node does.
+    /// Returns the other node that owns a key while no node is excluded. `None` if this node owns the key.
     pub(super) fn home(&self, key: &[u8]) -> Option<&SiblingNode> {
         let home = self.table.owner(slot_of(url_of(key)));
         (Some(home) != self.own_place).then(|| &*self.nodes[home])
@@ -159,7 +159,8 @@ impl SiblingNode {
         }
     }
 
-    /// Records that the node did not respond in time. Returns whether this was the second time within a second.
+    /// Records that the node did not respond in time. Returns whether it also failed to respond to another request less
+    /// than a second ago.
     ///
     /// In that case, the node is not probed for a while: a frozen node still accepts connections, so a probe would find
     /// it healthy too soon.
@@ -177,7 +178,7 @@ impl SiblingNode {
         self.times().rest_end = Some(end);
     }
 
-    /// Returns whether the node is excluded, and may be probed now.
+    /// Returns whether the node is excluded and its pause is over, so that it may be probed.
     pub(super) fn may_be_probed(&self) -> bool {
         self.is_out.load(Relaxed) && self.times().rest_end.is_none_or(|end| end <= Instant::now())
     }
@@ -194,7 +195,7 @@ impl SiblingNode {
     }
 }
 
-/// Resolves the name of the fleet at intervals, as long as the worker runs.
+/// Resolves the name of the fleet at intervals, until the worker stops.
 pub(super) async fn follow_name(siblings: Arc<Siblings>, origins: Arc<OriginRouter>) {
     let Some(name) = &siblings.dns else { return };
     let mut was_resolved = true;
@@ -217,7 +218,7 @@ impl Siblings {
         Ok(())
     }
 
-    /// Makes the nodes with these addresses the members of the fleet, if the addresses have changed.
+    /// Makes the nodes with these addresses the members of the fleet, unless they are the members already.
     fn take_addresses(&self, addresses: Vec<SocketAddr>) {
         let nodes = nodes_of(addresses);
         let before = self.members();
@@ -244,9 +245,10 @@ impl Siblings {
     }
 }
 
-/// Returns the nodes with these addresses, which are also their names.
+/// Returns the nodes with these addresses. Each address is also its node's name.
 ///
-/// If there are addresses of both families, only IPv4 counts, because each node probably has one of each.
+/// If there are IPv4 and IPv6 addresses, only the IPv4 addresses count, because each node probably has one of each
+/// kind.
 fn nodes_of(mut addresses: Vec<SocketAddr>) -> Vec<FleetNode> {
     if addresses.iter().any(SocketAddr::is_ipv4) {
         addresses.retain(SocketAddr::is_ipv4);
@@ -267,12 +269,12 @@ fn is_own_address(address: SocketAddr, listeners: &[SocketAddr]) -> bool {
     listeners.contains(&address) || (listeners.iter().any(is_wildcard) && is_of_this_machine(address.ip()))
 }
 
-/// Returns whether an address belongs to this machine, which is so if a socket can be bound to it.
+/// Returns whether an address belongs to this machine: only then can a socket be bound to it.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     TcpListener::bind((ip, 0)).is_ok()
 }
 
-/// Returns the URL in a key. The remainder of a key differs between programs, so owners are chosen by URL.
+/// Returns the URL in a key. Owners are chosen by URL, because the remainder of a key differs between programs.
 fn url_of(key: &[u8]) -> &[u8] {
     KeyOf::parse(key).and_then(|key| key.url()).map_or(key, str::as_bytes)
 }
@@ -282,11 +284,11 @@ const FAILURE_COUNT_MAX: u32 = 3;
 /// A node that leaves two requests unanswered within this time is excluded for [`SILENCE_REST`].
 const SILENCE_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_REST: Duration = Duration::from_secs(10);
-/// Time after which a node whose clock or rules differ is tried again.
+/// Time after which a node that was excluded because its clock or rules differ is probed again.
 const DIFFERENCE_REST: Duration = Duration::from_secs(60);
-/// Maximum number of addresses of the fleet's name that are used.
+/// Maximum number of DNS addresses of the fleet's name that are used.
 const NODE_COUNT_MAX: usize = 256;
-/// Interval at which the name of the fleet is resolved. Records with a longer lifetime are taken from the resolver's
+/// Interval at which the name of the fleet is resolved. DNS records with a longer lifetime come from the resolver's
 /// cache.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -299,7 +301,7 @@ mod tests {
     use super::*;
     use crate::{fleet::secret::FleetSecret, ground::config::Fleet, origins::dns::tests::name_server};
 
-    /// At stake: a node that joins and is not asked, or one that left and still is.
+    /// At stake: a node that joins the fleet but gets no requests, or one that left and still gets them.
     #[tokio::test]
     async fn nodes_follow_the_addresses_of_a_name() {
         let addresses = Arc::new(Mutex::new(vec![Ipv4Addr::new(127, 0, 0, 3), Ipv4Addr::new(127, 0, 0, 1)]));
@@ -334,7 +336,7 @@ mod tests {
         assert!(siblings.is_own_name("127.0.0.1:8080") && !siblings.is_own_name("a"));
     }
 
-    /// At stake: requests that wait for a node that is frozen, one after the other.
+    /// At stake: requests that one after the other wait for a frozen node.
     #[test]
     fn node_that_is_silent_twice_within_a_second_is_out_of_use_and_not_probed() {
         let node = SiblingNode::new(&"b=10.0.0.2:80".parse().unwrap(), false);

@@ -38,7 +38,8 @@ use crate::{
     },
 };
 
-/// The field by which one node requests a resource from another.
+/// The request field with which one node requests a resource from another. The other node's response proves itself in
+/// the same field.
 pub(crate) static PEER_FIELD: HeaderName = HeaderName::from_static("larder-peer");
 
 /// The facts that another node sent with its request.
@@ -51,13 +52,13 @@ pub(crate) struct PeerRequest {
     pub(crate) path: Uri,
     /// The origin mark in the resource's key. `None` if the origin is the URL's own server.
     pub(crate) mark: Option<String>,
-    /// Whether a client changed the resource through the other node, so that responses stored here are outdated.
+    /// Whether a client changed the resource through the other node, so that this node's stored responses are outdated.
     pub(crate) is_changed: bool,
     nonce: String,
     purges: String,
 }
 
-/// The words of the field in one request to another node.
+/// The parts of [`PEER_FIELD`] that one request to another node sends.
 pub(crate) struct PeerWords {
     time: String,
     nonce: String,
@@ -65,29 +66,29 @@ pub(crate) struct PeerWords {
     is_changed: bool,
 }
 
-/// The result of checking the field of a request.
+/// The result of checking [`PEER_FIELD`] in a request.
 #[derive(Debug)]
 pub(crate) enum PeerClaim {
     /// Another node of the fleet sent the request.
     Proved(PeerRequest),
-    /// Another node sent the request, but its clock or rules differ, or the request is a replay. The refusal carries
-    /// this value.
+    /// Another node sent the request, but its clock or rules differ, or the request is a replay. The refusing response
+    /// gets this value in [`PEER_FIELD`].
     Refused(HeaderValue),
 }
 
-/// A difference between two nodes because of which they do not use each other.
+/// A difference between two nodes because of which they do not share entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerDifference {
     /// The nodes' clocks differ.
     Clock,
-    /// The nodes' lists of nodes or key rules differ.
+    /// The nodes' lists of nodes, key rules or piece lengths differ.
     Rules,
 }
 
 impl PeerDifference {
     const ALL: [Self; 2] = [Self::Clock, Self::Rules];
 
-    /// Returns the word for the difference in the field.
+    /// Returns the word that stands for the difference in [`PEER_FIELD`].
     fn word(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -96,10 +97,10 @@ impl PeerDifference {
     }
 }
 
-/// The result of checking the field of another node's response.
+/// The result of checking [`PEER_FIELD`] in another node's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerProof {
-    /// The other node made the response, and made it for this request.
+    /// The other node proved that it made this response, and made it for this request.
     Given,
     /// The other node refuses requests from this node, because of this difference.
     Refused(PeerDifference),
@@ -107,7 +108,7 @@ pub(crate) enum PeerProof {
 }
 
 impl PeerWords {
-    /// Creates the words of a request for the resource with this key.
+    /// Creates the parts of the field for a request for the resource with this key.
     ///
     /// `None` if other nodes cannot know all purges of this node yet, or if the system provides no random numbers.
     pub(crate) fn new(siblings: &Siblings, key: &[u8], purges: &Purges) -> Option<Self> {
@@ -117,20 +118,21 @@ impl PeerWords {
         secret::nonce().map(|nonce| Self { time, nonce, positions, is_changed })
     }
 
-    /// Creates the words of a greeting, by which two nodes find out whether they agree. `None` without random numbers.
+    /// Creates the parts of the field for a greeting, by which two nodes find out whether they agree. `None` if the
+    /// system provides no random numbers.
     pub(super) fn of_greeting() -> Option<Self> {
         let time = secs_of(clock::now()).to_string();
         secret::nonce().map(|nonce| Self { time, nonce, positions: "-".to_owned(), is_changed: false })
     }
 
-    /// Records that a node has answered a request, so it has dropped its outdated response for the key.
+    /// Records that a node has answered a request, so it has dropped the outdated responses for the key.
     pub(crate) fn settle(&self, siblings: &Siblings, key: &[u8], node: &str) {
         if self.is_changed {
             siblings.settle_change(key, node);
         }
     }
 
-    /// Adds the field to a request for `url` to the node `to`.
+    /// Adds [`PEER_FIELD`] to a request for `url` to the node `to`. `mark` is the origin mark in the resource's key.
     pub(crate) fn put(&self, siblings: &Siblings, (to, mark): (&str, Option<&str>), url: &Uri, fields: &mut HeaderMap) {
         let from = &*siblings.own_name;
         let time = &*self.time;
@@ -146,7 +148,7 @@ impl PeerWords {
         fields.insert(&PEER_FIELD, value.expect("names and codes are printable"));
     }
 
-    /// Removes the field from a response, and returns what it proves.
+    /// Removes [`PEER_FIELD`] from a response, and returns what it proves.
     pub(crate) fn take_proof(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) -> PeerProof {
         let value = fields.remove(&PEER_FIELD);
         let Some(text) = value.as_ref().and_then(|value| value.to_str().ok()) else { return PeerProof::Missing };
@@ -162,8 +164,8 @@ impl PeerWords {
 }
 
 impl PeerRequest {
-    /// Checks the field of a request. Returns `None` if it does not prove that a node of the fleet sent the request to
-    /// this node.
+    /// Checks [`PEER_FIELD`] in a request. Returns `None` if it does not prove that a node of the fleet sent the
+    /// request to this node.
     pub(crate) fn verify<B>(siblings: &Siblings, request: &Request<B>, now: Timestamp) -> Option<PeerClaim> {
         let mut words = request.headers().get(&PEER_FIELD)?.to_str().ok()?.split(' ');
         let mut next = || words.next();
@@ -206,14 +208,14 @@ impl PeerRequest {
         }))
     }
 
-    /// Returns the scheme, authority and origin mark in the key of the resource.
+    /// Returns the scheme, authority and origin mark in the cache key of the requested resource.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
         (self.scheme, &self.authority, self.mark.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
 
     /// Returns whether this node has applied all purges that the other node has applied.
     ///
-    /// If not, a response stored here may have been purged there.
+    /// If it has not, a response stored here may have been purged at the other node.
     pub(crate) fn knows_its_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         self.purges.split(',').all(|position| {
             let mut parts = position.rsplitn(3, ':');
@@ -231,7 +233,8 @@ impl PeerRequest {
         })
     }
 
-    /// Waits briefly until all purges that the other node has applied are applied here too. Returns whether they are.
+    /// Waits briefly until all purges that the other node has applied are applied here too. Returns false if they are
+    /// not applied in time.
     pub(crate) async fn await_purges(&self, siblings: &Siblings, purges: &Purges) -> bool {
         for _ in 0..CATCH_UP_STEPS {
             if self.knows_its_purges(siblings, purges) {
@@ -242,14 +245,15 @@ impl PeerRequest {
         self.knows_its_purges(siblings, purges)
     }
 
-    /// Adds the proof that this node made a response.
+    /// Adds the proof that this node made a response to its fields.
     pub(crate) fn prove(&self, siblings: &Siblings, status: StatusCode, fields: &mut HeaderMap) {
         let code = siblings.secret.sign(&[RESPONSE, &self.nonce, &signed_head(status, fields)]);
         fields.insert(&PEER_FIELD, HeaderValue::try_from(code).expect("a code is hexadecimal digits"));
     }
 }
 
-/// Returns the part of a response's head that the code covers. Fields that nodes change on the way are not part of it.
+/// Returns the part of a response's head that the code in [`PEER_FIELD`] covers. It leaves out fields that may change
+/// on the way between nodes.
 fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
     let mut text = status.as_str().to_owned();
     for name in SIGNED_FIELDS {
@@ -261,7 +265,7 @@ fn signed_head(status: StatusCode, fields: &HeaderMap) -> String {
     text
 }
 
-/// Returns how far this node has applied the purges of all nodes, in the format of the field.
+/// Returns how far this node has applied the purges of all nodes, in the format of [`PEER_FIELD`].
 ///
 /// `None` if some purges of this node are not in the shared log yet.
 fn positions(siblings: &Siblings, purges: &Purges) -> Option<String> {
@@ -285,7 +289,8 @@ fn secs_of(time: Timestamp) -> i64 {
 
 /// Maximum difference between the time in a request and this node's clock, in seconds.
 const AGE_SECS_MAX: u64 = 30;
-/// Fields that the code covers, because they decide how a response is stored, selected, validated and shown.
+/// Response fields that the code in [`PEER_FIELD`] covers, because they decide how a response is stored, selected,
+/// validated and shown.
 const SIGNED_FIELDS: [&str; 20] = [
     "age",
     "cache-control",
@@ -312,8 +317,8 @@ const REQUEST: &str = "sibling request";
 const RESPONSE: &str = "sibling response";
 const REFUSAL: &str = "sibling refusal";
 const CHANGED: &str = "changed";
-/// Number of intervals for which a request waits for purges. Between running nodes, a purge takes a fraction of that
-/// time.
+/// Number of intervals for which a request waits for purges. Between running nodes, a purge usually arrives in a
+/// fraction of the total time.
 const CATCH_UP_STEPS: u32 = 50;
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -343,7 +348,7 @@ mod tests {
         request
     }
 
-    /// Returns the difference that a node names, or `None` if it takes the request.
+    /// Returns the difference because of which `to` refuses the request, or `None` if `to` accepts it.
     fn difference(words: &PeerWords, from: &Siblings, to: &Siblings, now: i64) -> Option<PeerDifference> {
         match PeerRequest::verify(to, &request(words, from), Timestamp::from_secs(now)).unwrap() {
             PeerClaim::Proved(_) => None,
@@ -357,7 +362,7 @@ mod tests {
         }
     }
 
-    /// At stake: a request that somebody has recorded, and sends again whenever they want to know what is stored.
+    /// At stake: a recorded request that someone sends again later, to find out what is stored.
     #[test]
     fn recorded_request_is_refused_after_half_a_minute_and_one_from_the_future_too() {
         let from = siblings("a", 1);

@@ -9,10 +9,11 @@
 
 use crate::ground::cache::key_set::KeySet;
 
-/// The division of long bodies into pieces.
+/// The division of long bodies into pieces, which different nodes own.
 pub(crate) struct Pieces {
     len_bytes: u64,
-    /// Keys of resources whose origin ignores range requests and sends the whole body.
+    /// Keys of resources whose bodies are not divided, because the origin ignored a range request and sent the whole
+    /// body.
     undivided: KeySet,
 }
 
@@ -23,7 +24,7 @@ impl Pieces {
         Self { len_bytes, undivided: KeySet::default() }
     }
 
-    /// Returns whether a body of `len` bytes is divided, for the resource with this key.
+    /// Returns whether a body of `len` bytes is divided into pieces. `key` is the key of its resource.
     pub(super) fn divide(&self, key: &[u8], len: u64) -> bool {
         len / PIECE_COUNT_MIN >= self.len_bytes && !self.undivided.contains(key)
     }
@@ -40,13 +41,13 @@ impl Pieces {
 
     /// Records that an origin sent the whole body when a piece was requested.
     ///
-    /// If each piece were requested, it would send the body each time. So the body is not divided any more.
+    /// Such an origin would send the whole body for each piece, so the body is no longer divided.
     pub(crate) fn note_whole(&self, key: &[u8]) {
         self.undivided.insert(key);
     }
 }
 
-/// Minimum number of pieces of a divided body. A body with fewer is not worth the division.
+/// Minimum number of pieces of a divided body. A shorter body is not worth the division.
 const PIECE_COUNT_MIN: u64 = 4;
 
 #[cfg(test)]
