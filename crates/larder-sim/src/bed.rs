@@ -118,7 +118,7 @@ enum EntryPlace {
     Directory(Arc<ModelDirectory>),
 }
 
-/// A lookup whose read waits for its batch.
+/// A lookup whose read waits until its batch of reads is complete.
 struct WaitingLookup {
     lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
     woken: Arc<WokenFlag>,
@@ -291,7 +291,7 @@ impl SimStore {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// Returns the processor time in [`Self::passed`].
+    /// Returns the part of [`Self::passed`] that is processor time.
     pub fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns)
     }

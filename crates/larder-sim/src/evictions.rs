@@ -317,7 +317,8 @@ impl RequestList {
         Ok(counts)
     }
 
-    /// Counts hits. Calls `ask` with the number, key and size of each request; it returns whether that is a hit.
+    /// Counts hits. Calls `ask` with the number, key and size of each request; `ask` returns whether that request is a
+    /// hit.
     fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> ContenderCounts {
         let mut counts = ContenderCounts::default();
         for (number, &(key, size_bytes)) in self.all.iter().enumerate() {

@@ -11,7 +11,7 @@ pub(crate) const MET_WITHIN: f64 = 0.25;
 /// The result of a simulation: comparisons, tables and figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Name of the table or figure of a paper that this reproduces; `None` if it is none.
+    /// Name of the table or figure of a paper that this reproduces; `None` if it reproduces none.
     pub name: Option<&'static str>,
     /// Title of the report.
     pub title: String,

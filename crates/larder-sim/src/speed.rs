@@ -22,11 +22,11 @@ const BATCH: usize = 1024;
 pub struct SpeedTest {
     /// Source of the requests.
     pub source: RequestSource,
-    /// Most requests that are kept in memory, for the published algorithms.
+    /// Maximum number of requests that are kept in memory, for the published algorithms.
     pub kept: u64,
-    /// Most requests that are streamed through an LRU cache. 0 leaves this measurement out.
+    /// Maximum number of requests that are streamed through an LRU cache. 0 leaves this measurement out.
     pub streamed: u64,
-    /// Most requests for each policy.
+    /// Maximum number of requests for each policy.
     pub row_requests: u64,
     /// Size of caches and stores in bytes.
     pub cache_bytes: u64,

@@ -258,8 +258,8 @@ impl RunSettings {
         checked.map_err(|error| Failure::usage(error.to_string(), help))
     }
 
-    /// Returns a warning if browsers with the proxy's PAC script contact hosts directly, past block lists or rate
-    /// limits.
+    /// Returns a warning if the proxy's PAC script makes browsers contact hosts directly, so that they bypass block
+    /// lists or rate limits.
     pub(crate) fn warn_of_direct_hosts(&self) -> Option<String> {
         let proxy = &self.proxy;
         let is_limited = proxy.lists != HostLists::default() || !proxy.rate_limits.is_empty();
@@ -434,7 +434,7 @@ impl RunSettings {
         self.forward.unwrap_or(!self.reverses())
     }
 
-    /// Returns whether the `https://` requests to any host are decrypted.
+    /// Returns whether `https://` requests to at least one host are decrypted.
     pub(crate) fn intercepts(&self) -> bool {
         !self.intercept.hosts.hosts.is_empty()
     }

@@ -6,8 +6,8 @@
 //! keys.
 
 pub(super) struct NumberTable {
-    /// The slots: the tag in the upper half, and the number plus 1 in the lower. 0 means empty. Their number is a power
-    /// of two.
+    /// The slots of a hash table, whose number is a power of two. Upper half of a slot: the tag. Lower half: the number
+    /// plus 1. Empty slot: 0.
     slots: Vec<u64>,
     len: usize,
 }

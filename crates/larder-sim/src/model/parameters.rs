@@ -139,7 +139,8 @@ section! {
         channel_count,
         /// Bytes per second that all writes together can sustain, without amplification.
         sustained_write_bytes_per_s,
-        /// Length in bytes from which a write is not amplified. Neither is a write that continues the one before.
+        /// Minimum length in bytes of a write that is not amplified. A write that continues the one before is not
+        /// amplified either.
         unamplified_bytes,
     }
     amplification

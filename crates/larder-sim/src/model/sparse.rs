@@ -55,7 +55,7 @@ impl SparseBytes {
         }
     }
 
-    /// Reads bytes from `offset_bytes` on into `to`. They must begin with a sector.
+    /// Reads bytes from `offset_bytes` on into `to`. `offset_bytes` must be the start of a sector.
     pub(super) fn read(&self, offset_bytes: u64, to: &mut [u8]) {
         to.fill(0);
         for (chunk, first, part) in parts(offset_bytes, to.len() as u64) {

@@ -75,8 +75,8 @@ fn esp_proxy(waits: bool, cpu_s: f64) -> Proxy {
     Proxy { waits, cpu_s, disk_count, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
 }
 
-/// Creates a table of how much faster ESP is than Squid at the first of [`RESPONSES_S`]. Its machines each differ in
-/// one property.
+/// Creates a table of how much faster ESP is than Squid at the first of [`RESPONSES_S`]. Each row changes one property
+/// of the machine.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "ESP over Squid at 1.5 s; the paper has 2 times";
     let columns = [

@@ -135,7 +135,7 @@ fn seconds_since(disk: &Disk, before: DiskWork) -> f64 {
     (disk.served().busy_ns - before.busy_ns) as f64 / 1e9
 }
 
-/// Measures how fast files are replaced and read. There are so many that they fill the store.
+/// Measures how fast files are replaced and read. There are enough files to fill the store.
 fn file_figures(model: &Model, size_bytes: u64) -> FileFigures {
     let directory = ModelDirectory::new(model);
     let files: &dyn Directory = &directory;

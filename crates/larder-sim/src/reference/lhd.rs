@@ -163,8 +163,8 @@ impl Eviction for Lhd {
 }
 
 impl Class {
-    /// Creates a class of which nothing was counted. It assumes that objects of classes that were hit sooner are hit
-    /// sooner again.
+    /// Creates a class without any counts yet. Its first guess is that objects with a shorter time between their hits
+    /// are hit sooner again.
     fn new(number: usize) -> Self {
         let densities = (0..AGES).map(|age| (number + 1) as f64 / (age + 1) as f64).collect();
         Self { hits: vec![0.0; AGES], evictions: vec![0.0; AGES], densities }

@@ -70,7 +70,7 @@ impl Chronicle {
         self.purges[purge].acknowledged = Some(now);
     }
 
-    /// Notes that a sync succeeded that was called at tick `called`: everything stored before is durable.
+    /// Notes that the sync called at tick `called` succeeded: everything stored before that tick is durable.
     pub(super) fn note_sync(&mut self, called: u64) {
         self.durable = self.durable.max(called);
     }

@@ -229,7 +229,8 @@ fn part_count(options: &StoreOptions) -> u64 {
     if matches!(layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { 2 } else { 1 }
 }
 
-/// Most bytes that storing an entry writes in addition to its body: metadata, and the unused end of a unit.
+/// Maximum number of bytes that storing an entry writes in addition to its body: metadata, and the unused end of a
+/// unit.
 const PARTIAL_BYTES: u64 = 16 << 10;
-/// Number of keys up to which policies that may lose entries lose only a few.
+/// With at most this number of keys, even policies that may lose entries lose only a few.
 const FEW_KEYS: usize = 24;

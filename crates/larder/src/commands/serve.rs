@@ -164,8 +164,8 @@ impl OpenedCache {
     }
 }
 
-/// Maximum time that a client's write waits for a slow disk. The default is shorter, because it suits a proxy, which
-/// delays a response meanwhile.
+/// Maximum time that a client's write waits for a slow disk. The cache's own default is shorter: it suits a proxy,
+/// where this wait delays a response.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the description of the store at `path`. `None` if there is nothing at that path.

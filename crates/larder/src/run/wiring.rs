@@ -60,7 +60,7 @@ pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for the access log to contain the exchanges that were cut off.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The sessions for which a Larder runs that `larder exec` started.
+/// The sessions of a Larder that `larder exec` started. The Larder ends with the last of them.
 pub(crate) struct OwnSessions<'a> {
     /// The control socket on which sessions are opened.
     pub(crate) listener: UnixListener,
@@ -200,7 +200,7 @@ impl StartedProxy {
         Ok(Self { running, store, reloader, control, commands, upgrades })
     }
 
-    /// Continues connections of another process, as they arrive.
+    /// Continues connections that another process passes to this one, as they arrive.
     fn adopt(&self, connections: Option<Receiver<ClientConnection>>) {
         let proxy = self.running.handle();
         connections.map(|connections| thread::spawn(move || connections.into_iter().for_each(|one| proxy.adopt(one))));

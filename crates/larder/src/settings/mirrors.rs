@@ -44,7 +44,8 @@ pub(crate) struct Registry {
     pub(crate) kind: RegistryKind,
     /// Whether servers choose the form of a listing by Accept or Accept-Encoding, often without sending Vary.
     pub(crate) negotiates: bool,
-    /// Whether the registry's clients demand a validation with every request, so that it is no reload by a user.
+    /// Whether the registry's clients demand a validation with every request. For files that never change, the proxy
+    /// then ignores the demand.
     pub(crate) reloads_always: bool,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Registry {
 pub(crate) enum RegistryKind {
     /// A registry of files, whose mirrors are at paths with its name.
     Files,
-    /// Container registries. Each has a mirror at `/v2/` and its name; the first one also at `/v2/`.
+    /// Container registries. Each has a mirror at `/v2/NAME`. The first one also has a mirror at `/v2` itself.
     Registries,
 }
 
@@ -97,7 +98,7 @@ fn rule_of_git() -> Rule {
 
 /// Returns the rule for the API version check of container registries on any server.
 ///
-/// Every client begins with it, so it is answered from the cache while its server cannot be reached.
+/// Every client begins with this check, so the cache answers it while the registry cannot be reached.
 fn rule_of_containers() -> Rule {
     let texts =
         MatchTexts { paths: vec!["/v2/".to_owned()], statuses: vec!["200".to_owned()], ..MatchTexts::default() };
@@ -376,7 +377,7 @@ impl Registry {
 }
 
 impl RegistryLayout {
-    /// Returns the rules for files of this layout on `hosts`, or on any host if there are none.
+    /// Returns the rules for files of this layout on `hosts`, or on any host if `hosts` is empty.
     ///
     /// Redirects of files that never change are followed, because their targets, such as links to an object store,
     /// expire. A web page in place of such a file is not stored.
@@ -554,7 +555,7 @@ mod tests {
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
-    /// At stake: Maven 3.8, whose `no-cache` on every request made each file be fetched again.
+    /// At stake: Maven 3.8, which sent `no-cache` with every request, so that the proxy fetched every file again.
     #[test]
     fn demand_that_a_client_makes_of_every_file_is_no_reload() {
         let rules = larder_http::Rules::new(rules_for_all());
@@ -681,7 +682,8 @@ mod tests {
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
     }
 
-    /// At stake: with an index of a company, which has the packages, too, every crate is fetched again after minutes.
+    /// At stake: a company's index server that also serves the packages. Without this, crates from it are fetched again
+    /// after minutes.
     #[test]
     fn packages_on_the_server_of_the_listings_never_change_either() {
         let mut proxy = ProxyConfig::default();

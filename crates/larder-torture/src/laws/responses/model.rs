@@ -70,7 +70,7 @@ pub(super) struct Said {
     pub(super) is_collapsed: bool,
 }
 
-/// The history of all resources, from which follows which responses the cache may give.
+/// The history of all resources. It determines which responses the cache may give.
 pub(super) struct ResponseModel {
     pub(super) chronicle: Chronicle,
     resources: [(Resource, u64); KEY_COUNT as usize],
@@ -351,7 +351,7 @@ impl ResponseModel {
             && self.chronicle.purges.iter().all(is_safe)
     }
 
-    /// Returns whether the store has no reason to fail or to evict: the device is well and there is room.
+    /// Returns whether the store has no reason to fail or to evict: the device is healthy and there is room.
     fn is_calm(&self) -> bool {
         let open: u64 = self.sent.iter().filter(|sent| sent.ended.is_none()).map(|sent| sent.len + ENTRY_BYTES).sum();
         self.chronicle.is_harmless && self.stored_bytes < self.room_bytes && open < DIRTY_BYTES / 2
@@ -371,5 +371,5 @@ impl ResponseModel {
 
 /// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 16 << 10;
-/// Time in milliseconds by which the cache may begin to count the age of a response later than the model does.
+/// Maximum delay in milliseconds after which the cache begins to count the age of a response, compared to the model.
 const CLOCK_SLACK_MS: u64 = 10_000;

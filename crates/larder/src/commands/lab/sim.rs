@@ -206,7 +206,8 @@ impl OutputFlags {
         self.jobs.map_or_else(jobs_default, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX))
     }
 
-    /// Creates the folder for the figures before the simulation, so that its result is not lost if that fails.
+    /// Creates the folder for the figures before the simulation, because the simulation's result would be lost if the
+    /// folder could not be created afterwards.
     fn prepare(&self) -> Result<(), Failure> {
         self.plots.as_deref().map_or(Ok(()), |folder| {
             fs::create_dir_all(folder).map_err(|error| {

@@ -228,7 +228,7 @@ struct ProxyBody {
 }
 
 impl ProxyBody {
-    /// Returns the next piece of the body. `None` is its end.
+    /// Returns the next piece of the body, or `None` at its end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         let broken_off = |why: &dyn std::fmt::Display| format!("the connection broke off: {why}");
         loop {

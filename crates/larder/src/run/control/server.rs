@@ -61,7 +61,7 @@ impl ControlServer {
         })
     }
 
-    /// Listens on the socket at the usual path, or at another one if another Larder has that.
+    /// Listens on the socket at the usual path, or at a different path if another Larder uses the usual one.
     ///
     /// Returns `None` after a warning if no path can be used. The proxy then runs without a control socket.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
@@ -264,7 +264,7 @@ fn not_allowed(networks: &[String]) -> ControlAnswer {
     )
 }
 
-/// The use of a connection after the messages of a conversation.
+/// The use of a connection after its control requests.
 enum NextStep {
     End,
     /// The proxy serves the connection, which carries an operator's command over HTTP.

@@ -139,7 +139,7 @@ fn invalid(text: impl Into<String>) -> RequestRefusal {
     RequestRefusal::new(Status::Invalid, text)
 }
 
-/// Returns the refusal of a request that is not a write and longer than any other request may be.
+/// Returns the refusal of a request that is longer than [`SHORT_REQUEST_BYTES_MAX`] and not a write.
 pub(super) fn too_long_request(length: usize) -> RequestRefusal {
     let text = format!("only a write has more than {SHORT_REQUEST_BYTES_MAX} bytes; a key has 1 to {KEY_BYTES_MAX}");
     invalid(format!("a request of {length} bytes: {text}"))

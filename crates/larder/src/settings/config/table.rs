@@ -17,7 +17,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A key of the configuration file, with all that is known of it.
+/// A key of the configuration file: its type, default, flag, description and reader.
 pub(crate) struct Setting {
     /// The section and the key, such as `limits.streams`.
     pub(super) name: &'static str,
@@ -62,8 +62,8 @@ pub(super) enum Reader {
     /// The key is applied by a function for its whole section, because the section's keys depend on each other.
     Section,
     Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
-    /// The key is applied by a function to a policy: to the general one, or to that of a site, which then can have the
-    /// key in a section of its own.
+    /// The key is applied by a function to a policy: the general one, or that of a site, which can have the key in a
+    /// section such as `[site.cache]`.
     Site(PolicyReader),
 }
 
@@ -219,9 +219,9 @@ pub(super) fn sections_of_sites() -> impl Iterator<Item = (&'static str, Vec<(&'
     sections().into_iter().map(move |(name, rows)| (name, readers(rows))).filter(|(_, keys)| !keys.is_empty())
 }
 
-/// Returns where a key belongs that cannot be in `section`, which is a `[[site]]` or inside one.
+/// Returns the place where a key belongs that `section` does not accept. `section` is a `[[site]]` or inside one.
 ///
-/// `None` if no section has such a key.
+/// Returns `None` if no section has such a key.
 pub(super) fn place_beyond_site(section: &str, key: &str) -> Option<String> {
     let part = section.trim_matches(['[', ']']).strip_prefix("site")?;
     let part = part.strip_prefix('.').unwrap_or(part);
@@ -261,9 +261,10 @@ const COMMENT_COLUMNS: usize = 98;
 /// The mark before a key that is commented out. The mark of a comment in words also has a space.
 const COMMENTED_OUT: &str = "#";
 
-/// Returns a configuration file that sets every key to its default, below a comment with its description and values.
+/// Returns a configuration file that sets every key to its default. Above each key, a comment has the description and
+/// the accepted values.
 ///
-/// A key whose default is not a value has an example instead, in a comment that can be uncommented by itself.
+/// A key whose default is not a value has an example instead. It is commented out, and can be uncommented by itself.
 pub(crate) fn default_file() -> String {
     let described = |setting: &Setting| {
         let (_, key) = setting.place();
@@ -304,9 +305,9 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns a file with all sections that occur at most once.
+/// Returns a file with all sections that occur at most once. Above each key is its `comment`.
 ///
-/// Below its comment, each key has the value from `given`, its default, or the line that `without_value` returns.
+/// A key has the value from `given`, or else its default. A key with neither has the line that `without_value` returns.
 fn file_with(
     given: impl Fn(&Setting) -> Option<String>,
     comment: impl Fn(&Setting) -> String,
@@ -430,7 +431,8 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// Returns a file with a line for the key of this name, or none, and the other lines that it needs.
+    /// Returns a file with `line`, which may be empty, in the section of the key `name`, and with the other lines that
+    /// the key requires.
     fn file(name: &str, line: &str) -> String {
         let (section, key) = name.rsplit_once('.').unwrap_or(("", name));
         let others = required(name).iter().filter(|other| !other.starts_with(&format!("{key} =")));
@@ -445,7 +447,8 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// Returns the problems of a file with `key = value` for the key of this name, and the settings that it makes.
+    /// Returns the problems of a file with `key = value` for the key of this name, and the settings that result from
+    /// it.
     fn outcome(name: &str, value: &str) -> (Vec<String>, String) {
         let key = name.rsplit_once('.').map_or(name, |(_, key)| key);
         let mut settings = RunSettings::default();
@@ -488,7 +491,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a row that a site may override, and an override that has no effect, or one on others.
+    /// At stake: a key that sites may override, but whose override has no effect, or also changes other sites.
     #[test]
     fn every_key_of_a_site_does_to_its_policy_what_the_general_key_does_to_all() {
         let read = |text: &str| {

@@ -69,7 +69,8 @@ impl InterceptedHosts {
         }
     }
 
-    /// Returns the caching rules for files on these hosts. Empty unless they are a registry's.
+    /// Returns the caching rules for files on these hosts: those of the registry, or none if the hosts are not a
+    /// registry's.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         match self {
             Self::Hosts(_) => Vec::new(),
