@@ -19,7 +19,7 @@ pub struct ClusterTest {
     pub key_count: u64,
     /// Exponent of Zipf's law, by which requests are spread over keys.
     pub exponent: f64,
-    /// Number of the most popular keys that every node has a copy of. No request for them goes to the owner.
+    /// Number of the most popular keys that are copied to every node. No request for them goes to the owner.
     pub kept_count: u64,
     /// Number of cases in which one node leaves, and in which one joins.
     pub move_count: usize,

@@ -44,7 +44,7 @@ pub struct Evictions {
     pub jobs: usize,
 }
 
-/// The algorithms that ignore the sizes of objects. The report compares the first of its policies with the best of
+/// The algorithms that ignore the sizes of objects. The report compares the first of the policies with the best of
 /// these algorithms, and also with the best of those in `SIZED`.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];

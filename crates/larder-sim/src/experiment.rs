@@ -52,7 +52,7 @@ pub struct Experiment {
     pub sample: u64,
 }
 
-/// The result of an experiment. Numbers and times are those after the warm-up.
+/// The result of an experiment. Numbers and times do not include the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Number of requests.
@@ -116,7 +116,7 @@ impl Experiment {
         self
     }
 
-    /// Runs the experiment with `requests`, but at most with the configured number of them.
+    /// Runs the experiment with `requests`, up to the configured number of requests.
     ///
     /// # Errors
     /// If the store refuses its options.
@@ -215,7 +215,7 @@ struct BodyChunk {
     len_bytes: u64,
 }
 
-/// Returns the entries for the body of `request`. A long body has several, as in the proxy.
+/// Returns the entries for the body of `request`. A long body is divided into several entries, as in the proxy.
 fn chunks_of(request: &Request) -> Vec<BodyChunk> {
     let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
     let count = request.size_bytes.div_ceil(chunk_bytes).max(1);
@@ -286,12 +286,12 @@ impl Outcome {
         self.refused as f64 / misses.max(1) as f64
     }
 
-    /// Returns the requests per second if each one waits for the response to the one before.
+    /// Returns the requests per second if each request is sent only after the response to the previous one.
     pub fn per_s_alone(&self) -> f64 {
         self.requests as f64 / (self.cpu_s + self.disk_s)
     }
 
-    /// Returns the most requests per second that the disk and one processor can serve, with many in flight.
+    /// Returns the most requests per second that the disk and one processor can serve, with many requests in flight.
     pub fn per_s_most(&self) -> f64 {
         self.requests as f64 / self.cpu_s.max(self.disk_s / self.channel_count)
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 const ZIPF_MEAN_BYTES: f64 = 10_412.0;
 /// Bytes of the head of an entry.
 const HEAD_BYTES: u64 = 256;
-/// Number of lengths of objects that a plan gets.
+/// Number of sampled object lengths that a plan gets.
 const SAMPLE: u64 = 4000;
 /// Ratio of two simulated rates at which their difference begins to matter. Plans treat smaller differences as equal
 /// rates.
@@ -45,7 +45,7 @@ pub struct PlanTest {
     pub mean_bytes: Vec<u64>,
     /// Memory for the index, in bits for each object of 8 KiB that fits in the store.
     pub index_bits: Vec<f64>,
-    /// Size of the simulated stores in bytes. They stand for larger ones.
+    /// Size of the simulated stores in bytes. They represent larger stores.
     pub simulated_bytes: u64,
     /// Seed of the workload.
     pub seed: u64,

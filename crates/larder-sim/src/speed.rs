@@ -35,7 +35,7 @@ pub struct SpeedTest {
 }
 
 impl SpeedTest {
-    /// Runs all measurements, one after the other. Calls `progress` with their number after each one.
+    /// Runs all measurements, one after the other. Calls `progress` with the number of all measurements after each one.
     ///
     /// # Errors
     /// If the source cannot be read, or a store refuses its options.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: speeds of runs that have done nothing.
+    /// At stake: a reported speed of a run that did no work.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

@@ -49,8 +49,8 @@ pub struct Sweep {
     pub source: RequestSource,
     /// Bytes of the objects that a workload requests repeatedly. `None`: the largest of the sizes.
     pub working_set_bytes: Option<u64>,
-    /// Number of requests. Half of those of a workload are warm-up. `None`: the whole trace, or a suitable number for a
-    /// workload.
+    /// Number of requests. Half of a workload's requests are warm-up. `None`: the whole trace, or a suitable number for
+    /// a workload.
     pub requests: Option<u64>,
     /// Constants of the policies.
     pub tuning: Tuning,

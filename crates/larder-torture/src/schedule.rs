@@ -56,7 +56,7 @@ impl SchedulePlan {
     }
 }
 
-/// The time of day is changed in one of this number of schedules.
+/// The time of day is changed in one schedule out of this number.
 const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 /// Runs the schedule of `plan`.
@@ -98,7 +98,7 @@ const ONE_FAILS_WITHIN: u64 = 400;
 /// number. Most lives of a store make as many.
 const PANICS_WITHIN: u64 = 60;
 
-/// The time of day is changed before one in this number of operations. [`CLOCK_STEPS_S`] are the possible steps in
+/// The time of day is changed before one operation out of this number. [`CLOCK_STEPS_S`] are the possible steps in
 /// seconds.
 const CLOCK_STEPS_WITHIN: u64 = 60;
 const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];

@@ -55,7 +55,7 @@ pub(crate) struct RunSettings {
     pub(crate) registry_mirrors: RegistryNames,
     /// The hosts whose `https://` requests are decrypted.
     pub(crate) intercept: Interception,
-    /// Time that running exchanges have to end after a signal to stop.
+    /// Time in which running exchanges must finish after a signal to stop.
     pub(crate) drain: Duration,
     /// Time for which a stopping proxy still accepts connections while its health checks already fail.
     pub(crate) drain_notice: Duration,
@@ -313,7 +313,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses a listener on an address of the network if the settings do not name the clients that may use it.
+    /// Refuses a listener that other machines can reach if the settings do not name the clients that may use it.
     fn check_clients(&self) -> Result<(), Failure> {
         let mut addresses = self.proxy.listeners.iter().map(|listener| listener.address);
         let open = addresses.find(|address| !address.ip().is_loopback());

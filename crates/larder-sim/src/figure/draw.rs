@@ -340,8 +340,8 @@ fn bar_color(bar: usize, count: usize) -> RGBColor {
     }
 }
 
-/// Returns the width of the line with index `place`. Earlier lines are wider if there are few, so that they show behind
-/// later ones that coincide.
+/// Returns the width of the line with index `place`. If there are few lines, earlier ones are wider, so that they show
+/// behind later lines that coincide with them.
 fn wide(place: usize, count: usize) -> u32 {
     if count > LABELS_INSIDE_MAX { 2 } else { 2 + (count - 1 - place).min(4) as u32 }
 }

@@ -17,7 +17,7 @@ pub struct DiskWork {
     pub written_bytes: u64,
     /// Bytes that were written to the medium. On disks with write amplification, more than `written_bytes`.
     pub media_bytes: u64,
-    /// Number of reads and writes that did not begin where the one before ended, so that the head moved.
+    /// Number of reads and writes that did not begin where the previous one ended, so that the head moved.
     pub moves: u64,
     /// Number of `moves` that were for a write.
     pub write_moves: u64,
@@ -230,7 +230,7 @@ impl Arm {
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
     }
 
-    /// Returns the time of an operation at the end of the one before, in nanoseconds. The operation comes after the
+    /// Returns the time of an operation that continues the previous one, in nanoseconds. The operation comes after the
     /// platter has turned past its position, so the disk waits for half a revolution on average.
     pub(crate) fn late_transfer_ns(&self, at: u64, len_bytes: u64) -> u64 {
         ns((self.overhead_ms + self.revolution_ms / 2.0) * 1e6 + len_bytes as f64 / self.media_rate(at) * 1e9)
@@ -283,14 +283,14 @@ fn ns(ns: f64) -> u64 {
 /// The way in which a program divides an entry into reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PieceReads {
-    /// Most bytes of one read; `None` if one read gets the whole entry.
+    /// Maximum number of bytes of one read; `None` if one read gets the whole entry.
     pub piece_bytes: Option<u64>,
 }
 
 impl PieceReads {
-    /// Reads `len_bytes` at `at` in pieces by `read`, which returns the time of a piece. The program requests a piece
-    /// when it has the one before. Meanwhile, the disk serves other requests, so its head is at `others` before each
-    /// piece. Returns the total time in nanoseconds.
+    /// Reads `len_bytes` at `at` in pieces with `read`, which returns the time of one piece. The program requests each
+    /// piece when it has the previous one. Meanwhile, the disk serves other requests, so its head is at `others` before
+    /// each piece. Returns the total time in nanoseconds.
     pub(super) fn perform(
         self,
         disk: &mut Disk,
@@ -324,7 +324,8 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: a program that reads entries in pieces among other requests, and would seem too fast.
+    /// At stake: a simulated program that reads entries in pieces, and seems too fast because requests between the
+    /// pieces do not move the head.
     #[test]
     fn each_piece_moves_the_head_again() {
         let time = |piece_bytes| {

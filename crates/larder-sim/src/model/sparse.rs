@@ -120,7 +120,7 @@ impl KeptSector {
         start..start + usize::from(self.len_bytes)
     }
 
-    /// Returns this sector after its bytes were moved by the distance between `from` and `to`.
+    /// Returns this sector with its `start` increased by `to - from`, because its bytes were moved by that distance.
     fn moved(self, from: usize, to: usize) -> Self {
         Self { start: (self.start as usize - from + to) as u32, ..self }
     }

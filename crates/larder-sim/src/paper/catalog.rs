@@ -176,7 +176,7 @@ impl CatalogRow {
 
 /// Number of columns of `printed.tsv`.
 const PRINTED_COLUMNS: usize = 12;
-/// Separates alternatives, which must all agree with the paper.
+/// Separator of the alternatives in a formula. All of them must agree with the paper.
 const ALTERNATIVES: &str = " | ";
 /// Operators that formulas can have.
 const OPERATORS: [&str; 3] = [" / ", " - ", " * "];

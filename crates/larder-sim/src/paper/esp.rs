@@ -110,7 +110,8 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     Ok(table)
 }
 
-/// Rates of requests below what the disk can serve, at which ESP evicts as many entries as are stored.
+/// Rates in requests per second that are lower than the disk's maximum rate. At these rates, ESP evicts as many entries
+/// as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
 
 pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {

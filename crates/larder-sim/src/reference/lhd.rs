@@ -11,7 +11,7 @@ use crate::lists::{Lists, NodeId};
 use larder_store::SplitMix64;
 
 const CLASSES: usize = 16;
-/// Number of different ages, in steps. All older objects have the last one.
+/// Number of different ages, in steps. Objects that are older than the greatest age have the greatest age.
 const AGES: usize = 20_000;
 /// Number of random objects that are compared at each eviction. As many of the newest objects are compared too.
 const SAMPLE: u64 = 32;

@@ -49,7 +49,7 @@ impl Chronicle {
         self.broken.get_or_insert(what);
     }
 
-    /// Takes over the present facts of the stage.
+    /// Copies the present facts of the stage, such as the time, into the chronicle.
     ///
     /// # Errors
     /// The broken law, if one was noted since the last call.

@@ -14,7 +14,7 @@ use std::collections::{HashSet, VecDeque};
 pub(super) struct LossExcuses {
     /// Time up to which losses are excused: entries that were begun by then need not be found.
     excused_until: u64,
-    /// Upper estimate of the bytes written so far. `worn` has its values at past times.
+    /// Upper estimate of the bytes written so far. `worn` records past values of the estimate, with their times.
     worn_bytes: u64,
     worn: VecDeque<(u64, u64)>,
     /// Length of the longest body so far, in bytes.
@@ -220,7 +220,7 @@ fn may_lose_a_few(policy: &Policy) -> bool {
     !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
 }
 
-/// Returns the number of parts into which a policy divides its volume. Each part takes entries of other lengths.
+/// Returns the number of parts into which a policy divides its volume. Each part takes entries of certain lengths.
 fn part_count(options: &StoreOptions) -> u64 {
     let layout = options.policy.layout;
     if layout == LayoutAxis::MultilevelBitmap {

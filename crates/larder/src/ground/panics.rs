@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(printed.contains("still running"), !cfg!(debug_assertions), "{printed}");
     }
 
-    /// Panics in a child process, which another test starts. In the test's own process it does nothing.
+    /// Panics if another test has started it in a child process. Otherwise, does nothing.
     #[test]
     fn child_panics() {
         match env::var(PART).as_deref() {

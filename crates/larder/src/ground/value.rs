@@ -175,7 +175,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// Parses the lifetime of an error response that states none: a status and a duration, such as `404=10s`.
+/// Parses the default lifetime of error responses with a status: the status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
     let help = "give a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
@@ -233,7 +233,7 @@ pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
     text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the path that answers health checks on the client port. `none` turns it off.
+/// Parses the path for health checks on the client port. `none` turns health checks off.
 pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
     match text {

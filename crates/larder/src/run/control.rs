@@ -50,7 +50,7 @@ pub(crate) enum ControlRequest {
     Reload,
     /// Replaces this process by one with a newer program.
     Upgrade { program: Option<PathBuf>, check: bool },
-    /// Starts an operator's command. HTTP as on the admin listener follows on the connection.
+    /// Starts an operator's command. After that, the connection carries HTTP, as on the admin listener.
     Operate,
 }
 
@@ -137,7 +137,7 @@ impl ControlSummary {
     }
 }
 
-/// The path of a control socket, from which the paths of the files next to it follow.
+/// The path of a control socket. It also determines the paths of the lock file and the log file next to the socket.
 pub(crate) struct ControlPath {
     folder: PathBuf,
     /// The file name of the socket.
@@ -184,7 +184,7 @@ impl ControlPath {
         })
     }
 
-    /// Returns the control path for the file name of a socket. `None` if it has no valid name.
+    /// Returns the control path for the path of a socket. `None` if the file name is not a valid one for a socket.
     pub(crate) fn of_socket(socket: &Path) -> Option<Self> {
         let folder = socket.parent()?.to_owned();
         let name = socket.file_name()?.to_str()?.to_owned();

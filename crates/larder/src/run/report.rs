@@ -18,7 +18,8 @@ use std::{
     path::PathBuf,
 };
 
-/// Minimum number of entries for printing the index's memory per entry. With fewer, its initial size would dominate.
+/// Minimum number of entries for printing the index's memory per entry. With fewer entries, the initial size of the
+/// index would dominate.
 const ENTRIES_TELLING: u64 = 1_000;
 
 /// Everything that the start lines describe.

@@ -49,7 +49,7 @@ pub(crate) const EXIT_CUT_SHORT: i32 = 1;
 /// Time that the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Time that a Larder for sessions waits for its store to be loaded, before it serves.
+/// Time that a Larder that serves only sessions waits for its store to be loaded, before it serves.
 const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Maximum time for the store to close after the exchanges have ended.
@@ -416,7 +416,7 @@ fn listen_for_commands(
     Ok(CommandServer { place, answering })
 }
 
-/// Checks that the listening addresses are free. Otherwise a store could be created and then not be used.
+/// Checks that the listening addresses are free, so that no store is created for a proxy that cannot listen.
 fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));

@@ -215,7 +215,7 @@ impl MemoryPlan {
         Ok(Self { cache, ..plan })
     }
 
-    /// Returns the parts with the smallest possible memory cache.
+    /// Divides `total` among the parts. The memory cache gets its configured size, or the minimum.
     fn without_remainder(total: u64, needs: &Needs) -> Self {
         let Needs { worker_count, volume_count, index, cache, bodies } = *needs;
         let has_store = volume_count > 0;

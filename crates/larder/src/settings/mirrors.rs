@@ -282,7 +282,7 @@ impl RegistryServer {
 
     /// Returns the rules for the server's files when clients contact the server directly.
     ///
-    /// They are those of the mirror, except that on a host with other content the server determines the lifetime.
+    /// The rules are those of the mirror, except that on a host with other content the server determines the lifetime.
     fn rules_for_all(&self, registry: &Registry) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
@@ -303,17 +303,17 @@ impl RegistryServer {
 pub(crate) struct FileRules<'a> {
     /// Patterns of the files that never change.
     pub(crate) immutable: &'a [&'a str],
-    /// Lifetime of the other files. `None`: what the server states.
+    /// Lifetime of files that may change. `None`: the lifetime that the server states.
     pub(crate) fresh: Option<Duration>,
-    /// Whether the other files may be served stale while the server cannot be reached.
+    /// Whether files that may change can be served stale while the server cannot be reached.
     pub(crate) stands_in: bool,
     /// Whether the server's redirects are followed.
     pub(crate) follows: bool,
     /// Whether the rules apply to all ports of the server, and not only to the one in its URL.
     pub(crate) at_any_port: bool,
-    /// Request fields by which the other files vary, even if the server does not say so.
+    /// Request fields by which files that may change vary, even if the server does not say so.
     pub(crate) varies: &'a [HeaderName],
-    /// A registry whose layouts name further files that never change. `None` if there is none.
+    /// A registry whose layouts also name files that never change, in addition to `immutable`. `None` if there is none.
     pub(crate) packages: Option<&'a Registry>,
 }
 
@@ -324,12 +324,12 @@ const BY_FORM: &[HeaderName] = &[ACCEPT, ACCEPT_ENCODING];
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
 impl FileRules<'_> {
-    /// Returns the rules. Their names begin with `name`.
+    /// Returns the caching rules for these files. The names of the rules begin with `name`.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
         self.rules_with(name, origin, |ruling| ruling)
     }
 
-    /// Returns the rules, each with its ruling changed by `change`.
+    /// Returns the same rules as [`Self::rules`], but with each ruling changed by `change`.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
         let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
@@ -369,7 +369,8 @@ impl Registry {
         if self.negotiates { BY_FORM } else { &[] }
     }
 
-    /// Adapts a ruling to the registry's clients.
+    /// Adapts a ruling to the registry's clients. If they always demand a validation, the ruling for files that never
+    /// change ignores the demand.
     fn adapt(&self, ruling: Ruling) -> Ruling {
         let client_directives = ruling.ignored.client_directives || self.reloads_always && ruling.immutable;
         Ruling { ignored: IgnoredParts { client_directives, ..ruling.ignored }, ..ruling }

@@ -74,7 +74,8 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// Returns the store that a directory is or contains under the usual name. `None` if there is none.
+/// Returns the store in a directory: the file with the usual name, or otherwise the directory itself if it is a store.
+/// `None` if neither exists.
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
     // A store that cannot be inspected is in use.

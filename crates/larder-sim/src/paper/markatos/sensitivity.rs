@@ -136,7 +136,7 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
 }
 
-/// Creates the table of how much faster 128 locality buffers are, at 71% and 76% utilization.
+/// Creates the table of how much faster LAZY-READS is with 128 locality buffers, at 71% and 76% utilization.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labeled("as above"),

@@ -125,8 +125,8 @@ impl ResponseModel {
     }
 
     /// Notes that the cache asks the origin because of call `call`. Breaks law 6 if this call could share running
-    /// requests, law 10 if a stored response must be used, and law 12 if the client forbade to ask. Returns the number
-    /// of the new request.
+    /// requests, law 10 if a stored response must be used, and law 12 if the client forbade a request to the origin.
+    /// Returns the number of the new request.
     pub(super) fn begin_ask(&mut self, call: u64) -> usize {
         let began = self.chronicle.tick();
         self.calls[call as usize].ask_count += 1;
@@ -148,8 +148,8 @@ impl ResponseModel {
         self.asks.len() - 1
     }
 
-    /// Returns whether `call` has to wait for the running request `ask` instead of asking the origin itself. That is so
-    /// while the cache knows of no response for the key that cannot be shared.
+    /// Returns whether `call` has to wait for the running request `ask` instead of asking the origin itself. It does
+    /// not have to wait if the cache knows that responses for the key cannot be shared.
     fn can_be_shared(&self, ask: &Ask, call: &Call) -> bool {
         let key = call.key;
         let is_sharable = |ask: &Ask| {

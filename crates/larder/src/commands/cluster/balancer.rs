@@ -70,7 +70,7 @@ pub(super) struct BalancerPlan {
     pub(super) places: Vec<KeyPlace>,
 }
 
-/// A host and a path below which a rule makes keys differ from URLs.
+/// A part of a site where a rule makes keys differ from URLs: a host, and a path with everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPlace {
     /// The host, with its port unless the port is 80.

@@ -195,7 +195,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
     }
 }
 
-/// Prints the flags that set the constants that the plan chose for each policy.
+/// Prints the flags for the constants of each policy, with the values that the plan chose.
 fn print_constants(plan: &Plan) -> Result<(), Failure> {
     let mut rows = plan.rows.iter().filter(|row| !row.constants.is_empty()).peekable();
     if rows.peek().is_some() {

@@ -58,7 +58,7 @@ impl FetchTarget {
 }
 
 impl FetchOutcome {
-    /// Returns whether the fetch need not be repeated, because its outcome would be the same.
+    /// Returns whether repeating the fetch would have the same outcome.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }

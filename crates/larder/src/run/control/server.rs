@@ -38,7 +38,7 @@ pub(crate) struct ControlServer {
     session_count: watch::Sender<usize>,
     /// Whether the server ends when its last session has ended.
     ends_with_sessions: bool,
-    /// Whether the server is ending, so that it answers no more requests.
+    /// Whether the server is ending. It then answers no more requests.
     ends: AtomicBool,
 }
 

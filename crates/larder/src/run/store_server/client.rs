@@ -33,7 +33,7 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const STALL_PATIENCE: Duration = Duration::from_secs(60);
 /// Number of bytes to read at once while the length of the next request is unknown.
 const READ_BYTES: usize = 16 << 10;
-/// Number of bytes of a write that are received before they are appended to the value.
+/// Length of the pieces in which a write is received and appended to the value, in bytes.
 ///
 /// Other requests that are too long are received and dropped in pieces of this length.
 const PIECE_BYTES: usize = 64 << 10;
@@ -58,7 +58,8 @@ enum ResponseBody {
     Data {
         /// Bytes of a value, for the client that reads it.
         bytes: Bytes,
-        /// The memory for these bytes, released when they were sent. `None` if they fit in the connection's own share.
+        /// The permit for the shared memory of these bytes, returned when they were sent. `None` if they fit in the
+        /// connection's own share.
         _share: Option<OwnedSemaphorePermit>,
     },
 }

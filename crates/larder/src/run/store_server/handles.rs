@@ -161,7 +161,7 @@ impl Handles {
         Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), shared_place }))
     }
 
-    /// Returns `count` bytes of a value from `offset` on, or those up to its end if they are fewer.
+    /// Returns `count` bytes of a value from `offset` on, or fewer if the value ends before.
     pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, RequestRefusal> {
         let Some(OpenHandle { kind: HandleKind::Reads(value), .. }) = self.open.get(&handle) else {
             return Err(bad_handle(handle, "read"));

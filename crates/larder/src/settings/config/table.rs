@@ -255,10 +255,10 @@ pub(super) fn example(name: &str) -> String {
     format!("{key} = {}{}", setting.example, setting.range_shown())
 }
 
-/// Maximum length of a comment's line in a generated file, without its mark.
+/// Maximum length of a comment's line in a generated file, without its `#`.
 const COMMENT_COLUMNS: usize = 98;
 
-/// The mark before a key that is commented out. The mark of a comment in words also has a space.
+/// The mark before a key that is commented out. An ordinary comment begins with this mark and a space.
 const COMMENTED_OUT: &str = "#";
 
 /// Returns a configuration file that sets every key to its default. Above each key, a comment has the description and
@@ -406,7 +406,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*. A 
 as `[site.limits]` can be set for one [site](#sites), too: there it overrides the general value.
 ";
 
-    /// Returns the other lines that a key needs in its section.
+    /// Returns the additional lines that a section with this key must have.
     fn required(name: &str) -> &'static [&'static str] {
         match name {
             "preserve_host" | "proxy_protocol" => &["origin = \"http://b\""],
@@ -577,7 +577,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a page that says "string or list" of a key that takes only one of them.
+    /// At stake: a page that says "string or list" for a key that takes only one of them.
     #[test]
     fn every_type_is_what_the_reader_takes() {
         for Setting { name, kind, example, range, .. } in rows::settings() {
@@ -605,7 +605,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         format!("{} = {example}", name.rsplit_once('.').map_or(name, |(_, key)| key))
     }
 
-    /// At stake: a documented range that the program does not keep to.
+    /// At stake: a documented range that the program does not enforce.
     #[test]
     fn every_documented_range_is_the_readers() {
         for Setting { name, kind, range, example, .. } in rows::settings().filter(|setting| !setting.range.is_empty()) {

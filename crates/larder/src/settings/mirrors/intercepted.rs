@@ -23,7 +23,7 @@ impl Interception {
         self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
     }
 
-    /// Sets the hosts that are not intercepted although they are among the hosts to intercept.
+    /// Sets the hosts to leave out of the hosts to intercept.
     pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
         self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
     }

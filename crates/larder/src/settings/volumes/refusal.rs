@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// At stake: an operator who has to find by trying which size fits.
+    /// At stake: an operator who has to try sizes until one fits.
     #[test]
     fn full_disk_is_answered_with_the_largest_size_that_fits() {
         let folder = tempfile::tempdir().unwrap();
