@@ -24,8 +24,8 @@ const ZIPF_MEAN_BYTES: f64 = 10_412.0;
 const HEAD_BYTES: u64 = 256;
 /// Number of sampled object lengths that a plan gets.
 const SAMPLE: u64 = 4000;
-/// Ratio of two simulated rates at which their difference begins to matter. Plans treat smaller differences as equal
-/// rates.
+/// Ratio of two simulated rates at which their difference begins to matter. Below this ratio, plans treat the rates as
+/// equal.
 const CLEAR_DIFFERENCE: f64 = 1.25;
 /// Share of a machine's disk that the store takes.
 const STORE_SHARE: f64 = 0.5;

@@ -52,7 +52,7 @@ pub enum ValueKind {
     Printed,
     /// The value was computed from printed values, or read off a figure.
     Derived,
-    /// The value was measured by others than the paper's authors.
+    /// The value was measured by people other than the paper's authors.
     External,
 }
 

@@ -107,7 +107,7 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
     settings
 }
 
-/// Writes a file with the CAs that the command's programs trusted before, such as the CA of a company's gateway.
+/// Writes a file with the CAs that the command's programs trust without Larder, such as the CA of a company's gateway.
 ///
 /// Returns `None` if there are no such CAs, or if no file can be written. Requests to origins that need these CAs then
 /// fail.

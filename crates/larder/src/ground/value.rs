@@ -175,7 +175,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// Parses the default lifetime of error responses with a status: the status and a duration, such as `404=10s`.
+/// Parses a default lifetime for error responses: their status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
     let help = "give a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);

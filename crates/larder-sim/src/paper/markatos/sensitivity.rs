@@ -83,7 +83,7 @@ fn slots_share(seed: u64) -> f64 {
     (slots * SLOT_BYTES) as f64 / bytes as f64
 }
 
-/// Creates a table of the seconds of each case. The ratio of their times follows after every two subjects.
+/// Creates a table of the seconds of each case. Each pair of subjects is followed by the ratio of their times.
 fn table(
     options: &PaperOptions<'_>,
     (title, columns): (&str, [&str; 6]),

@@ -371,5 +371,5 @@ impl ResponseModel {
 
 /// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 16 << 10;
-/// Maximum delay in milliseconds after which the cache begins to count the age of a response, compared to the model.
+/// Maximum delay in milliseconds of the cache, compared to the model, when it begins to count the age of a response.
 const CLOCK_SLACK_MS: u64 = 10_000;
