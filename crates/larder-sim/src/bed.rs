@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// Unix time at which virtual time starts. Not near 0, as on real clocks.
+/// Unix time at which virtual time starts. It is far from 0, as on real clocks.
 const EPOCH: Duration = Duration::from_secs(900_000_000);
 /// Virtual time between two calls of the engine's maintenance, in nanoseconds.
 const MAINTENANCE_NS: u64 = 50_000_000;
@@ -118,7 +118,7 @@ enum EntryPlace {
     Directory(Arc<ModelDirectory>),
 }
 
-/// A lookup whose read waits for its batch.
+/// A lookup whose read waits until its batch of reads is complete.
 struct WaitingLookup {
     lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
     woken: Arc<WokenFlag>,
@@ -190,7 +190,8 @@ impl SimStore {
         Ok(bed)
     }
 
-    /// Advances virtual time until `passed` since the store was opened. Does nothing if it is later already.
+    /// Advances virtual time to the moment at which `passed` has elapsed since the store was opened. Does nothing if
+    /// that moment is in the past.
     pub fn wait_until(&mut self, passed: Duration) {
         let now_ns = self.now_ns();
         self.idle_ns += u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now_ns);
@@ -291,7 +292,7 @@ impl SimStore {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// Returns the processor time in [`Self::passed`].
+    /// Returns the part of [`Self::passed`] that is processor time.
     pub fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns)
     }

@@ -10,7 +10,7 @@ use crate::{Report, Table, parallel};
 use larder_http::owner::{OwnerError, OwnerNode, OwnerTable, SLOT_COUNT, slot_of};
 use std::ops::Range;
 
-/// Settings of the computation how keys spread over the nodes of a cluster.
+/// Settings for computing how keys spread over the nodes of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterTest {
     /// Number of nodes.
@@ -19,7 +19,7 @@ pub struct ClusterTest {
     pub key_count: u64,
     /// Exponent of Zipf's law, by which requests are spread over keys.
     pub exponent: f64,
-    /// Number of the most popular keys that every node has a copy of. No request for them goes to the owner.
+    /// Number of the most popular keys that are copied to every node. No request for them goes to the owner.
     pub kept_count: u64,
     /// Number of cases in which one node leaves, and in which one joins.
     pub move_count: usize,
@@ -174,8 +174,8 @@ impl ClusterTest {
     }
 }
 
-/// Returns the number of keys that move when the node `changed` leaves. If it is not among `nodes`, returns the number
-/// for its joining.
+/// Returns the number of keys that move when the node `changed` leaves. If `changed` is not among `nodes`, returns the
+/// number of keys that move when it joins.
 fn movement(
     nodes: &[OwnerNode],
     changed: usize,
@@ -200,7 +200,7 @@ fn movement(
     Ok(moved)
 }
 
-/// Returns the least and the greatest of the values, each divided by their mean.
+/// Returns the least and the greatest of the values, each divided by the mean of all values.
 fn relative(values: &[f64]) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -267,11 +267,11 @@ impl NumberedKey {
 const URL: &str = "http://www.example.com/";
 /// Number of digits of a key's number.
 const DIGITS: usize = 12;
-/// Number of keys that a thread hashes before it adds its results to the others'.
+/// Number of keys that a thread hashes before it adds its results to the total.
 const RANGE_KEYS: u64 = 10_000_000;
 /// Number of keys that are hashed before their slots are accessed.
 const BATCH: usize = 256;
-/// Consecutive ranks get the same weight. Their number is this fraction (1/n) of the first of these ranks.
+/// From rank `r`, about `r / RANKS_PER_WEIGHT` consecutive ranks get the same weight.
 const RANKS_PER_WEIGHT: u64 = 8192;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const TOLD_EVERY: u64 = 65_536;
 pub struct Conversion {
     /// Source of the requests.
     pub source: RequestSource,
-    /// Most requests to convert from a trace; for a workload, the number of requests.
+    /// Maximum number of requests to convert from a trace; for a workload, the number of requests.
     pub requests: u64,
     /// Size in bytes of the memory cache for which a workload is generated.
     pub memory_bytes: u64,
@@ -36,8 +36,8 @@ pub struct ConversionSummary {
     pub requests: u64,
     /// Size of the new file in bytes.
     pub file_bytes: u64,
-    /// Number of lines of a trace that are not requests to a cache, or of requests of a workload whose responses must
-    /// not be stored.
+    /// Number of lines of a trace that are not requests to a cache. For a workload, the number of requests whose
+    /// responses must not be stored.
     pub left_out: u64,
     /// Number of damaged lines or records.
     pub damaged: u64,

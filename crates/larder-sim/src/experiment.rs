@@ -32,7 +32,7 @@ pub struct Experiment {
     /// Mean size of an entry in bytes, from which some policies compute the size of their index. `None`: the engine's
     /// default.
     pub mean_entry_bytes: Option<u64>,
-    /// Number of requests before those that are counted.
+    /// Number of requests before counting begins.
     pub warm_up: u64,
     /// Number of requests that are counted.
     pub requests: u64,
@@ -42,7 +42,8 @@ pub struct Experiment {
     pub is_on_file_system: bool,
     /// The way in which the simulated program divides an entry into reads.
     pub reads: PieceReads,
-    /// Whether requests come at the times of the trace. If not, each one comes when the one before has its response.
+    /// Whether requests come at the times of the trace. If not, each request comes when the previous one has its
+    /// response.
     pub is_timed: bool,
     /// Share of the store that entries may take. Beyond it, the least recently used entries are removed, as in
     /// Markatos' method. `None`: as much as the policy allows.
@@ -51,7 +52,7 @@ pub struct Experiment {
     pub sample: u64,
 }
 
-/// The result of an experiment. Numbers and times are those after the warm-up.
+/// The result of an experiment. Numbers and times do not include the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Number of requests.
@@ -115,7 +116,7 @@ impl Experiment {
         self
     }
 
-    /// Runs the experiment with `requests`, but at most with the configured number of them.
+    /// Runs the experiment with `requests`, up to the configured number of requests.
     ///
     /// # Errors
     /// If the store refuses its options.
@@ -207,14 +208,14 @@ impl Experiment {
     }
 }
 
-/// An entry in the store that has a part of a body.
+/// An entry in the store that contains a part of a body.
 #[derive(Clone, Copy)]
 struct BodyChunk {
     key: u64,
     len_bytes: u64,
 }
 
-/// Returns the entries for the body of `request`. A long body has several, as in the proxy.
+/// Returns the entries for the body of `request`. A long body is divided into several entries, as in the proxy.
 fn chunks_of(request: &Request) -> Vec<BodyChunk> {
     let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
     let count = request.size_bytes.div_ceil(chunk_bytes).max(1);
@@ -225,8 +226,8 @@ fn chunks_of(request: &Request) -> Vec<BodyChunk> {
     (0..count).map(chunk).collect()
 }
 
-/// Returns the entries of a body that the store does not have. If the first one is missing, which has the head, returns
-/// all, because the proxy then fetches the whole body.
+/// Returns the entries of a body that the store does not have. If the first entry, which has the head, is missing,
+/// returns all of them, because the proxy then fetches the whole body.
 fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
     // A lookup that waits for its batch counts as found, because only existing entries are read.
     let mut is_missing = |chunk: &&BodyChunk| !bed.look_up(chunk.key).unwrap_or(true);
@@ -236,7 +237,7 @@ fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
     }
 }
 
-/// The memory cache, and which entries the simulation keeps on disk.
+/// The memory cache, and the list of the entries that the simulation keeps on disk.
 struct MemoryTier {
     front: MemoryFront,
     /// The entries in the store, in the order of use; `None` if they may use all of the store.
@@ -252,7 +253,7 @@ impl MemoryTier {
         }
     }
 
-    /// Removes entries from the store until `chunk` fits in their share.
+    /// Removes entries from the store until `chunk` fits in the share of the store that entries may take.
     fn make_room(&mut self, bed: &mut SimStore, chunk: BodyChunk) {
         if let Some(kept) = &mut self.kept
             && !kept.touch(chunk.key)
@@ -285,12 +286,12 @@ impl Outcome {
         self.refused as f64 / misses.max(1) as f64
     }
 
-    /// Returns the requests per second if each one waits for the response to the one before.
+    /// Returns the requests per second if each request is sent only after the response to the previous one.
     pub fn per_s_alone(&self) -> f64 {
         self.requests as f64 / (self.cpu_s + self.disk_s)
     }
 
-    /// Returns the most requests per second that the disk and one processor can serve, with many in flight.
+    /// Returns the most requests per second that the disk and one processor can serve, with many requests in flight.
     pub fn per_s_most(&self) -> f64 {
         self.requests as f64 / self.cpu_s.max(self.disk_s / self.channel_count)
     }

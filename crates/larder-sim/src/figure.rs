@@ -25,7 +25,7 @@ pub struct Figure {
     pub content: FigureContent,
 }
 
-/// The axes of a figure that are logarithmic.
+/// The logarithmic axes of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Neither axis is logarithmic. The vertical axis starts at 0.

@@ -22,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 /// Share of the objects that are admitted, chosen at random.
 const ADMITTED_SHARE: f64 = 0.9;
 const LOG_PERCENT: u64 = 5;
-/// Fewest objects of a set that must be in the log for the set to be written.
+/// Minimum number of a set's objects in the log. With fewer, the set is not written.
 const THRESHOLD: usize = 2;
 const SET_BYTES: u64 = 4096;
 /// Bytes of a set's header: checksum, generation and sizes (`RripBucket` in CacheLib).
@@ -49,7 +49,7 @@ const SET_OBJECT_BITS: u64 = 3 + 1;
 pub struct Kangaroo {
     shape: Shape,
     sets: Vec<Vec<SetEntry>>,
-    /// The set of each object that is in a set.
+    /// For each object in a set, the number of that set.
     in_sets: HashMap<u64, u32>,
     in_log: HashMap<u64, LogEntry>,
     /// For each set, the keys of its objects in the log, the oldest first.
@@ -224,8 +224,8 @@ impl Kangaroo {
         }
     }
 
-    /// Removes an object from the log because too few others belong to its set. If it was hit, it is appended to the
-    /// log again.
+    /// Removes an object from the log because too few other objects there belong to its set. If the object was hit, it
+    /// is appended to the log again.
     fn leave_log(&mut self, key: u64) {
         let set = self.set_of(key);
         if let Some(keys) = self.log_of_set.get_mut(&set) {

@@ -13,7 +13,7 @@ use table::NumberTable;
 pub(crate) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-/// Most keys for which memory is prefetched at the same time.
+/// Maximum number of keys for which memory is prefetched at the same time.
 pub(crate) const APPROACHED_MAX: usize = 16;
 
 /// An object with its key, its size and its place in a list. It takes one cache line at most.

@@ -118,8 +118,8 @@ impl MemoryFront {
         }
     }
 
-    /// Notes that a response came from the origin. `is_stored` says whether the store has taken it. If not, the proxy
-    /// keeps it in memory. If so, it only comes into memory when it is read.
+    /// Notes that a response came from the origin. If `is_stored` is true, the store has taken the response, and it
+    /// comes into memory only when it is read. Otherwise the proxy keeps it in memory.
     pub(crate) fn note_fetched(&mut self, key: u64, len_bytes: u64, is_stored: bool) {
         match self {
             Self::Lru { .. } => self.keep(key, len_bytes),

@@ -153,7 +153,7 @@ impl Paper {
         self.run_dry(false, &|_| {}).comparisons
     }
 
-    /// Returns the number of simulations, to which the calls of [`PaperOptions::progress`] add up.
+    /// Returns the number of simulations. The numbers that are passed to [`PaperOptions::progress`] add up to it.
     pub fn simulation_count(&self, varies_assumptions: bool) -> u64 {
         let count = AtomicU64::new(0);
         self.run_dry(varies_assumptions, &|more| {

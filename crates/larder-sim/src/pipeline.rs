@@ -25,11 +25,11 @@ pub struct PipelineAssumptions {
 pub enum Victims {
     /// The least recently used document.
     LeastRecentlyUsed,
-    /// A random document of those that were written first, which are this share of all documents. Free space is then
-    /// scattered over their part of the disk.
+    /// A random document among the oldest ones, which are this share of all documents. Free space is then scattered
+    /// over their part of the disk.
     Documents(f64),
-    /// A random page of those that were written first, which are this share of all pages, with all its documents. Free
-    /// space is then scattered, but documents that were stored together leave one hole.
+    /// A random page with all its documents, among the oldest pages, which are this share of all pages. Free space is
+    /// then scattered, but documents that were stored together leave one hole.
     Pages(f64),
 }
 
@@ -71,7 +71,7 @@ impl OperationCounts {
         self.reads + self.writes + self.deletes
     }
 
-    /// Returns the numbers since they were `before`.
+    /// Returns the increase of each number since `before`, an earlier value.
     pub fn since(self, before: Self) -> Self {
         Self {
             gets: self.gets - before.gets,

@@ -22,9 +22,10 @@ use std::time::Duration;
 const ZIPF_MEAN_BYTES: f64 = 10_412.0;
 /// Bytes of the head of an entry.
 const HEAD_BYTES: u64 = 256;
-/// Number of lengths of objects that a plan gets.
+/// Number of sampled object lengths that a plan gets.
 const SAMPLE: u64 = 4000;
-/// Ratio of two simulated rates from which on the difference matters. Plans treat smaller ones as equal.
+/// Ratio of two simulated rates at which their difference begins to matter. Below this ratio, plans treat the rates as
+/// equal.
 const CLEAR_DIFFERENCE: f64 = 1.25;
 /// Share of a machine's disk that the store takes.
 const STORE_SHARE: f64 = 0.5;
@@ -44,7 +45,7 @@ pub struct PlanTest {
     pub mean_bytes: Vec<u64>,
     /// Memory for the index, in bits for each object of 8 KiB that fits in the store.
     pub index_bits: Vec<f64>,
-    /// Size of the simulated stores in bytes. They stand for larger ones.
+    /// Size of the simulated stores in bytes. They represent larger stores.
     pub simulated_bytes: u64,
     /// Seed of the workload.
     pub seed: u64,

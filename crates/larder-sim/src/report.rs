@@ -11,13 +11,13 @@ pub(crate) const MET_WITHIN: f64 = 0.25;
 /// The result of a simulation: comparisons, tables and figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Name of the table or figure of a paper that this reproduces; `None` if it is none.
+    /// Name of the table or figure of a paper that this reproduces; `None` if it reproduces none.
     pub name: Option<&'static str>,
     /// Title of the report.
     pub title: String,
     /// Comparisons with the values of a paper.
     pub comparisons: Vec<Comparison>,
-    /// Other tables.
+    /// Tables other than the table of comparisons.
     pub tables: Vec<Table>,
     /// Remarks for the reader, such as assumptions, and reasons why values are not met.
     pub remarks: Vec<String>,
@@ -52,7 +52,7 @@ pub enum ValueKind {
     Printed,
     /// The value was computed from printed values, or read off a figure.
     Derived,
-    /// Others than the paper's authors have measured the value.
+    /// The value was measured by people other than the paper's authors.
     External,
 }
 
@@ -108,9 +108,9 @@ impl ComparisonBasis {
 pub struct Table {
     /// Title of the table.
     pub title: String,
-    /// Names of the columns. The first one is that of the rows' names.
+    /// Names of the columns. The first column contains the names of the rows.
     pub columns: Vec<String>,
-    /// The name and the values of each row. The values are those of the second and later columns.
+    /// The name and the values of each row. The values belong to the second and later columns.
     pub rows: Vec<(String, Vec<f64>)>,
 }
 
@@ -168,7 +168,7 @@ fn push_wrapped(text: &mut String, remark: &str) {
     text.push('\n');
 }
 
-/// Most characters in a line of text.
+/// Maximum number of characters in a line of text.
 const COLUMNS: usize = 120;
 
 /// Formats a published value, range or bound.

@@ -22,11 +22,11 @@ const BATCH: usize = 1024;
 pub struct SpeedTest {
     /// Source of the requests.
     pub source: RequestSource,
-    /// Most requests that are kept in memory, for the published algorithms.
+    /// Maximum number of requests that are kept in memory, for the published algorithms.
     pub kept: u64,
-    /// Most requests that are streamed through an LRU cache. 0 leaves this measurement out.
+    /// Maximum number of requests that are streamed through an LRU cache. 0 leaves this measurement out.
     pub streamed: u64,
-    /// Most requests for each policy.
+    /// Maximum number of requests for each policy.
     pub row_requests: u64,
     /// Size of caches and stores in bytes.
     pub cache_bytes: u64,
@@ -35,7 +35,7 @@ pub struct SpeedTest {
 }
 
 impl SpeedTest {
-    /// Runs all measurements, one after the other. Calls `progress` with their number after each one.
+    /// Runs all measurements, one after the other. Calls `progress` with the number of all measurements after each one.
     ///
     /// # Errors
     /// If the source cannot be read, or a store refuses its options.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: speeds of runs that have done nothing.
+    /// At stake: a reported speed of a run that did no work.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

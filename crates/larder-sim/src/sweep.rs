@@ -24,9 +24,9 @@ pub use steps::Steps;
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
 /// Name of the algorithm that needs to know future requests.
 const BELADY: &str = "belady";
-/// Most requests that are kept in memory for Belady's algorithm.
+/// Maximum number of requests that are kept in memory for Belady's algorithm.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
-/// Ratio of rates from which on they are drawn on a logarithmic axis.
+/// Ratio of the greatest to the least rate above which the axis is logarithmic.
 const FAR: f64 = 5.0;
 /// Number of requests between two calls of `progress`.
 const TOLD_EVERY: u64 = 8192;
@@ -49,8 +49,8 @@ pub struct Sweep {
     pub source: RequestSource,
     /// Bytes of the objects that a workload requests repeatedly. `None`: the largest of the sizes.
     pub working_set_bytes: Option<u64>,
-    /// Number of requests. Half of those of a workload are warm-up. `None`: the whole trace, or a suitable number for a
-    /// workload.
+    /// Number of requests. Half of a workload's requests are warm-up. `None`: the whole trace, or a suitable number for
+    /// a workload.
     pub requests: Option<u64>,
     /// Constants of the policies.
     pub tuning: Tuning,

@@ -43,7 +43,7 @@ pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Resul
     }
 }
 
-/// Waker of a future that notes whether the future must be polled again: the flag is then raised.
+/// Waker of a future. Its flag is raised when the future must be polled again.
 pub(crate) struct Flag {
     raised: AtomicBool,
     thread: Thread,

@@ -11,7 +11,7 @@ pub struct Faults {
     pub about: &'static str,
     /// The faults of the device, and their rates.
     pub plan: FaultPlan,
-    /// Whether one more operation of the device fails, which the seed chooses.
+    /// Whether one more operation of the device fails. The seed chooses the operation.
     pub fails_once: bool,
     /// Whether the engine panics once, in an operation that the seed chooses.
     pub panics_once: bool,

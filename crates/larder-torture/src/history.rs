@@ -21,7 +21,7 @@ pub struct SeenEntry {
     pub body_bytes: u64,
 }
 
-/// All changes of one key, from which follows what a lookup of the key may return.
+/// All changes of one key. They determine what a lookup of the key may return.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<HistoryEvent>,
@@ -49,8 +49,8 @@ enum Body {
     OfOneOf {
         before: Vec<u64>,
         since: u64,
-        /// Whether each body that this can be is known to be whole. A body that survived a crash may be cut short
-        /// unless the policy promises to keep it.
+        /// Whether every possible body of the version is known to be whole. A body that survived a crash may be cut
+        /// short unless the policy promises to keep it.
         is_whole: bool,
     },
 }
@@ -171,7 +171,7 @@ impl History {
     }
 
     /// Notes that the device returned wrong data, or none, so any past version may be found again. If
-    /// `keeps_invalidations` is set, versions that clearing the store removed may not.
+    /// `keeps_invalidations` is set, versions from before the store was cleared must still not be found.
     pub fn excuse_losses(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
         let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
@@ -315,7 +315,7 @@ fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool
     event.change != HistoryChange::Invalidation && events.iter().any(supersedes)
 }
 
-/// Converts an event from before a crash at `now`, so that its order among the other events is no longer known.
+/// Converts an event from before the crash at `now` to one whose order among the other events is unknown.
 fn merged(event: HistoryEvent, now: u64) -> HistoryEvent {
     if event.change == HistoryChange::Invalidation {
         return event;

@@ -77,7 +77,7 @@ fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<
     (shortest, told)
 }
 
-/// Most schedules that [`shorten`] runs.
+/// Maximum number of schedules that [`shorten`] runs.
 const SHORTEN_TRIES: u32 = 400;
 
 impl fmt::Display for BrokenLaw {

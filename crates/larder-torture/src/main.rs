@@ -24,8 +24,8 @@ use std::{process::ExitCode, thread};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {
-    /// The face on trial: the store, or the laws of the caches above it: values for the library's cache, responses for
-    /// the HTTP cache. Policies, faults and operations can be chosen for store only.
+    /// What to test: the store, or the laws of the caches above it (values for the library's cache, responses for the
+    /// HTTP cache). Policies, faults and operations can be chosen for store only.
     #[arg(long, value_enum, default_value_t = TrialFace::Store)]
     face: TrialFace,
     /// Number of seeds.
@@ -230,5 +230,5 @@ impl<'a> StoreRun<'a> {
     }
 }
 
-/// Number of lookups of a policy from which on [`StoreRun::undemanded`] judges it.
+/// Minimum number of lookups of a policy for which [`StoreRun::undemanded`] judges the policy.
 const JUDGED_LOOKUPS: u64 = 20_000;

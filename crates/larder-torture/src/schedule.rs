@@ -56,7 +56,7 @@ impl SchedulePlan {
     }
 }
 
-/// The time of day is changed in one of this number of schedules.
+/// The time of day is changed in one schedule out of this number.
 const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 /// Runs the schedule of `plan`.
@@ -90,22 +90,22 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     Ok(ScheduleEnd { tally, digest: hasher.finish() })
 }
 
-/// The device operation that [`Faults::fails_once`] makes fail is chosen among this number of first operations. A
+/// The device operation that [`Faults::fails_once`] makes fail is one of the first operations, up to this number. A
 /// schedule makes about as many.
 const ONE_FAILS_WITHIN: u64 = 400;
 
-/// The device operation in which the engine panics ([`Faults::panics_once`]) is chosen among this number of first
-/// operations. Most lives of a store make as many.
+/// The device operation in which the engine panics ([`Faults::panics_once`]) is one of the first operations, up to this
+/// number. Most lives of a store make as many.
 const PANICS_WITHIN: u64 = 60;
 
-/// The time of day is changed before one of this number of operations. [`CLOCK_STEPS_S`] are the possible steps in
+/// The time of day is changed before one operation out of this number. [`CLOCK_STEPS_S`] are the possible steps in
 /// seconds.
 const CLOCK_STEPS_WITHIN: u64 = 60;
 const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
-/// Time in milliseconds that is longer than a commit waits for room before it gives up.
+/// Time in milliseconds after which every commit that waits for room has given up.
 const ROOM_PATIENCE_MS: u64 = 3000;
-/// Most times that [`Schedule::let_time_pass`] may advance the time in one schedule.
+/// Maximum number of times that [`Schedule::let_time_pass`] may advance the time in one schedule.
 const IDLE_COUNT_MAX: u32 = 3;
 
 /// The rates of operations in a schedule, and the number of its keys. The seed chooses them.

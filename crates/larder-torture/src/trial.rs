@@ -117,7 +117,7 @@ pub struct Trial {
     stepped_s: i64,
     /// Counters of the device at the call of [`Trial::die_after`].
     dying: Option<FaultStats>,
-    /// Whether reads failed or were wrong when the store was opened, so that it may have a false idea of its volume.
+    /// Whether reads failed or were wrong when the store was opened, so that its view of the volume may be wrong.
     is_misled: bool,
     /// Number of writes that failed syncs had lost before the store was opened.
     losses_before: u64,

@@ -55,7 +55,7 @@ pub(crate) struct RunSettings {
     pub(crate) registry_mirrors: RegistryNames,
     /// The hosts whose `https://` requests are decrypted.
     pub(crate) intercept: Interception,
-    /// Time that running exchanges have to end after a signal to stop.
+    /// Time in which running exchanges must finish after a signal to stop.
     pub(crate) drain: Duration,
     /// Time for which a stopping proxy still accepts connections while its health checks already fail.
     pub(crate) drain_notice: Duration,
@@ -258,8 +258,8 @@ impl RunSettings {
         checked.map_err(|error| Failure::usage(error.to_string(), help))
     }
 
-    /// Returns a warning if browsers with the proxy's PAC script contact hosts directly, past block lists or rate
-    /// limits.
+    /// Returns a warning if the proxy's PAC script makes browsers contact hosts directly, so that they bypass block
+    /// lists or rate limits.
     pub(crate) fn warn_of_direct_hosts(&self) -> Option<String> {
         let proxy = &self.proxy;
         let is_limited = proxy.lists != HostLists::default() || !proxy.rate_limits.is_empty();
@@ -313,7 +313,7 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Refuses a listener on an address of the network if the settings do not name the clients that may use it.
+    /// Refuses a listener that other machines can reach if the settings do not name the clients that may use it.
     fn check_clients(&self) -> Result<(), Failure> {
         let mut addresses = self.proxy.listeners.iter().map(|listener| listener.address);
         let open = addresses.find(|address| !address.ip().is_loopback());
@@ -434,7 +434,7 @@ impl RunSettings {
         self.forward.unwrap_or(!self.reverses())
     }
 
-    /// Returns whether the `https://` requests to any host are decrypted.
+    /// Returns whether `https://` requests to at least one host are decrypted.
     pub(crate) fn intercepts(&self) -> bool {
         !self.intercept.hosts.hosts.is_empty()
     }

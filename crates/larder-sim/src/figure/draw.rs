@@ -28,7 +28,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// Most labels that are put inside the figure. More labels are put at its side, in a column of `BESIDE_WIDE` pixels.
+/// Maximum number of labels inside the figure. If there are more, all are beside it, in a column of `BESIDE_WIDE`
+/// pixels.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
 /// Height of the vertical axis, as a multiple of the highest bar. Leaves space for the names and values of bars.
@@ -36,7 +37,7 @@ const HEADROOM: f64 = 1.22;
 /// Share of the figure's height that the label of a line takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
 const X_LABELS_MAX: usize = 8;
-/// Most points of a line that is drawn with dots.
+/// Maximum number of points of a line that is drawn with dots.
 const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
@@ -287,7 +288,7 @@ fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Figu
     Ok(())
 }
 
-/// Draws the name of a group of bars below it. Breaks the name into lines that are at most `wide`.
+/// Draws the name of a group of bars below it. Breaks the name into lines of at most `wide` pixels.
 fn name_of_bars<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
     name: &str,
@@ -339,8 +340,8 @@ fn bar_color(bar: usize, count: usize) -> RGBColor {
     }
 }
 
-/// Returns the width of the line with index `place`. Earlier lines are wider if there are few, so that they show behind
-/// later ones that coincide.
+/// Returns the width of the line with index `place`. If there are few lines, earlier ones are wider, so that they show
+/// behind later lines that coincide with them.
 fn wide(place: usize, count: usize) -> u32 {
     if count > LABELS_INSIDE_MAX { 2 } else { 2 + (count - 1 - place).min(4) as u32 }
 }

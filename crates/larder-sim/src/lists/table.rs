@@ -6,8 +6,8 @@
 //! keys.
 
 pub(super) struct NumberTable {
-    /// The slots: the tag in the upper half, and the number plus 1 in the lower. 0 means empty. Their number is a power
-    /// of two.
+    /// The slots of a hash table, whose number is a power of two. Upper half of a slot: the tag. Lower half: the number
+    /// plus 1. Empty slot: 0.
     slots: Vec<u64>,
     len: usize,
 }
@@ -59,8 +59,8 @@ impl NumberTable {
         }
     }
 
-    /// Returns the number of a key. `is_it` says whether a number is the key's, because other keys can have the same
-    /// tag.
+    /// Returns the number of a key. `is_it` checks whether a number belongs to the key, because other keys can have the
+    /// same tag.
     pub(super) fn find(&self, key: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = tag(key);
         let mask = self.slots.len() - 1;
@@ -78,7 +78,7 @@ impl NumberTable {
         }
     }
 
-    /// Returns the number in the first slot that is searched for a key. In most cases it is the key's.
+    /// Returns the number in the first slot that is searched for a key. In most cases, this is the number of the key.
     pub(super) fn first(&self, key: u64) -> Option<u32> {
         (self.slots[self.home(tag(key))] as u32).checked_sub(1)
     }

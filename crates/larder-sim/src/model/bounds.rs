@@ -6,7 +6,7 @@
 use super::parameters::{DiskParameters, FileParameters, SystemParameters};
 use std::ops::RangeInclusive;
 
-/// Most groups that a file system may have, because each takes memory.
+/// Maximum number of groups in a file system. Each group takes memory.
 const GROUP_COUNT_MAX: f64 = 1e7;
 
 /// Returns the range that a parameter of a machine may have. It depends on the name and unit of the parameter.

@@ -36,7 +36,7 @@ struct DirectoryState {
 
 struct File {
     inode: Inode,
-    /// Number of the file among those that are kept open; `None` if it is not.
+    /// Number of the file among those that are kept open; `None` if it is not kept open.
     open: Option<u32>,
     len_bytes: u64,
     contents: SparseBytes,
@@ -69,7 +69,7 @@ impl ModelDirectory {
         self.lock().passed_ns
     }
 
-    /// Sets the virtual time, at which writes that are delayed become due.
+    /// Sets the virtual time, and writes the inode and directory blocks whose delay is over.
     pub fn note_time(&self, now_ns: u64) {
         let mut state = self.lock();
         let DirectoryState { disk, tree, .. } = &mut *state;

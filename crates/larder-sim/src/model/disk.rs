@@ -17,19 +17,19 @@ pub struct DiskWork {
     pub written_bytes: u64,
     /// Bytes that were written to the medium. On disks with write amplification, more than `written_bytes`.
     pub media_bytes: u64,
-    /// Number of reads and writes that did not begin where the one before ended, so that the head moved.
+    /// Number of reads and writes that did not begin where the previous one ended, so that the head moved.
     pub moves: u64,
     /// Number of `moves` that were for a write.
     pub write_moves: u64,
     /// Time of all operations, in nanoseconds.
     pub busy_ns: u64,
-    /// Time of background writes, in nanoseconds; also counted in `busy_ns`. These are data in a page cache, and inodes
-    /// and directories that are written in batches.
+    /// Time of background writes, in nanoseconds; also counted in `busy_ns`. Such writes are for data in a page cache,
+    /// and for inodes and directories that are written in batches.
     pub late_ns: u64,
 }
 
 impl DiskWork {
-    /// Returns what the disk has done since it had done `before`.
+    /// Returns the work since `before`, which is an earlier value of the same counters.
     pub fn since(self, before: Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -97,7 +97,7 @@ impl Disk {
         }
     }
 
-    /// Reads bytes. Returns the time that takes, in nanoseconds.
+    /// Reads bytes. Returns the time that this takes, in nanoseconds.
     pub fn read(&mut self, at: u64, len_bytes: u64) -> u64 {
         self.record(at, len_bytes);
         let ns = match &mut self.kind {
@@ -114,7 +114,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes bytes. Returns the time that takes, in nanoseconds.
+    /// Writes bytes. Returns the time that this takes, in nanoseconds.
     pub fn write(&mut self, at: u64, len_bytes: u64) -> u64 {
         self.record(at, len_bytes);
         let (ns, media_bytes) = match &mut self.kind {
@@ -143,7 +143,7 @@ impl Disk {
         self.spend(ns)
     }
 
-    /// Writes bytes in the background. Returns the time that takes, in nanoseconds.
+    /// Writes bytes in the background. Returns the time that this takes, in nanoseconds.
     pub fn write_late(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = self.write(at, len_bytes);
         self.served.late_ns += ns;
@@ -153,7 +153,7 @@ impl Disk {
         ns
     }
 
-    /// Moves the arm without reading or writing. Returns the time that takes, in nanoseconds.
+    /// Moves the arm without reading or writing. Returns the time that this takes, in nanoseconds.
     pub fn seek(&mut self, at: u64) -> u64 {
         self.record(at, 0);
         let ns = match &mut self.kind {
@@ -182,8 +182,8 @@ impl Disk {
         }
     }
 
-    /// Reads the bytes behind the head and drops them, as read-ahead does between two writes. Returns the time that
-    /// takes, in nanoseconds.
+    /// Reads the bytes that follow the head's position and drops them, as read-ahead does between two writes. Returns
+    /// the time that this takes, in nanoseconds.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
         self.record(self.head(), len_bytes);
         let rate = match &self.kind {
@@ -230,8 +230,8 @@ impl Arm {
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
     }
 
-    /// Returns the time of an operation at the end of the one before, in nanoseconds. It comes so late that the platter
-    /// has turned on, so the disk waits for half a revolution on average.
+    /// Returns the time of an operation that continues the previous one, in nanoseconds. The operation comes after the
+    /// platter has turned past its position, so the disk waits for half a revolution on average.
     pub(crate) fn late_transfer_ns(&self, at: u64, len_bytes: u64) -> u64 {
         ns((self.overhead_ms + self.revolution_ms / 2.0) * 1e6 + len_bytes as f64 / self.media_rate(at) * 1e9)
     }
@@ -283,14 +283,14 @@ fn ns(ns: f64) -> u64 {
 /// The way in which a program divides an entry into reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PieceReads {
-    /// Most bytes of one read; `None` if one read gets the whole entry.
+    /// Maximum number of bytes of one read; `None` if one read gets the whole entry.
     pub piece_bytes: Option<u64>,
 }
 
 impl PieceReads {
-    /// Reads `len_bytes` at `at` in pieces by `read`, which returns the time of a piece. The program requests a piece
-    /// when it has the one before. Meanwhile, the disk serves other requests, so its head is at `others` before each
-    /// piece. Returns the total time in nanoseconds.
+    /// Reads `len_bytes` at `at` in pieces with `read`, which returns the time of one piece. The program requests each
+    /// piece when it has the previous one. Meanwhile, the disk serves other requests, so its head is at `others` before
+    /// each piece. Returns the total time in nanoseconds.
     pub(super) fn perform(
         self,
         disk: &mut Disk,
@@ -324,7 +324,8 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: a program that reads entries in pieces among other requests, and would seem too fast.
+    /// At stake: a simulated program that reads entries in pieces, and seems too fast because requests between the
+    /// pieces do not move the head.
     #[test]
     fn each_piece_moves_the_head_again() {
         let time = |piece_bytes| {

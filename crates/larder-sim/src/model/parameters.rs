@@ -95,29 +95,29 @@ section! {
     Arm {
         /// Size of the disk in bytes.
         capacity_bytes,
-        /// Distance of a seek, as a share of the disk, below which it takes no time.
+        /// Distance, as a share of the disk, below which a seek takes no time.
         seek_none_below_share,
         /// Time that every seek takes, in milliseconds.
         seek_fixed_ms,
-        /// Factor of the square root of the distance in the time of a seek, in milliseconds.
+        /// Coefficient of the square root of the distance in the formula for the seek time, in milliseconds.
         seek_root_ms,
-        /// Factor of the distance in the time of a seek, in milliseconds.
+        /// Coefficient of the distance in the formula for the seek time, in milliseconds.
         seek_linear_ms,
         /// Time of one revolution, in milliseconds.
         revolution_ms,
-        /// Time that controller and bus take for an operation, in milliseconds. Operations that continue the one before
-        /// do not take it.
+        /// Time that controller and bus take for an operation, in milliseconds. Operations that continue the previous
+        /// one do not take this time.
         overhead_ms,
         /// Bytes per second under the head, at the outer edge.
         media_bytes_per_s,
-        /// Bytes per second of operations that continue the one before.
+        /// Bytes per second of operations that continue the previous one.
         sequential_bytes_per_s,
         /// Share by which the inner edge is slower than the outer edge.
         inner_loss_share,
         /// Longest distance forward, in bytes, over which the head waits instead of seeking.
         near_bytes,
-        /// Time that such a wait takes in addition to the time in which the distance passes under the head, in
-        /// milliseconds.
+        /// Time that a wait over up to `near_bytes` takes, in milliseconds, beyond the time in which this distance
+        /// passes under the head.
         near_ms,
     }
 }
@@ -139,7 +139,8 @@ section! {
         channel_count,
         /// Bytes per second that all writes together can sustain, without amplification.
         sustained_write_bytes_per_s,
-        /// Length in bytes from which a write is not amplified. Neither is a write that continues the one before.
+        /// Minimum length in bytes of a write that is not amplified. A write that continues the previous one is not
+        /// amplified either.
         unamplified_bytes,
     }
     amplification
@@ -154,7 +155,7 @@ section! {
         page_bytes,
         /// Number of pages in the page cache.
         page_cache_pages,
-        /// Most bytes of adjacent dirty pages that are written at once.
+        /// Maximum number of bytes of adjacent dirty pages that are written at once.
         write_cluster_bytes,
         /// Number of reads in a row that the system executes before a write.
         reads_kept_together,
@@ -213,7 +214,7 @@ section! {
 }
 
 impl Model {
-    /// Returns the machine with this name, or the one in this file.
+    /// Returns the machine with this name, or the machine that the file at this path describes.
     ///
     /// # Errors
     /// The machine does not exist, or the file is invalid.
@@ -229,7 +230,7 @@ impl Model {
         Self::parse(name, &text)
     }
 
-    /// Returns the machine with this name, with another value of one parameter. `field` names it, such as
+    /// Returns the machine with this name, with another value of one parameter. `field` is the parameter, such as
     /// `disk.overhead_ms`.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl SparseBytes {
         }
     }
 
-    /// Reads bytes from `offset_bytes` on into `to`. They must begin with a sector.
+    /// Reads bytes from `offset_bytes` on into `to`. `offset_bytes` must be the start of a sector.
     pub(super) fn read(&self, offset_bytes: u64, to: &mut [u8]) {
         to.fill(0);
         for (chunk, first, part) in parts(offset_bytes, to.len() as u64) {
@@ -120,7 +120,7 @@ impl KeptSector {
         start..start + usize::from(self.len_bytes)
     }
 
-    /// Returns this sector after its bytes were moved by the distance between `from` and `to`.
+    /// Returns this sector with its `start` increased by `to - from`, because its bytes were moved by that distance.
     fn moved(self, from: usize, to: usize) -> Self {
         Self { start: (self.start as usize - from + to) as u32, ..self }
     }

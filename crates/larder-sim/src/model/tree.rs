@@ -87,7 +87,7 @@ impl Tree {
         self.reads = reads;
     }
 
-    /// Creates a file of `len_bytes` at `path`, and writes its data. Returns its inode, and the time that takes in
+    /// Creates a file of `len_bytes` at `path`, and writes its data. Returns its inode, and the time that this takes in
     /// nanoseconds.
     pub(super) fn create(&mut self, disk: &mut Disk, path: &str, len_bytes: u64) -> (Inode, u64) {
         let (directory, mut ns) = self.directory_for(disk, path);
@@ -112,7 +112,7 @@ impl Tree {
         (inode, ns)
     }
 
-    /// Removes a file, and its directory if that is then empty. Returns the time that takes, in nanoseconds.
+    /// Removes a file, and its directory if that is then empty. Returns the time that this takes, in nanoseconds.
     pub(super) fn remove(&mut self, disk: &mut Disk, path: &str, inode: Inode) -> u64 {
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
         let block = self.inode_block(inode.group, inode.index);
@@ -134,7 +134,7 @@ impl Tree {
         ns
     }
 
-    /// Finds a file, and reads `len_bytes` of it from `offset_bytes` on. Returns the time that takes, in nanoseconds.
+    /// Finds a file, and reads `len_bytes` of it from `offset_bytes` on. Returns the time that this takes, in nanoseconds.
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
         let others = disk.head();
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
@@ -146,7 +146,7 @@ impl Tree {
         ns
     }
 
-    /// Writes the blocks that were delayed, if their delay is over. Returns the time that takes, in nanoseconds.
+    /// Writes the blocks that were delayed, if their delay is over. Returns the time that this takes, in nanoseconds.
     pub(super) fn write_delayed(&mut self, disk: &mut Disk, now_ns: u64) -> u64 {
         if now_ns < self.delayed_since_ns + (self.parameters.delay_s * 1e9) as u64 {
             return 0;
@@ -156,8 +156,8 @@ impl Tree {
         std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write_late(at, block_bytes)).sum()
     }
 
-    /// Returns the directory of the file at `path`, and the time that takes in nanoseconds. Creates it if it does not
-    /// exist.
+    /// Returns the directory of the file at `path`, which is created if it does not exist. Also returns the time that
+    /// this takes, in nanoseconds.
     fn directory_for(&mut self, disk: &mut Disk, path: &str) -> (DirectoryId, u64) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if let Some(id) = self.directories.get(folder) {
@@ -182,7 +182,7 @@ impl Tree {
     }
 
     /// Searches a directory for a name. If `is_there` is set, the name is found after half of the names on average.
-    /// Returns the time that takes, in nanoseconds.
+    /// Returns the time that this takes, in nanoseconds.
     fn search(&mut self, disk: &mut Disk, directory: DirectoryId, is_there: bool) -> u64 {
         let block_bytes = self.parameters.block_bytes as u64;
         let own = self.own_block(directory);
@@ -206,7 +206,7 @@ impl Tree {
         if self.inodes.uses(block, 1) { 0 } else { disk.read(block, self.parameters.block_bytes as u64) }
     }
 
-    /// Writes the first `count` of the blocks at `places` now, and delays the others. Returns the time that takes, in
+    /// Writes the first `count` of the blocks at `places` now, and delays the others. Returns the time that this takes, in
     /// nanoseconds.
     fn settle(&mut self, disk: &mut Disk, places: &[u64], count: f64) -> u64 {
         let count = (count as usize).min(places.len());

@@ -36,15 +36,15 @@ struct SeekCounts {
     /// Movements of the head for each object that is stored alone. `batch_moves` counts them for objects in a batch.
     object_moves: f64,
     batch_moves: f64,
-    /// Movements of the head for writing each object of a batch. Those for reads are not counted.
+    /// Movements of the head for writing each object of a batch. Movements for reads are not counted.
     batch_write_moves: f64,
-    /// Mean number of reads of a hit. `miss_reads` is that of a miss.
+    /// Mean number of reads for a hit (`hit_reads`) and for a miss (`miss_reads`).
     hit_reads: f64,
     miss_reads: f64,
-    /// Median number of reads of those hits that take more than one. `typical_miss_reads` is that of misses.
+    /// Median number of reads, for hits that take more than one read (`long_hit_reads`) and for misses.
     long_hit_reads: f64,
     typical_miss_reads: f64,
-    /// Reads for each object of pages that are requested in the order in which they were stored.
+    /// Number of reads for each object, for pages that are requested in the order in which they were stored.
     page_reads: f64,
     hits: f64,
 }

@@ -31,7 +31,8 @@ struct Claim {
     rows: Vec<ComparedRow>,
 }
 
-/// Returns the account of `reports`. Its title states the result in one sentence.
+/// Returns the account of `reports`: which claims of the papers they compare, meet and predict. Its title states the
+/// result in one sentence.
 pub(super) fn account(reports: &[Report]) -> Report {
     let claims = claims(reports);
     let count = |is_counted: fn(&Claim) -> bool| claims.iter().filter(|claim| is_counted(claim)).count();

@@ -57,7 +57,7 @@ pub(super) fn constants() -> &'static BTreeMap<String, BedConstant> {
     &CONSTANTS
 }
 
-/// Returns all constants of test beds with their sources. Those of uncertain constants include the range.
+/// Returns all constants of test beds with their sources. The note of an uncertain constant includes its range.
 pub fn bed_notes() -> Vec<Note> {
     let note = |(name, BedConstant { value, source, range }): (&String, &BedConstant)| {
         let range = range.map_or_else(String::new, |(least, most)| format!(" ({})", range_text(least, most)));

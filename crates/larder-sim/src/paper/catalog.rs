@@ -75,7 +75,8 @@ pub(super) fn rows() -> &'static [CatalogRow] {
 
 impl Comparison {
     /// Creates the comparison of a line with the printed number that it reproduces, either as it is or times a
-    /// constant. If there are several, prefers an exact number to an approximate one, and that to a bound.
+    /// constant. If there are several, prefers an exact number to an approximate one, and an approximate one to a
+    /// bound.
     ///
     /// # Panics
     /// If the catalog has no such line for this report.
@@ -175,7 +176,7 @@ impl CatalogRow {
 
 /// Number of columns of `printed.tsv`.
 const PRINTED_COLUMNS: usize = 12;
-/// Separates alternatives, which must all agree with the paper.
+/// Separator of the alternatives in a formula. All of them must agree with the paper.
 const ALTERNATIVES: &str = " | ";
 /// Operators that formulas can have.
 const OPERATORS: [&str; 3] = [" / ", " - ", " * "];
@@ -212,8 +213,8 @@ fn value_of(formula: &str, line: impl Fn(&str) -> Option<f64>) -> Option<f64> {
     Some(value)
 }
 
-/// Returns the least and the greatest value that agree with the paper. They are equal if it prints one value. Returns
-/// `None` if the value is printed in words and `in_words` gives no range for them.
+/// Returns the least and the greatest value that agree with the paper. They are equal if the paper prints one value.
+/// Returns `None` if the value is printed in words and `in_words` gives no range for them.
 fn target(value: &str, relation: &str, in_words: &str) -> Option<(f64, f64)> {
     if let Some(range) = relation.strip_prefix("range ") {
         let (least, most) = range.split_once("..")?;
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(value_of("misses - 1", line), None);
     }
 
-    /// At stake: rows that count as met because words are read as something else.
+    /// At stake: claims that count as met because a printed value or relation is misread.
     #[test]
     fn printed_numbers_keep_their_relation() {
         assert_eq!(target("46:31", "=", ""), Some((2791.0, 2791.0)));

@@ -75,8 +75,8 @@ fn esp_proxy(waits: bool, cpu_s: f64) -> Proxy {
     Proxy { waits, cpu_s, disk_count, disk_depth: if waits { ONE_AT_A_TIME } else { THREADS } }
 }
 
-/// Creates a table of how much faster ESP is than Squid at the first of [`RESPONSES_S`]. Its machines each differ in
-/// one property.
+/// Creates a table of how much faster ESP is than Squid at the first of [`RESPONSES_S`]. Each row changes one property
+/// of the machine.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "ESP over Squid at 1.5 s; the paper has 2 times";
     let columns = [
@@ -110,7 +110,8 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     Ok(table)
 }
 
-/// Rates of requests below what the disk can serve, at which ESP evicts as many entries as are stored.
+/// Rates in requests per second that are lower than the disk's maximum rate. At these rates, ESP evicts as many entries
+/// as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
 
 pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {

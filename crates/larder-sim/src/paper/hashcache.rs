@@ -33,7 +33,7 @@ const MEMORY: [&str; 8] = [
 /// The policy of the paper's test of large disks: six of eight positions of a set are in memory.
 const LARGE_LOG_LRU: &str = "hashcache-log-lru, large disks";
 
-/// Returns the name of the policy that stands for one of [`MEMORY`].
+/// Returns the name of the policy that an entry of [`MEMORY`] describes.
 fn policy_of(name: &str) -> &str {
     if name == LARGE_LOG_LRU { "hashcache-log-lru" } else { name }
 }

@@ -23,7 +23,7 @@ pub(super) use tables::{footnote_2, table_1, table_2};
 
 /// Name of the machine on which the runs are simulated.
 const MACHINE: &str = "st15150wc-ufs";
-/// A timeout that is so long that the engine never ends a wait by it, as in the paper.
+/// A timeout so long that it never ends a wait of the engine, as in the paper.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
 /// A run of Markatos' method: a policy and a number of operations.

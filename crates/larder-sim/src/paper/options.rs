@@ -64,7 +64,7 @@ pub(crate) fn row(name: &str) -> &'static Policy {
     Policy::named(name).expect("papers name rows of the table")
 }
 
-/// Returns the constants of the policies for the papers' systems. These kept their maps only in memory.
+/// Returns the constants of the policies for the papers' systems. Those systems kept their maps only in memory.
 pub(crate) fn paper_tuning() -> Tuning {
     let mut tuning = Tuning::default();
     tuning.map_journal = false;

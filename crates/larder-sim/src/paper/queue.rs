@@ -37,7 +37,7 @@ pub(super) fn squid_reads() -> PieceReads {
 #[derive(Clone, Default)]
 pub(super) struct Demand {
     is_hit: bool,
-    /// Whether the robot has asked for a response of the server. Such a request is neither a hit nor a miss.
+    /// Whether the robot demands a new response from the server. Such a request is neither a hit nor a miss.
     is_reload: bool,
     /// Time in seconds that packets to and from the server take; 0 for a hit.
     network_s: f64,
@@ -67,7 +67,7 @@ pub(super) struct Change {
     pub(super) stores_late: bool,
 }
 
-/// Changes of the properties that are unknown of the machines in the papers on Squid.
+/// Changes of those properties of machines that the papers on Squid do not state.
 pub(super) const CHANGES: [Change; 9] = [
     Change { label: "as above", model: |_| {}, stores_late: false },
     Change { label: "only reads are waited for", model: |_| {}, stores_late: true },
@@ -253,7 +253,7 @@ fn demand_of(bed: &mut SimStore, memory: &mut Lru, asked: WorkloadRequest, is_re
     demand
 }
 
-/// Returns the greatest rate at which the mean response time is at most `accepted_s`, to half a percent.
+/// Returns the greatest rate at which the mean response time is at most `accepted_s`, to within half a percent.
 pub(super) fn peak(demands: &Demands, proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
     let mut low = 1.0;
     let mut high = 4000.0;

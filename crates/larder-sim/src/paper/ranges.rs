@@ -31,13 +31,13 @@ const SEED: u64 = 11;
 /// Name under which the seed is varied like a constant. `OTHER_SEEDS` are its other values.
 const SEED_NAME: &str = "seed";
 const OTHER_SEEDS: [u64; 2] = [12, 13];
-/// Stands for the name of a constant in the lines of a report in which nothing was varied.
+/// Mark in place of a constant's name, for the lines of a report in which nothing was varied.
 const UNVARIED: &str = "-";
 /// Title of the table of ranges in a report.
 pub const RANGES_TITLE: &str =
     "Conditional lines over the ranges of assumed constants, where one moves them by more than 5%";
-/// Stands for the name of a constant if the variations of a report were stopped early. None of its rows can then be a
-/// prediction.
+/// Mark in place of a constant's name, if the variations of a report were stopped early. None of the report's rows can
+/// then be a prediction.
 const UNFINISHED: &str = "unfinished";
 /// Relative change of a line above which the table shows its constant.
 const SHOWN_ABOVE: f64 = 0.05;
@@ -106,7 +106,7 @@ fn is_held(row: &CatalogRow) -> bool {
     of_report.peek().is_some() && of_report.all(is_met)
 }
 
-/// Returns the rows whose lines depend on assumed constants, and for which no constant was chosen.
+/// Returns the rows whose lines depend on assumed constants, none of which was chosen to meet the printed number.
 fn conditional() -> impl Iterator<Item = &'static CatalogRow> {
     rows().iter().filter(|row| match row.entry {
         Entry::Compared(reproduction) => reproduction.basis == ComparisonBasis::Conditional,

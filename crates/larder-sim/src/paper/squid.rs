@@ -245,7 +245,7 @@ fn demands_of(row: &'static str, model: &Model, requests_per_s: f64, seed: u64) 
     .demands()
 }
 
-/// Creates a table of the versions with files. Its machines each differ in one property.
+/// Creates a table of the versions with files. Each row changes one property of the machine.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "Peaks of the versions with files; the paper has 60, 140 and 2.3 times";
     let columns = ["one assumption at a time", "Squid 2.3", "Squid 2.4", "2.4 over 2.3", "disk, ms a request"];

@@ -21,7 +21,7 @@ const DIRECTORY_COUNT: u64 = 256;
 /// Number of operations from which a mean time is computed.
 const COUNT: u64 = 2000;
 
-/// Returns the figures of the machine's disk for a store of `size_bytes` at its start.
+/// Returns the figures of the machine's disk for a store that takes the first `size_bytes` of the disk.
 pub(super) fn figures_of(model: &Model, size_bytes: u64) -> DeviceFigures {
     let mut timed = TimedDisk::new(model, size_bytes);
     let channel_count = model.disk.channel_count();
@@ -85,7 +85,7 @@ impl TimedDisk {
         ns as f64 / 1e9 / COUNT as f64
     }
 
-    /// Returns the mean time in seconds of an operation of [`SEQUENTIAL_BYTES`] that continues the one before.
+    /// Returns the mean time in seconds of an operation of [`SEQUENTIAL_BYTES`] that continues the previous one.
     fn each_next(&mut self, operation: impl Fn(&mut Disk, u64, u64) -> u64) -> f64 {
         let ns: u64 = (0..COUNT)
             .map(|_| operation(&mut self.disk, next_at(&mut self.next, self.size_bytes), SEQUENTIAL_BYTES))
@@ -135,7 +135,7 @@ fn seconds_since(disk: &Disk, before: DiskWork) -> f64 {
     (disk.served().busy_ns - before.busy_ns) as f64 / 1e9
 }
 
-/// Measures how fast files are replaced and read. There are so many that they fill the store.
+/// Measures how fast files are replaced and read. There are enough files to fill the store.
 fn file_figures(model: &Model, size_bytes: u64) -> FileFigures {
     let directory = ModelDirectory::new(model);
     let files: &dyn Directory = &directory;

@@ -116,7 +116,8 @@ pub(super) fn markatos_table_2() -> Table {
     table
 }
 
-/// Returns a table of the plans. If a plan recommends another policy than the paper, also returns the reason.
+/// Returns a table of the plans. If a plan recommends a policy that is not the fastest in the paper, also returns the
+/// reason.
 pub(super) fn plans() -> (Table, Vec<String>) {
     let columns = [
         "test bed; the paper's policy; the plan's",

@@ -4,8 +4,8 @@
 use super::eviction::Eviction;
 use crate::lists::Lists;
 
-/// Number of the list of objects requested once. The other lists are those of objects requested again, and of the keys
-/// that each of the two has evicted.
+/// Numbers of the four lists: objects requested once, objects requested again, and the keys that each of these two
+/// lists has evicted.
 const ONCE: usize = 0;
 const AGAIN: usize = 1;
 const ONCE_GHOSTS: usize = 2;
@@ -49,8 +49,8 @@ impl Arc {
         }
     }
 
-    /// Drops the oldest keys of evicted objects. The objects requested once and the keys that their list has evicted
-    /// may stand for as many bytes as the cache has, and all lists together for twice as many.
+    /// Drops the oldest keys of evicted objects. The objects requested once and the keys evicted from their list may
+    /// together represent as many bytes as the cache has. All lists together may represent twice as many.
     fn forget_ghosts(&mut self) {
         while self.lists.bytes(ONCE) + self.lists.bytes(ONCE_GHOSTS) > self.size_bytes {
             let Some(tail) = self.lists.tail(ONCE_GHOSTS) else { break };

@@ -12,8 +12,8 @@ const NEVER: u64 = u64::MAX;
 pub struct NextUses(Vec<u64>);
 
 impl NextUses {
-    /// Finds the next request for the object of each request. `keys` are those of the whole trace. Takes 8 bytes of
-    /// memory per request.
+    /// Finds the next request for the object of each request. `keys` has the key of each request of the whole trace.
+    /// Takes 8 bytes of memory per request.
     pub fn of(keys: &[u64]) -> Self {
         let mut last_seen = HashMap::new();
         let mut next = vec![NEVER; keys.len()];

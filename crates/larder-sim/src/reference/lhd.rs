@@ -11,7 +11,7 @@ use crate::lists::{Lists, NodeId};
 use larder_store::SplitMix64;
 
 const CLASSES: usize = 16;
-/// Number of different ages, in steps. All older objects have the last one.
+/// Number of different ages, in steps. Objects that are older than the greatest age have the greatest age.
 const AGES: usize = 20_000;
 /// Number of random objects that are compared at each eviction. As many of the newest objects are compared too.
 const SAMPLE: u64 = 32;
@@ -163,8 +163,8 @@ impl Eviction for Lhd {
 }
 
 impl Class {
-    /// Creates a class of which nothing was counted. It assumes that objects of classes that were hit sooner are hit
-    /// sooner again.
+    /// Creates a class without any counts yet. Its first guess is that objects with a shorter time between their hits
+    /// are hit sooner again.
     fn new(number: usize) -> Self {
         let densities = (0..AGES).map(|age| (number + 1) as f64 / (age + 1) as f64).collect();
         Self { hits: vec![0.0; AGES], evictions: vec![0.0; AGES], densities }

@@ -39,7 +39,7 @@ impl TinyLfu {
     }
 
     /// Evicts objects of the main part for a new one, as long as the new one was requested more often than they were.
-    /// Returns whether there is space for it then.
+    /// Returns whether there is now space for the new object.
     fn is_admitted(&mut self, key: u64, size_bytes: u64) -> bool {
         while self.lists.bytes(PROBATION) + self.lists.bytes(PROTECTED) + size_bytes > self.main_bytes {
             let Some(victim) = self.lists.tail(PROBATION).or(self.lists.tail(PROTECTED)) else { return false };

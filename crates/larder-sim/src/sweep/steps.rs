@@ -29,7 +29,7 @@ impl Steps {
         tuning
     }
 
-    /// Returns every step. Parameters that are not varied have the values given here.
+    /// Returns every step. A parameter that is not varied has the value of the argument.
     pub(super) fn points(&self, disk_bytes: u64, memory_bytes: u64) -> Vec<Point> {
         let point = |at| Point { at, disk_bytes, memory_bytes, utilization: None };
         match self {

@@ -49,7 +49,7 @@ impl Chronicle {
         self.broken.get_or_insert(what);
     }
 
-    /// Takes over the present facts of the stage.
+    /// Copies the present facts of the stage, such as the time, into the chronicle.
     ///
     /// # Errors
     /// The broken law, if one was noted since the last call.
@@ -70,7 +70,7 @@ impl Chronicle {
         self.purges[purge].acknowledged = Some(now);
     }
 
-    /// Notes that a sync succeeded that was called at tick `called`: everything stored before is durable.
+    /// Notes that the sync called at tick `called` succeeded: everything stored before that tick is durable.
     pub(super) fn note_sync(&mut self, called: u64) {
         self.durable = self.durable.max(called);
     }

@@ -3,7 +3,7 @@
 use larder_store::SplitMix64;
 use std::{fmt, ops::AddAssign};
 
-/// The public API under test. Each of them is called a face.
+/// The public API that is tested. Each such API is called a face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
     /// Caches of values: `larder_cache::Cache`.

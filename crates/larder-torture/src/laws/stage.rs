@@ -118,8 +118,8 @@ impl Stage {
         self.timers.waiting.lock().ignore_poison().clear();
     }
 
-    /// Waits for the users of the device of a cache that is gone: transfers, and a thread that writes a removal.
-    /// Returns how many are left, this stage included.
+    /// Waits until the device of a dropped cache is no longer used by transfers, or by a thread that writes a removal.
+    /// Returns the number of users that are left, including this stage.
     pub(super) fn await_users(&self) -> usize {
         for _ in 0..THREAD_ROUNDS {
             while self.device.turn() {}
@@ -392,8 +392,8 @@ impl Future for Sleep {
 /// depends on it.
 const THREAD_ROUND: Duration = Duration::from_millis(5);
 const THREAD_ROUNDS: u32 = 4000;
-/// Most rounds that the stage waits for a thread to answer. Threads are expected to be faster, so that the order of
-/// events follows from the seed.
+/// Maximum number of rounds that the stage waits for a thread to answer. Threads are expected to be faster, so that the
+/// order of events follows from the seed.
 const ANSWER_ROUNDS: u32 = 40;
 const MAINTENANCE: &str = "maintenance";
 /// Interval at which the stage runs the store's maintenance, in place of the store's own thread.
@@ -403,7 +403,9 @@ const STEP: Duration = Duration::from_millis(500);
 /// Number of times that the clock is advanced by [`STEP`] without a timer. The sum of these steps is longer than any
 /// timeout of the cache.
 const IDLE_COUNT_MAX: u32 = 40;
-/// Most times that the clock is advanced by [`STEP`] until all tasks of the cache must have ended: a minute in all.
+/// Maximum number of times that the clock is advanced by [`STEP`]. After this time, a minute, all tasks of the cache
+/// must have ended.
 const REST_STEPS_MAX: u32 = 120;
-/// Number of rounds per task in which the runtime runs tasks, until they count as waiting.
+/// Number of rounds per task for which the runtime runs the tasks. After that, the tasks that are left count as
+/// waiting.
 const TASK_ROUNDS: usize = 3;

@@ -190,7 +190,7 @@ impl Theatre {
         (self.judge.look)(StageFacts { now_ms, has_lied })
     }
 
-    /// Kills the cache, with a power loss if `is_power_cut`. The face has to drop its clones of the cache before.
+    /// Kills the cache, with a power loss if `is_power_cut`. The face has to drop its clones of the cache first.
     ///
     /// # Errors
     /// The broken law.
@@ -232,7 +232,7 @@ impl Theatre {
     }
 
     /// Drops the cache at the end of the schedule, and returns the counts. The face has to drop its clones of the cache
-    /// before.
+    /// first.
     ///
     /// # Errors
     /// The broken law.

@@ -41,7 +41,7 @@ pub(super) enum Act {
     Kill { is_power_cut: bool },
 }
 
-/// The value that a fetch or a writer brings, and how long that takes.
+/// The value that a fetch or a writer delivers, and how long the delivery takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     len: u64,

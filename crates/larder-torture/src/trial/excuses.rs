@@ -14,7 +14,7 @@ use std::collections::{HashSet, VecDeque};
 pub(super) struct LossExcuses {
     /// Time up to which losses are excused: entries that were begun by then need not be found.
     excused_until: u64,
-    /// Upper estimate of the bytes written so far. `worn` has its values at past times.
+    /// Upper estimate of the bytes written so far. `worn` records past values of the estimate, with their times.
     worn_bytes: u64,
     worn: VecDeque<(u64, u64)>,
     /// Length of the longest body so far, in bytes.
@@ -220,7 +220,7 @@ fn may_lose_a_few(policy: &Policy) -> bool {
     !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
 }
 
-/// Returns the number of parts into which a policy divides its volume. Each part takes entries of other lengths.
+/// Returns the number of parts into which a policy divides its volume. Each part takes entries of certain lengths.
 fn part_count(options: &StoreOptions) -> u64 {
     let layout = options.policy.layout;
     if layout == LayoutAxis::MultilevelBitmap {
@@ -229,7 +229,8 @@ fn part_count(options: &StoreOptions) -> u64 {
     if matches!(layout, LayoutAxis::Clusters | LayoutAxis::FrontAndSets) { 2 } else { 1 }
 }
 
-/// Most bytes that storing an entry writes in addition to its body: metadata, and the unused end of a unit.
+/// Maximum number of bytes that storing an entry writes in addition to its body: metadata, and the unused end of a
+/// unit.
 const PARTIAL_BYTES: u64 = 16 << 10;
-/// Number of keys up to which policies that may lose entries lose only a few.
+/// With at most this number of keys, even policies that may lose entries lose only a few.
 const FEW_KEYS: usize = 24;

@@ -126,7 +126,7 @@ impl Trial {
         self.forget_staged();
     }
 
-    /// Replaces the device by one with the bytes that a crash leaves, and limits the histories to what may have
+    /// Replaces the device by another one that has the bytes left by a crash, and limits the histories to what may have
     /// survived.
     fn end_at_once(&mut self, how: Crash) {
         self.tally.crashes += 1;

@@ -31,7 +31,7 @@ impl AdminFlags {
     }
 }
 
-/// The address at which a proxy's admin listener is expected if none is given.
+/// The admin listener to connect to if `--admin` is not given and this user runs no proxy.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
 /// Sends a request without a body, and returns the text of the response. `fields` are the request's additional field
@@ -163,7 +163,7 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
 }
 
 /// Returns the field line with the token for the admin listener. The environment variable [`TOKEN_FILE`] names the file
-/// that contains it. The result is empty if `--admin` is not given, or if the variable is not set.
+/// that contains the token. The result is empty if `--admin` is not given, or if the variable is not set.
 ///
 /// # Errors
 /// The file is unreadable, or contains no token.
@@ -189,7 +189,7 @@ trait AdminStream: Read + Write {}
 
 impl<T: Read + Write> AdminStream for T {}
 
-/// A connection to a proxy, with its place for messages.
+/// A connection to a proxy. Error messages name its `place`.
 struct AdminConnection {
     stream: Box<dyn AdminStream>,
     /// The proxy's address, or the path of its control socket.

@@ -122,7 +122,7 @@ impl<'a> CheckedUrl<'a> {
         Ok(Self { text, scheme: scheme.to_owned(), authority: authority.as_str().to_owned(), path })
     }
 
-    /// Returns the nodes among which the configuration's site for this URL chooses by key.
+    /// Returns the nodes of the site that serves this URL. That site distributes requests among its nodes by key.
     ///
     /// # Errors
     /// A usage failure if no site with origins matches the URL, or if the site does not choose by key.

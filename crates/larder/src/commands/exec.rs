@@ -53,7 +53,7 @@ pub(crate) struct ExecFlags {
     #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
     intercept: Vec<InterceptedHosts>,
 
-    /// Host or package registry that is excluded from these (repeatable)
+    /// Host or package registry that is not intercepted (repeatable)
     #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
     except: Vec<InterceptedHosts>,
 

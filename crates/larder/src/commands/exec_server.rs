@@ -81,8 +81,8 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns the settings of a server for the commands of one user. Targets are refused as by any Larder. An origin's
-/// certificate is also trusted if a CA in `authorities` signed it.
+/// Returns the settings of a server for the commands of one user. The server refuses the same targets as any Larder. It
+/// also trusts the CAs in the file `authorities` to sign origins' certificates.
 fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSettings {
     let mut settings = RunSettings::default();
     let proxy = ProxyConfig {
@@ -107,9 +107,10 @@ fn settings(flags: &ExecServerFlags, authorities: Option<PathBuf>) -> RunSetting
     settings
 }
 
-/// Writes the CAs that the command's programs trusted before into a file, such as the CA of a company's gateway.
+/// Writes a file with the CAs that the command's programs trust without Larder, such as the CA of a company's gateway.
 ///
-/// Returns `None` if there are none, or if no file can be written. Then requests to origins that need them fail.
+/// Returns `None` if there are no such CAs, or if no file can be written. Requests to origins that need these CAs then
+/// fail.
 fn authorities() -> Option<NamedTempFile> {
     let texts = trusted::texts();
     let mut roots = RootCertStore::empty();
@@ -136,6 +137,6 @@ fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     }
 }
 
-/// Time for which to wait until another process has closed the store.
+/// Maximum wait for another process to close the store.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);

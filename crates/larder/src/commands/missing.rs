@@ -81,7 +81,7 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns the store's path, to which the name of the list's file is added. Returns `None` if the list comes from a
+/// Returns the store's path, from which the path of the list's file is formed. Returns `None` if the list comes from a
 /// running proxy.
 fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
     let store = match &flags.disk {

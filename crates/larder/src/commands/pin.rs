@@ -104,10 +104,10 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     check_recorded(&done)
 }
 
-/// Refuses the result of a change to the pins that would be lost when the proxy ends.
+/// Returns an error if the proxy could not record a change to the pins, because the change is lost when the proxy ends.
 ///
 /// # Errors
-/// The proxy could not record the change. The failure contains the reason.
+/// The change was not recorded. The failure contains the proxy's reason.
 fn check_recorded(done: &Value) -> Result<(), Failure> {
     let Some(why) = done["unrecorded"].as_str() else { return Ok(()) };
     let help = "make room next to the store, and check that larder may write there; then repeat the command";

@@ -66,10 +66,9 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
     Err(Failure::runtime("no larder responds, and none could be started", help))
 }
 
-/// Starts a Larder, and connects to it. Returns `None` if that Larder does not accept connections yet.
+/// Starts a Larder, and connects to it. Returns `None` if it does not accept connections yet.
 ///
-/// `is_beside` says that the user already runs a Larder that is not a forward proxy and that has the usual control
-/// socket.
+/// `is_beside` is true if the usual control socket belongs to another Larder of this user that is not a forward proxy.
 fn start(
     path: &ControlPath,
     disk: Option<&Path>,

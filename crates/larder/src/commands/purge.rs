@@ -103,8 +103,8 @@ fn purge_url(flags: &PurgeFlags, what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Requests a purge, and prints the proxy's response. `shown` names the purged responses there. Returns the first line
-/// of the response.
+/// Requests a purge, and prints the first line of the proxy's response followed by `shown`, the name of what was
+/// purged. Returns that first line.
 fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<String, Failure> {
     let mode = if flags.soft { "soft" } else { "hard" };
     let fields = format!("{field}\r\nPurge-Mode: {mode}\r\n");

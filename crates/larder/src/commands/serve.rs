@@ -74,7 +74,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     socket_mode: u32,
 
-    /// Most programs that are connected at once
+    /// Maximum number of programs that are connected at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
 
@@ -164,8 +164,8 @@ impl OpenedCache {
     }
 }
 
-/// Maximum time that a client's write waits for a slow disk. The default is shorter, because it suits a proxy, which
-/// delays a response meanwhile.
+/// Maximum time that a client's write waits for a slow disk. The cache's own default is shorter: it suits a proxy,
+/// where this wait delays a response.
 const ROOM_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the description of the store at `path`. `None` if there is nothing at that path.

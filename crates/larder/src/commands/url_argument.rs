@@ -59,7 +59,7 @@ pub(crate) fn whole_url(url: &str) -> Result<String, Failure> {
     }
 }
 
-/// Returns `text` with each character percent-encoded that URLs cannot contain.
+/// Returns `text` with percent-encoding for all characters that URLs cannot contain.
 fn encoded(text: &str) -> String {
     text.chars().map(|letter| if letter.is_ascii_graphic() { letter.to_string() } else { code_of(letter) }).collect()
 }

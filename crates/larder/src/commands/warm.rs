@@ -104,7 +104,7 @@ struct WarmSummary {
     bytes: u64,
     not_stored: u64,
     failed: u64,
-    /// Fetches that failed in such a way that repeating them would give the same outcome.
+    /// Fetches for which the origin answered that it does not have the resource. Repeating them would not help.
     gone: u64,
 }
 
@@ -161,8 +161,8 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     }
 }
 
-/// Returns the address of this user's running proxy. If none runs, starts one, and also returns the session with which
-/// it ends.
+/// Returns the address of this user's running proxy. If none runs, starts one, which ends when the returned session is
+/// dropped.
 fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failure> {
     let Some(mut control) = ControlPath::connect_any()? else {
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {

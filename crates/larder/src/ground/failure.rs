@@ -90,7 +90,7 @@ impl Failure {
         self.exit == ExitCause::StoreInUse
     }
 
-    /// Combines the failures of several checks into one. It is a usage failure if any of them is.
+    /// Combines the failures of several checks into one. The result is a usage failure if any of them is one.
     ///
     /// # Errors
     /// At least one check failed.

@@ -6,7 +6,7 @@
 use crate::ground::output::tell;
 use std::{panic, process};
 
-/// Installs a panic hook that aborts the program after the panic was reported, except where the store contains panics.
+/// Installs a panic hook that aborts the program after reporting a panic, unless the store catches that panic.
 pub(crate) fn end_the_program() {
     // In a debug build, the store contains no panics, so that tests notice every failed assertion.
     end_unless(|| !cfg!(debug_assertions) && larder_store::contains_panics());
@@ -60,7 +60,7 @@ mod tests {
         assert!(printed.contains("a bug of the proxy"), "{printed}");
     }
 
-    /// Debug builds contain nothing, so that tests notice every failed assertion.
+    /// In a debug build, an engine's panic must abort the program too, so that tests notice every failed assertion.
     #[test]
     fn failed_assertion_of_an_engine_ends_a_debug_build() {
         let (ended, printed) = run_child("debug");
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(printed.contains("still running"), !cfg!(debug_assertions), "{printed}");
     }
 
-    /// Panics in a child process, which another test starts. In the test's own process it does nothing.
+    /// Panics if another test has started it in a child process. Otherwise, does nothing.
     #[test]
     fn child_panics() {
         match env::var(PART).as_deref() {

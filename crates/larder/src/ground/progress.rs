@@ -11,16 +11,16 @@ use std::{
     time::Duration,
 };
 
-/// Time between two lines, without a terminal. The first comes after [`SILENT_FOR`].
+/// Time between two progress lines if the output is not a terminal. The first line comes after [`SILENT_FOR`].
 const LINE_EVERY: Duration = Duration::from_secs(30);
 /// Time between two redraws of the bar, so that its clock runs during a long step.
 const REDRAWN_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after which work is reported.
+/// Time that work may take before its progress is shown. Shorter work shows nothing.
 const SILENT_FOR: Duration = Duration::from_secs(2);
 
-/// Runs `work`, whose length is unknown. If it takes longer than [`SILENT_FOR`], shows `what` is done and the time it
-/// takes.
+/// Runs `work`, whose length is unknown. If it takes longer than [`SILENT_FOR`], shows the description `what` and the
+/// elapsed time.
 pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
     let (working, ended) = channel::<()>();
     thread::scope(|scope| {
@@ -47,7 +47,7 @@ pub(crate) fn while_waiting<R>(what: &str, work: impl FnOnce() -> R) -> R {
 /// Shows the progress of one task, as a bar or as lines.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
-    /// Ends the thread that prints lines, when it is dropped.
+    /// Dropping this sender ends the thread that prints lines.
     _working: Sender<()>,
 }
 
@@ -84,7 +84,7 @@ impl ProgressLine {
     }
 }
 
-/// Writes the time that is left, once the first step has shown how long one takes.
+/// Writes the remaining time, once the first step has shown how long a step takes.
 fn write_time_left(state: &ProgressState, text: &mut dyn fmt::Write) {
     if state.pos() > 0 {
         // The bar is only a display, so a failure to write it does not matter.
@@ -92,7 +92,7 @@ fn write_time_left(state: &ProgressState, text: &mut dyn fmt::Write) {
     }
 }
 
-/// Prints how far the work is, until it has ended.
+/// Prints a line with the progress at intervals, until the work has ended.
 fn print_lines(bar: &ProgressBar, what: &str, ended: &Receiver<()>) {
     let mut wait = SILENT_FOR;
     while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) && !bar.is_finished() {

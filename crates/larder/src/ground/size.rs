@@ -14,7 +14,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, BadValue> {
     size.map(|size| size.0).map_err(|error| BadValue::new(error.to_string(), SizeError::HELP))
 }
 
-/// Reads the size of a store, or `auto`, which is `None`.
+/// Reads the size of a store. Returns `None` for `auto`.
 ///
 /// # Errors
 /// The text is not a size, or no store can have this size.

@@ -46,8 +46,8 @@ impl fmt::Display for BadValue {
 
 impl Error for BadValue {}
 
-/// Parses the host name that an origin receives in Host. `true` is the host that the client requested, `false` the host
-/// of the origin's URL. Anything more is a name, with or without a port.
+/// Parses the host name that an origin receives in Host. `true` means the host that the client requested, and `false`
+/// the host of the origin's URL. Any other text is a host name, with or without a port.
 pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     match text {
         "true" => Ok(HostSent::Client),
@@ -98,8 +98,8 @@ pub(crate) fn object_prefix(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Parses which evicted entries go to the second tier. `hit` is `true`, and admits only entries that were hit. `all` is
-/// `false`.
+/// Parses the setting that selects which evicted entries go to the second tier. Returns `true` for `hit` (only entries
+/// that were hit), and `false` for `all`.
 pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
     match text {
         "all" => Ok(true),
@@ -108,7 +108,8 @@ pub(crate) fn tier_admission(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// Parses whether connections to an origin begin with a PROXY header: `v2` is `true`, and `off` is `false`.
+/// Parses the setting that decides if connections to an origin begin with a PROXY header. Returns `true` for `v2`, and
+/// `false` for `off`.
 pub(crate) fn proxy_protocol(text: &str) -> Result<bool, BadValue> {
     match text {
         "v2" => Ok(true),
@@ -174,7 +175,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// Parses the lifetime of an error response that states none: a status and a duration, such as `404=10s`.
+/// Parses a default lifetime for error responses: their status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
     let help = "give a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
@@ -232,7 +233,7 @@ pub(crate) fn shared_log(text: &str) -> Result<SharedLog, BadValue> {
     text.parse().map_err(|error: InvalidSharedLog| BadValue::new(error.to_string(), help))
 }
 
-/// Parses the path that answers health checks on the client port. `none` turns it off.
+/// Parses the path for health checks on the client port. `none` turns health checks off.
 pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
     match text {
@@ -462,7 +463,7 @@ const WORKERS_MAX: usize = 1024;
 /// Maximum of a count, such as of connections or fields. No useful setting comes near it.
 const COUNT_MAX: usize = 10_000_000;
 
-/// Maximum of a small count.
+/// Maximum number that [`small_count`] accepts.
 const SMALL_COUNT_MAX: u32 = 65_535;
 
 /// Numbers of simultaneous fetches that can be chosen. More than 64 would not help any origin.
@@ -471,7 +472,7 @@ const JOBS: RangeInclusive<u8> = 1..=64;
 /// Sizes in bytes that can be chosen as the limit on a message head.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
-/// Maximum group window that the proxy permits.
+/// Maximum time for which requests that refer to a page can join the page's group.
 const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum length of a host name in the domain name system, in bytes (RFC 1035 2.3.4).

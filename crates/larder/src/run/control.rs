@@ -50,7 +50,7 @@ pub(crate) enum ControlRequest {
     Reload,
     /// Replaces this process by one with a newer program.
     Upgrade { program: Option<PathBuf>, check: bool },
-    /// Starts an operator's command. HTTP as on the admin listener follows on the connection.
+    /// Starts an operator's command. After that, the connection carries HTTP, as on the admin listener.
     Operate,
 }
 
@@ -117,7 +117,8 @@ pub(crate) struct ControlSummary {
     /// The parent proxy through which origins are contacted. `None` if there is none.
     #[serde(default)]
     pub(crate) parent: Option<String>,
-    /// Whether this Larder is not a forward proxy, so that no command can use it.
+    /// Whether this Larder only serves sites. Commands such as `larder exec` cannot use it then, because it is not a
+    /// forward proxy.
     #[serde(default)]
     pub(crate) serves_sites_only: bool,
 }
@@ -136,7 +137,7 @@ impl ControlSummary {
     }
 }
 
-/// The path of a control socket, from which the paths of the files next to it follow.
+/// The path of a control socket. It also determines the paths of the lock file and the log file next to the socket.
 pub(crate) struct ControlPath {
     folder: PathBuf,
     /// The file name of the socket.
@@ -183,14 +184,15 @@ impl ControlPath {
         })
     }
 
-    /// Returns the control path for the file name of a socket. `None` if it has no valid name.
+    /// Returns the control path for the path of a socket. `None` if the file name is not a valid one for a socket.
     pub(crate) fn of_socket(socket: &Path) -> Option<Self> {
         let folder = socket.parent()?.to_owned();
         let name = socket.file_name()?.to_str()?.to_owned();
         Some(Self { folder, name })
     }
 
-    /// Returns the path for a Larder that serves only commands, used if one that only serves sites has the usual path.
+    /// Returns the path for a Larder that serves only commands. It is used if the usual path belongs to a Larder that
+    /// serves only sites.
     pub(crate) fn of_commands(&self) -> Self {
         Self { folder: self.folder.clone(), name: COMMANDS_SOCKET_NAME.to_owned() }
     }
@@ -260,7 +262,8 @@ impl ControlPath {
         Ok(file)
     }
 
-    /// Listens on the socket, in place of one on which no process listens. The caller must hold the lock.
+    /// Creates the socket and listens on it. Replaces an abandoned socket, on which no process listens. The caller must
+    /// hold the lock.
     pub(crate) fn bind(&self) -> io::Result<UnixListener> {
         let path = self.socket();
         match fs::remove_file(&path) {
@@ -357,7 +360,7 @@ impl Control {
         self
     }
 
-    /// Returns whether the Larder is not a forward proxy, so that no command can use it.
+    /// Returns whether the Larder is not a forward proxy. If so, commands such as `larder exec` cannot use it.
     pub(crate) fn serves_sites_only(&mut self) -> bool {
         matches!(self.ask(&ControlRequest::About), Ok(ControlAnswer::About(about)) if about.serves_sites_only)
     }
@@ -382,10 +385,10 @@ impl Control {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Sends a request like [`Self::ask`], but a response that does not arrive in time is a failure with advice.
+    /// Sends a request like [`Self::ask`], but returns a failure with advice if the response does not arrive in time.
     ///
     /// # Errors
-    /// The other end does not respond in time. Other errors are in the result.
+    /// The other end does not respond in time. Other errors are in the inner result.
     pub(crate) fn ask_or_fail(&mut self, ask: &ControlRequest) -> Result<io::Result<ControlAnswer>, Failure> {
         match self.ask(ask) {
             Err(error) if is_late(&error) => Err(silent(&self.place())),
@@ -404,7 +407,7 @@ impl Control {
         Ok(self.stream.get_ref().set_read_timeout(None).and_then(|()| self.ask(ask)))
     }
 
-    /// Returns the socket of the connection, for messages of another kind.
+    /// Returns the socket of the connection, for an operator's command over HTTP.
     pub(crate) fn into_stream(self) -> UnixStream {
         self.stream.into_inner()
     }

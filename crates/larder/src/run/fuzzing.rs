@@ -89,7 +89,7 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name)
     }
 
-    /// At stake: fuzzers that start from nothing. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    /// At stake: fuzzers that start without samples. With `LARDER_WRITE_CORPUS=1`, the test writes the missing samples.
     #[test]
     fn corpus_of_every_target_holds_its_samples_and_breaks_no_law() {
         for (name, samples, run) in

@@ -48,7 +48,8 @@ impl Reloader {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
-    /// Reads the configuration again and puts it into force. Blocks to read files, and until every worker uses it.
+    /// Reads the configuration again and puts it into force. Blocks while it reads files, and until every worker uses
+    /// the new settings.
     ///
     /// # Errors
     /// The fault of the configuration, with its place. The previous configuration stays in force.

@@ -18,7 +18,8 @@ use std::{
     path::PathBuf,
 };
 
-/// Minimum number of entries for printing the index's memory per entry. With fewer, its initial size would dominate.
+/// Minimum number of entries for printing the index's memory per entry. With fewer entries, the initial size of the
+/// index would dominate.
 const ENTRIES_TELLING: u64 = 1_000;
 
 /// Everything that the start lines describe.
@@ -260,9 +261,9 @@ pub(crate) fn entries(stats: &Stats) -> String {
     }
 }
 
-/// Describes how many entries fit: as many as have the usual mean size, or fewer if the index has no room for them.
+/// Describes how many entries fit. Counts entries of the usual mean size, unless the index has room for fewer entries.
 ///
-/// The index's size, which is printed too, is that for this number of entries.
+/// The start lines also print the size of the index for this number of entries.
 fn room(stats: &Stats) -> String {
     let mean_bytes = mean_entry_bytes_default(stats.size_bytes);
     let usual = stats.size_bytes / mean_bytes;

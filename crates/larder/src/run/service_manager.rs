@@ -46,7 +46,8 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     }
 }
 
-/// Reports that a command that has no workers to watch is ready.
+/// Reports that a command is ready. Unlike [`tell_ready`], reports no health, because the command has no workers to
+/// watch.
 pub(crate) fn tell_started() {
     notify(&[NotifyState::Ready]);
 }

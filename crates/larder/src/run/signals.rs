@@ -83,14 +83,14 @@ impl Signals {
 
 /// Counts signals to stop that arrive close together as one.
 ///
-/// GNU `timeout` and some supervisors signal both a process and its group. Without this, that would look like the
-/// second signal of an impatient user.
+/// GNU `timeout` and some supervisors signal both a process and its group. Without this, the pair would look like a
+/// user who signals twice out of impatience.
 #[derive(Default)]
 pub(crate) struct SignalBursts {
     began_at: Option<Instant>,
 }
 
-/// Time after the first signal of a burst in which further signals belong to the burst.
+/// Duration of a burst, from its first signal.
 const BURST: Duration = Duration::from_secs(1);
 
 impl SignalBursts {

@@ -63,7 +63,7 @@ pub(crate) struct StoreServer {
 struct SharedParts {
     cache: Cache,
     limits: SharedLimits,
-    /// Permits for further connections.
+    /// One permit for each connection that can still be accepted.
     connections: Arc<Semaphore>,
     connections_max: usize,
     stop: watch::Receiver<bool>,

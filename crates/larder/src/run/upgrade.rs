@@ -111,7 +111,7 @@ impl Successor {
         }
     }
 
-    /// Makes responses announce for [`GOODBYE`] that their connections close. Blocks.
+    /// Makes responses say that their connections will close, and waits for [`GOODBYE`]. Blocks.
     ///
     /// # Errors
     /// The successor has ended meanwhile. Nothing has changed.

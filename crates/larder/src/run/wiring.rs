@@ -49,7 +49,7 @@ pub(crate) const EXIT_CUT_SHORT: i32 = 1;
 /// Time that the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Time that a Larder for sessions waits for its store to be loaded, before it serves.
+/// Time that a Larder that serves only sessions waits for its store to be loaded, before it serves.
 const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Maximum time for the store to close after the exchanges have ended.
@@ -60,7 +60,7 @@ pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for the access log to contain the exchanges that were cut off.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The sessions for which a Larder runs that `larder exec` started.
+/// The sessions of a Larder that `larder exec` started. The Larder ends with the last of them.
 pub(crate) struct OwnSessions<'a> {
     /// The control socket on which sessions are opened.
     pub(crate) listener: UnixListener,
@@ -200,7 +200,7 @@ impl StartedProxy {
         Ok(Self { running, store, reloader, control, commands, upgrades })
     }
 
-    /// Continues connections of another process, as they arrive.
+    /// Continues connections that another process passes to this one, as they arrive.
     fn adopt(&self, connections: Option<Receiver<ClientConnection>>) {
         let proxy = self.running.handle();
         connections.map(|connections| thread::spawn(move || connections.into_iter().for_each(|one| proxy.adopt(one))));
@@ -416,7 +416,7 @@ fn listen_for_commands(
     Ok(CommandServer { place, answering })
 }
 
-/// Checks that the listening addresses are free. Otherwise a store could be created and then not be used.
+/// Checks that the listening addresses are free, so that no store is created for a proxy that cannot listen.
 fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));

@@ -169,7 +169,7 @@ fn take_placed<'a, T>(
     })
 }
 
-/// Applies a setting to the configured origin. If there is none, reports the problem `alone`.
+/// Applies a setting to the configured origin. If no origin is configured, reports the problem `alone`.
 fn change_origin(
     top: &mut ConfigSection<'_>,
     origin: &mut Option<OriginUrl>,

@@ -67,7 +67,7 @@ impl TotalMemory {
 #[derive(Clone, Debug)]
 pub(crate) struct FittedMemory {
     pub(crate) plan: MemoryPlan,
-    /// Why the program chose this amount. `None` if it was configured.
+    /// The reason why the program chose this amount of memory. `None` if the amount was configured.
     pub(crate) basis: Option<String>,
 }
 
@@ -151,7 +151,7 @@ fn too_small(total: u64, needed: u64) -> Failure {
     )
 }
 
-/// The memory of the process, and why the program chose it. `basis` is `None` if it was configured.
+/// The memory of the process in bytes, and the reason why the program chose it. `basis` is `None` if it was configured.
 #[derive(Debug)]
 struct ChosenTotal {
     bytes: u64,
@@ -215,7 +215,7 @@ impl MemoryPlan {
         Ok(Self { cache, ..plan })
     }
 
-    /// Returns the parts with the smallest possible memory cache.
+    /// Divides `total` among the parts. The memory cache gets its configured size, or the minimum.
     fn without_remainder(total: u64, needs: &Needs) -> Self {
         let Needs { worker_count, volume_count, index, cache, bodies } = *needs;
         let has_store = volume_count > 0;
@@ -231,7 +231,8 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns a size that suffices, even after it was rounded for display. Some parts grow with the whole.
+    /// Returns a total that suffices, even after it was rounded for display. Repeats the division, because some parts
+    /// grow with the total.
     fn enough(mut total: u64, needs: &Needs) -> u64 {
         loop {
             let needed = Self::without_remainder(total, needs).sum();

@@ -44,7 +44,8 @@ pub(crate) struct Registry {
     pub(crate) kind: RegistryKind,
     /// Whether servers choose the form of a listing by Accept or Accept-Encoding, often without sending Vary.
     pub(crate) negotiates: bool,
-    /// Whether the registry's clients demand a validation with every request, so that it is no reload by a user.
+    /// Whether the registry's clients demand a validation with every request. For files that never change, the proxy
+    /// then ignores the demand.
     pub(crate) reloads_always: bool,
 }
 
@@ -53,7 +54,7 @@ pub(crate) struct Registry {
 pub(crate) enum RegistryKind {
     /// A registry of files, whose mirrors are at paths with its name.
     Files,
-    /// Container registries. Each has a mirror at `/v2/` and its name; the first one also at `/v2/`.
+    /// Container registries. Each has a mirror at `/v2/NAME`. The first one also has a mirror at `/v2` itself.
     Registries,
 }
 
@@ -97,7 +98,7 @@ fn rule_of_git() -> Rule {
 
 /// Returns the rule for the API version check of container registries on any server.
 ///
-/// Every client begins with it, so it is answered from the cache while its server cannot be reached.
+/// Every client begins with this check, so the cache answers it while the registry cannot be reached.
 fn rule_of_containers() -> Rule {
     let texts =
         MatchTexts { paths: vec!["/v2/".to_owned()], statuses: vec!["200".to_owned()], ..MatchTexts::default() };
@@ -281,7 +282,7 @@ impl RegistryServer {
 
     /// Returns the rules for the server's files when clients contact the server directly.
     ///
-    /// They are those of the mirror, except that on a host with other content the server determines the lifetime.
+    /// The rules are those of the mirror, except that on a host with other content the server determines the lifetime.
     fn rules_for_all(&self, registry: &Registry) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
@@ -302,17 +303,17 @@ impl RegistryServer {
 pub(crate) struct FileRules<'a> {
     /// Patterns of the files that never change.
     pub(crate) immutable: &'a [&'a str],
-    /// Lifetime of the other files. `None`: what the server states.
+    /// Lifetime of files that may change. `None`: the lifetime that the server states.
     pub(crate) fresh: Option<Duration>,
-    /// Whether the other files may be served stale while the server cannot be reached.
+    /// Whether files that may change can be served stale while the server cannot be reached.
     pub(crate) stands_in: bool,
     /// Whether the server's redirects are followed.
     pub(crate) follows: bool,
     /// Whether the rules apply to all ports of the server, and not only to the one in its URL.
     pub(crate) at_any_port: bool,
-    /// Request fields by which the other files vary, even if the server does not say so.
+    /// Request fields by which files that may change vary, even if the server does not say so.
     pub(crate) varies: &'a [HeaderName],
-    /// A registry whose layouts name further files that never change. `None` if there is none.
+    /// A registry whose layouts also name files that never change, in addition to `immutable`. `None` if there is none.
     pub(crate) packages: Option<&'a Registry>,
 }
 
@@ -323,12 +324,12 @@ const BY_FORM: &[HeaderName] = &[ACCEPT, ACCEPT_ENCODING];
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
 impl FileRules<'_> {
-    /// Returns the rules. Their names begin with `name`.
+    /// Returns the caching rules for these files. The names of the rules begin with `name`.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
         self.rules_with(name, origin, |ruling| ruling)
     }
 
-    /// Returns the rules, each with its ruling changed by `change`.
+    /// Returns the same rules as [`Self::rules`], but with each ruling changed by `change`.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
         let port = if self.at_any_port { String::new() } else { format!(":{}", origin.port()) };
@@ -368,7 +369,8 @@ impl Registry {
         if self.negotiates { BY_FORM } else { &[] }
     }
 
-    /// Adapts a ruling to the registry's clients.
+    /// Adapts a ruling to the registry's clients. If they always demand a validation, the ruling for files that never
+    /// change ignores the demand.
     fn adapt(&self, ruling: Ruling) -> Ruling {
         let client_directives = ruling.ignored.client_directives || self.reloads_always && ruling.immutable;
         Ruling { ignored: IgnoredParts { client_directives, ..ruling.ignored }, ..ruling }
@@ -376,7 +378,7 @@ impl Registry {
 }
 
 impl RegistryLayout {
-    /// Returns the rules for files of this layout on `hosts`, or on any host if there are none.
+    /// Returns the rules for files of this layout on `hosts`, or on any host if `hosts` is empty.
     ///
     /// Redirects of files that never change are followed, because their targets, such as links to an object store,
     /// expire. A web page in place of such a file is not stored.
@@ -554,7 +556,7 @@ mod tests {
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
-    /// At stake: Maven 3.8, whose `no-cache` on every request made each file be fetched again.
+    /// At stake: Maven 3.8, which sent `no-cache` with every request, so that the proxy fetched every file again.
     #[test]
     fn demand_that_a_client_makes_of_every_file_is_no_reload() {
         let rules = larder_http::Rules::new(rules_for_all());
@@ -681,7 +683,8 @@ mod tests {
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
     }
 
-    /// At stake: with an index of a company, which has the packages, too, every crate is fetched again after minutes.
+    /// At stake: a company's index server that also serves the packages. Without this, crates from it are fetched again
+    /// after minutes.
     #[test]
     fn packages_on_the_server_of_the_listings_never_change_either() {
         let mut proxy = ProxyConfig::default();

@@ -74,7 +74,8 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// Returns the store that a directory is or contains under the usual name. `None` if there is none.
+/// Returns the store in a directory: the file with the usual name, or otherwise the directory itself if it is a store.
+/// `None` if neither exists.
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
     // A store that cannot be inspected is in use.
@@ -82,8 +83,8 @@ fn existing_in(folder: &Path) -> Option<PathBuf> {
     if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
 }
 
-/// Returns the path of an existing store, for commands that only read it. In a directory, it is what [`find`] would
-/// return.
+/// Returns the path of an existing store, for commands that only read it. For a directory, this is the path that
+/// [`find`] would return.
 pub(crate) fn existing(path: &Path) -> PathBuf {
     let inside = if path.is_dir() { existing_in(path) } else { None };
     inside.unwrap_or_else(|| path.to_owned())
@@ -91,7 +92,7 @@ pub(crate) fn existing(path: &Path) -> PathBuf {
 
 /// Returns the path prefix of the files with the proxy's state, next to the store at `path`.
 ///
-/// For a block device, they are in the directory of the default store. `None` if that cannot be created.
+/// For a block device, they are in the directory of the default store. `None` if that directory cannot be created.
 pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     if !path.starts_with("/dev") {
         return Some(path.to_owned());

@@ -17,7 +17,7 @@ pub(crate) struct TunedConstant {
     pub(crate) value: TuningValue,
 }
 
-/// A policy, or the order to let a plan choose one.
+/// A policy given by name, or `auto`, with which a plan chooses the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyChoice {
     /// The policy that a plan recommends for the disk and the memory (module `automatic`).

@@ -173,7 +173,7 @@ fn knee(points: &[(f64, f64)]) -> f64 {
 /// Relative difference up to which a curve counts as flat.
 const FLAT_WITHIN: f64 = 0.01;
 
-/// Returns the x from which on a curve stays within 1% of its last value.
+/// Returns the x value from which a curve stays within 1% of its last value.
 fn flat_from(points: &[(f64, f64)]) -> f64 {
     let last = points[points.len() - 1];
     let flat = points.iter().rev().take_while(|(_, y)| (y / last.1 - 1.0).abs() <= FLAT_WITHIN);
@@ -273,8 +273,8 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Returns how much space a file needs in addition to its documents, in percent. It is the space at the highest
-/// utilization whose time is within 1% of that at the lowest.
+/// Returns how much space a file needs in addition to its documents, in percent. This is the free space at the highest
+/// utilization whose time is within 1% of the time at the lowest utilization.
 fn room(seconds: &[f64]) -> f64 {
     let fast = UTILIZATIONS.iter().zip(seconds).take_while(|(_, time)| (*time / seconds[0] - 1.0).abs() <= FLAT_WITHIN);
     100.0 / fast.last().map_or(UTILIZATIONS[0], |(percent, _)| *percent) * 100.0 - 100.0

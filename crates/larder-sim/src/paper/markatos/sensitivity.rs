@@ -21,7 +21,7 @@ const SLOT_BYTES: u64 = 512;
 /// Share of the disk that counts as written first. It is less than the free share at 71% utilization, and more than
 /// that at 95%.
 const OLDEST: f64 = 0.1;
-/// Number of documents whose sizes stand for all.
+/// Number of documents whose sizes represent those of all documents.
 const DOCUMENTS_SAMPLED: usize = 100_000;
 
 /// A line of a table of sensitivity: the simulation with one assumption changed.
@@ -83,7 +83,7 @@ fn slots_share(seed: u64) -> f64 {
     (slots * SLOT_BYTES) as f64 / bytes as f64
 }
 
-/// Creates a table of the seconds of each case. After each two subjects, it has the ratio of their times.
+/// Creates a table of the seconds of each case. Each pair of subjects is followed by the ratio of their times.
 fn table(
     options: &PaperOptions<'_>,
     (title, columns): (&str, [&str; 6]),
@@ -136,7 +136,7 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
 }
 
-/// Creates the table of how much faster 128 locality buffers are, at 71% and 76% utilization.
+/// Creates the table of how much faster LAZY-READS is with 128 locality buffers, at 71% and 76% utilization.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labeled("as above"),

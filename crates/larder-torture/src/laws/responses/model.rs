@@ -70,7 +70,7 @@ pub(super) struct Said {
     pub(super) is_collapsed: bool,
 }
 
-/// The history of all resources, from which follows which responses the cache may give.
+/// The history of all resources. It determines which responses the cache may give.
 pub(super) struct ResponseModel {
     pub(super) chronicle: Chronicle,
     resources: [(Resource, u64); KEY_COUNT as usize],
@@ -125,8 +125,8 @@ impl ResponseModel {
     }
 
     /// Notes that the cache asks the origin because of call `call`. Breaks law 6 if this call could share running
-    /// requests, law 10 if a stored response must be used, and law 12 if the client forbade to ask. Returns the number
-    /// of the new request.
+    /// requests, law 10 if a stored response must be used, and law 12 if the client forbade a request to the origin.
+    /// Returns the number of the new request.
     pub(super) fn begin_ask(&mut self, call: u64) -> usize {
         let began = self.chronicle.tick();
         self.calls[call as usize].ask_count += 1;
@@ -148,8 +148,8 @@ impl ResponseModel {
         self.asks.len() - 1
     }
 
-    /// Returns whether `call` has to wait for the running request `ask` instead of asking the origin itself. That is so
-    /// while the cache knows of no response for the key that cannot be shared.
+    /// Returns whether `call` has to wait for the running request `ask` instead of asking the origin itself. It does
+    /// not have to wait if the cache knows that responses for the key cannot be shared.
     fn can_be_shared(&self, ask: &Ask, call: &Call) -> bool {
         let key = call.key;
         let is_sharable = |ask: &Ask| {
@@ -351,7 +351,7 @@ impl ResponseModel {
             && self.chronicle.purges.iter().all(is_safe)
     }
 
-    /// Returns whether the store has no reason to fail or to evict: the device is well and there is room.
+    /// Returns whether the store has no reason to fail or to evict: the device is healthy and there is room.
     fn is_calm(&self) -> bool {
         let open: u64 = self.sent.iter().filter(|sent| sent.ended.is_none()).map(|sent| sent.len + ENTRY_BYTES).sum();
         self.chronicle.is_harmless && self.stored_bytes < self.room_bytes && open < DIRTY_BYTES / 2
@@ -371,5 +371,5 @@ impl ResponseModel {
 
 /// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 16 << 10;
-/// Time in milliseconds by which the cache may begin to count the age of a response later than the model does.
+/// Maximum delay in milliseconds of the cache, compared to the model, when it begins to count the age of a response.
 const CLOCK_SLACK_MS: u64 = 10_000;

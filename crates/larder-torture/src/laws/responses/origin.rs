@@ -32,7 +32,7 @@ use tower_service::Service;
 pub(super) const CALL: HeaderName = HeaderName::from_static("x-call");
 /// Response field with the number of the response.
 pub(super) const SENT: HeaderName = HeaderName::from_static("x-sent");
-/// Response field with the client for whom alone the response is.
+/// Response field that names the only client that may get the response.
 pub(super) const FOR: HeaderName = HeaderName::from_static("x-for");
 pub(super) const LANGUAGE: HeaderName = HeaderName::from_static("x-language");
 
@@ -48,7 +48,7 @@ impl fmt::Display for OriginGone {
 
 impl error::Error for OriginGone {}
 
-/// The origin of all resources, whose answers the call prescribes.
+/// The origin of all resources. Each call prescribes the origin's answers to it.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) model: Arc<Mutex<ResponseModel>>,

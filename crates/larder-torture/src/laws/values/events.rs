@@ -5,7 +5,7 @@ use super::model::{Model, Version, VersionOrigin};
 use crate::content;
 use larder_cache::CacheEvent;
 
-/// Checks law 12 for an event of the cache, that what the event reports has happened, and notes the event in the model.
+/// Checks that what an event of the cache reports has happened (law 12), and notes the event in the model.
 pub(super) fn note_event(model: &mut Model, tally: &mut LawTally, event: CacheEvent<'_>) {
     let find = |model: &Model, key: &[u8], len: u64| {
         let key = content::key_number(key);

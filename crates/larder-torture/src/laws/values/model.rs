@@ -10,7 +10,7 @@ use super::super::{
 use crate::content;
 use std::ops::Range;
 
-/// A value that was fetched or written for a key, or is still being so.
+/// A value for a key. Its fetch or write may still be in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) key: u64,
@@ -24,9 +24,9 @@ pub(super) struct Version {
     pub(super) asked: u64,
     pub(super) began: u64,
     pub(super) effect_from: u64,
-    /// Tick at which its source had delivered all bytes.
+    /// Tick at which the source of the value had delivered all bytes. `None` until then.
     pub(super) complete: Option<u64>,
-    /// Tick at which the fetch or write ended, with or without success.
+    /// Tick at which the fetch or write ended, with or without success. `None` until then.
     pub(super) settled: Option<u64>,
     pub(super) is_stored: bool,
     /// Time for which the value is fresh, in milliseconds. `fresh_until_ms` is the time at which it stops being fresh,
@@ -57,7 +57,7 @@ pub(super) struct Look {
     pub(super) is_required: bool,
 }
 
-/// The history of all keys, from which follows what the cache may return.
+/// The history of all keys. It determines what the cache may return.
 pub(super) struct Model {
     pub(super) chronicle: Chronicle,
     pub(super) versions: Vec<Version>,
@@ -300,5 +300,5 @@ impl Purge {
 
 /// Upper bound of the bytes that an entry takes on the device in addition to its own, in this model.
 const ENTRY_BYTES: u64 = 8 << 10;
-/// Time in milliseconds by which a write may end later than its last byte arrived.
+/// Maximum time in milliseconds from the arrival of a write's last byte to the end of the write.
 const CLOCK_SLACK_MS: u64 = 20_000;

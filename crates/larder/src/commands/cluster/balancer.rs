@@ -66,11 +66,11 @@ pub(super) struct BalancerPlan {
     pub(super) ready_path: Option<String>,
     /// Whether clients use the Larders as forward proxies.
     pub(super) forwards: bool,
-    /// The parts of sites whose keys are changed by rules. The first match counts.
+    /// The parts of sites where a rule changes the keys. The first part that matches a URL applies.
     pub(super) places: Vec<KeyPlace>,
 }
 
-/// A host and a path below which a rule makes keys differ from URLs.
+/// A part of a site where a rule makes keys differ from URLs: a host, and a path with everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPlace {
     /// The host, with its port unless the port is 80.
@@ -141,8 +141,8 @@ impl BalancerPlan {
         )
     }
 
-    /// Returns the number of each node on the ring. A number follows from the node's name, so that it does not depend
-    /// on the order of the nodes.
+    /// Returns the number of each node on the ring. It is derived from the node's name, so that it does not change when
+    /// nodes are listed in another order.
     pub(super) fn numbers(&self) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::new();
         for node in &self.nodes {

@@ -58,8 +58,8 @@ fn push_host(text: &mut String, name: &str, domains: &str) {
     let _ = write!(text, "            - name: \"{name}\"\n              domains: [{domains}]\n              routes:\n");
 }
 
-/// Returns a pattern that matches the parts of a path that are not hashed. `is_shared` says that several prefixes share
-/// keys.
+/// Returns a pattern that matches the parts of a path that are not hashed. `is_shared` is true if several prefixes
+/// share keys.
 fn hash_of(place: &KeyPlace, is_shared: bool) -> String {
     let query = place.stripped.as_deref().map(queries);
     match (is_shared, query) {

@@ -92,6 +92,6 @@ fn push_key(text: &mut String, places: &[KeyPlace]) -> String {
     format!("$larder_path$larder_args{STRIPPED_MAX}")
 }
 
-/// Maximum number of arguments that the configuration strips from one URL. URLs with more are spread as if they had
-/// different keys.
+/// Maximum number of arguments that the configuration strips from one URL. Any further arguments stay in the key, so
+/// URLs that differ only in them may go to different nodes.
 const STRIPPED_MAX: usize = 12;

@@ -99,7 +99,7 @@ fn direct(program: &OsString, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Returns the exit code that a shell would report for this end of a process.
+/// Returns the exit code that a shell would report for a process that ended with `status`.
 fn code_of(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| SIGNAL_CODE + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
@@ -155,8 +155,8 @@ impl ForwardedSignals {
     }
 }
 
-/// Returns whether this process group is in the terminal's foreground. Then the terminal sends its signals to the
-/// command, too, which is in the same group.
+/// Returns whether this process group is in the terminal's foreground. If it is, the terminal also sends its signals to
+/// the command, which is in the same group.
 fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }

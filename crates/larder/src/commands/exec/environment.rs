@@ -181,7 +181,7 @@ const PROXY_VARIABLES: [&str; 9] = [
 pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
-/// Variables that make Perl's LWP and newer versions of Node read the variables that name the proxy.
+/// Variables that make Perl's LWP and newer versions of Node use the proxy that other variables name.
 const SWITCH_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
 /// Variables with the type, address and port of the proxy for gcloud, whose own settings may name another proxy.
 const GCLOUD_VARIABLES: [&str; 3] = ["CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT"];

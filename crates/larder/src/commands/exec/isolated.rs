@@ -31,7 +31,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// The arguments of the process.
+/// The arguments of the hidden command that `larder exec --offline` starts.
 #[derive(Debug, Args)]
 pub(crate) struct IsolatedFlags {
     /// The Unix socket to the process that started this one

@@ -27,8 +27,8 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    /// Prepares the socket over which the started process passes its listener. `folder` must be used for nothing other.
-    /// Requires a tokio runtime.
+    /// Prepares the socket over which the process in the isolated network passes its listener. `folder` must not be
+    /// used for anything else. Requires a tokio runtime.
     ///
     /// # Errors
     /// The socket cannot be created in the folder.
@@ -48,7 +48,8 @@ impl Isolation {
         Ok(command)
     }
 
-    /// Receives the messages of the started process until it runs the program. Returns whether the program was found.
+    /// Receives the messages of the isolated process until that process becomes the user's program. Returns whether the
+    /// program was found.
     ///
     /// # Errors
     /// The connection broke off.
@@ -103,7 +104,7 @@ async fn receive(line: &UnixStream, octets: &mut [u8]) -> io::Result<(usize, Opt
     }
 }
 
-/// Forwards all connections to `listener`, which is in the command's network, to the proxy.
+/// Accepts connections on `listener`, which is in the command's network, and forwards them to the proxy.
 async fn carry_all(listener: StdListener, proxy: SocketAddr) {
     let Ok(listener) = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) else { return };
     loop {
@@ -123,9 +124,9 @@ async fn carry_all(listener: StdListener, proxy: SocketAddr) {
 
 /// The environment variable with jemalloc's settings. Rust's builds of jemalloc prefix its name.
 const ALLOCATOR_VARIABLE: &str = "_RJEM_MALLOC_CONF";
-/// A setting of jemalloc. It is appended to the other settings, and overrides them.
+/// A setting of jemalloc that keeps it from starting a thread. It comes last, so that it overrides the user's settings.
 const ONE_THREAD: &str = "background_thread:false";
-/// First octet of the message with which the started process passes the listener in its network.
+/// First octet of the message with which the isolated process passes its listener.
 pub(super) const LISTENER: u8 = b'L';
 /// First octet of the message that no network namespace can be created. The second octet is the number of the system's
 /// error.

@@ -85,7 +85,7 @@ fn values(settings: &str, names: Names) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns a path from a setting, in which `~/`, `$HOME/` or `${HOME}/` at the start is replaced.
+/// Returns the path in a setting, with `~/`, `$HOME/` or `${HOME}/` at its start replaced by `home`.
 fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
     let rest = ["~/", "${HOME}/", "$HOME/"].into_iter().find_map(|start| path.strip_prefix(start));
     match (rest, home) {

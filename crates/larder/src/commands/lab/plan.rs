@@ -195,7 +195,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
     }
 }
 
-/// Prints the flags that set the constants that the plan chose for each policy.
+/// Prints the flags for the constants of each policy, with the values that the plan chose.
 fn print_constants(plan: &Plan) -> Result<(), Failure> {
     let mut rows = plan.rows.iter().filter(|row| !row.constants.is_empty()).peekable();
     if rows.peek().is_some() {
@@ -219,8 +219,7 @@ pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
         .map_err(|error| Failure::usage(format!("not figures of a device: {}: {error}", path.display()), help))
 }
 
-/// Reads a trace, and puts the lengths of its objects into `wishes`, with the hit ratio that an LRU of the store's size
-/// has on it.
+/// Reads a trace. Puts the lengths of its objects, and the hit ratio of an LRU of the store's size, into `wishes`.
 fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     let failed = |error: TraceError| {
         let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
@@ -281,7 +280,7 @@ const COLUMNS: Columns = Columns {
 };
 const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);
-/// Maximum number of lengths that are kept. In a longer trace, lengths are sampled less and less often.
+/// Maximum number of object lengths kept from a trace. In a longer trace, lengths are sampled less and less often.
 const SAMPLE_MAX: u64 = 1_000_000;
 /// Number of requests between two updates of the progress.
 const SHOWN_EVERY: u64 = 16_384;

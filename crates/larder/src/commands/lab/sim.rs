@@ -164,8 +164,8 @@ struct PolicyList(Vec<&'static Policy>);
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
 pub(crate) struct PaperFlags {
-    /// Names of tables and figures, or `all`. `count` is `all` without the tables that vary an assumption: the shortest
-    /// way to the account of all printed claims. See `larder sim papers`
+    /// Names of tables and figures (see `larder sim papers`), or `all`. `count` simulates all of them without the
+    /// tables that vary an assumption; that is the quickest way to see how many printed claims are met
     #[arg(required = true, value_parser = parse_paper)]
     names: Vec<String>,
 
@@ -206,7 +206,8 @@ impl OutputFlags {
         self.jobs.map_or_else(jobs_default, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX))
     }
 
-    /// Creates the folder for the figures before the simulation, so that its result is not lost if that fails.
+    /// Creates the folder for the figures before the simulation, because the simulation's result would be lost if the
+    /// folder could not be created afterwards.
     fn prepare(&self) -> Result<(), Failure> {
         self.plots.as_deref().map_or(Ok(()), |folder| {
             fs::create_dir_all(folder).map_err(|error| {

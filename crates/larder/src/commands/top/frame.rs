@@ -197,8 +197,7 @@ fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[&AskedFor], area: Rect)
     table.block(block(title)).render(area, buffer);
 }
 
-/// Truncates a text to `room` columns. The end is kept, because the ends of URLs and paths differ more than their
-/// beginnings.
+/// Truncates a text to `room` columns. Removes the beginning, because URLs and paths differ more at their ends.
 fn end_of(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {
@@ -244,7 +243,7 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     words.block(block(&title)).render(area, buffer);
 }
 
-/// Returns the displayed name for a part of the memory. Other names are displayed unchanged.
+/// Returns the name that the frame shows for a part of the memory: a clearer one if there is one, otherwise `name`.
 fn part_name(name: &str) -> &str {
     match name {
         "dirty" => "write buffer",

@@ -9,9 +9,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 #[derive(Debug, Default)]
 pub(crate) struct TopView {
     pub(super) order: ListOrder,
-    /// Text that a name must contain to be listed, in any case of letters. Empty: all names are listed.
+    /// Text that a name must contain to be listed, whether in upper or lower case. If it is empty, all names are
+    /// listed.
     pub(super) filter: String,
-    /// Whether the user is typing the filter, so that keys are added to it.
+    /// Whether the user is typing the filter. While this is true, keys add letters to the filter.
     pub(super) is_typing: bool,
 }
 

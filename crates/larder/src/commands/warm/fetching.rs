@@ -58,7 +58,7 @@ impl FetchTarget {
 }
 
 impl FetchOutcome {
-    /// Returns whether the fetch need not be repeated, because its outcome would be the same.
+    /// Returns whether repeating the fetch would have the same outcome.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }
@@ -228,7 +228,7 @@ struct ProxyBody {
 }
 
 impl ProxyBody {
-    /// Returns the next piece of the body. `None` is its end.
+    /// Returns the next piece of the body, or `None` at its end.
     async fn next(&mut self) -> Result<Option<Bytes>, String> {
         let broken_off = |why: &dyn std::fmt::Display| format!("the connection broke off: {why}");
         loop {

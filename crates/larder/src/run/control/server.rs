@@ -38,7 +38,7 @@ pub(crate) struct ControlServer {
     session_count: watch::Sender<usize>,
     /// Whether the server ends when its last session has ended.
     ends_with_sessions: bool,
-    /// Whether the server is ending, so that it answers no more requests.
+    /// Whether the server is ending. It then answers no more requests.
     ends: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl ControlServer {
         })
     }
 
-    /// Listens on the socket at the usual path, or at another one if another Larder has that.
+    /// Listens on the socket at the usual path, or at a different path if another Larder uses the usual one.
     ///
     /// Returns `None` after a warning if no path can be used. The proxy then runs without a control socket.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
@@ -264,7 +264,7 @@ fn not_allowed(networks: &[String]) -> ControlAnswer {
     )
 }
 
-/// The use of a connection after the messages of a conversation.
+/// The use of a connection after its control requests.
 enum NextStep {
     End,
     /// The proxy serves the connection, which carries an operator's command over HTTP.

@@ -33,11 +33,11 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const STALL_PATIENCE: Duration = Duration::from_secs(60);
 /// Number of bytes to read at once while the length of the next request is unknown.
 const READ_BYTES: usize = 16 << 10;
-/// Number of bytes of a write that are received before they are appended to the value.
+/// Length of the pieces in which a write is received and appended to the value, in bytes.
 ///
 /// Other requests that are too long are received and dropped in pieces of this length.
 const PIECE_BYTES: usize = 64 << 10;
-/// Maximum length of a response that is joined with its front into one write.
+/// Maximum length of a response that is copied behind its front (length and status), so that one write sends both.
 const JOINED_BYTES_MAX: usize = 16 << 10;
 
 /// The connection of one client of a store's socket.
@@ -58,12 +58,13 @@ enum ResponseBody {
     Data {
         /// Bytes of a value, for the client that reads it.
         bytes: Bytes,
-        /// The memory for these bytes, released when they were sent. `None` if they fit in the connection's own share.
+        /// The permit for the shared memory of these bytes, returned when they were sent. `None` if they fit in the
+        /// connection's own share.
         _share: Option<OwnedSemaphorePermit>,
     },
 }
 
-/// Waits until a moment, or forever if there is none.
+/// Waits until `moment`, or forever if it is `None`.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment.into()).await,
@@ -125,7 +126,7 @@ impl StoreClient {
         Ok(self.execute(&message).await)
     }
 
-    /// Appends the next `left` bytes that arrive to a value. After a refusal, the remaining ones are dropped.
+    /// Receives `left` bytes and appends them to a value. If the value refuses a piece, drops all bytes after it.
     async fn receive_write(
         &mut self,
         handle: u32,
@@ -156,8 +157,8 @@ impl StoreClient {
         Ok(())
     }
 
-    /// Waits until a piece of the next `left` bytes has arrived, or all of them if they are fewer. Returns the piece's
-    /// length.
+    /// Waits until [`PIECE_BYTES`] of the next `left` bytes have arrived, or all of them if they are fewer. Returns the
+    /// number of bytes.
     async fn next_piece(&mut self, left: usize) -> io::Result<usize> {
         let count = left.min(PIECE_BYTES);
         self.fill(count).await?;

@@ -103,7 +103,7 @@ pub(super) struct Handles {
 
 struct OpenHandle {
     kind: HandleKind,
-    /// The shared permit of the handle. `None` if it uses one of the connection's own.
+    /// The shared permit of the handle. `None` if it uses one of the connection's own permits.
     shared_place: Option<OwnedSemaphorePermit>,
 }
 
@@ -127,7 +127,7 @@ struct UnfinishedValue {
     written_at: Instant,
     /// Set while bytes are passed to the cache. It stays set if the cache refuses them.
     is_broken: bool,
-    /// The shared permit for writing. `None` if the value uses one of the connection's own.
+    /// The shared permit for writing. `None` if the value uses one of the connection's own permits.
     shared_place: Option<OwnedSemaphorePermit>,
 }
 
@@ -161,7 +161,7 @@ impl Handles {
         Ok(self.insert(OpenHandle { kind: HandleKind::Writes(Box::new(value)), shared_place }))
     }
 
-    /// Returns `count` bytes of a value from `offset` on, or those up to its end if they are fewer.
+    /// Returns `count` bytes of a value from `offset` on, or fewer if the value ends before.
     pub(super) async fn read(&self, handle: u32, offset: u64, count: u64) -> Result<Bytes, RequestRefusal> {
         let Some(OpenHandle { kind: HandleKind::Reads(value), .. }) = self.open.get(&handle) else {
             return Err(bad_handle(handle, "read"));
@@ -221,7 +221,7 @@ impl Handles {
         })
     }
 
-    /// Takes a permit for a further handle. Returns `None` if the connection has one of its own left.
+    /// Takes a permit for a further handle. Returns `None` if the connection has one of its own permits left.
     fn place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
         if self.open.len() >= CONNECTION_HANDLES_MAX {
             let text = format!("a connection has at most {CONNECTION_HANDLES_MAX} open values: close one first");
@@ -233,7 +233,7 @@ impl Handles {
         take(&self.limits.handles, "further values are open", SHARED_HANDLES_MAX).map(Some)
     }
 
-    /// Takes a permit for a further value to write. Returns `None` if the connection has one of its own left.
+    /// Takes a permit for a further value to write. Returns `None` if the connection has one of its own permits left.
     fn writing_place(&self) -> Result<Option<OwnedSemaphorePermit>, RequestRefusal> {
         if self.writers().count() >= CONNECTION_WRITERS_MAX {
             let text = format!("a connection writes at most {CONNECTION_WRITERS_MAX} values at once: close one first");

@@ -18,7 +18,7 @@ pub(super) const KEY_BYTES_MAX: usize = 4096;
 pub(super) const DATA_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of a request in bytes, without its length field. The longest request is a write.
 pub(super) const REQUEST_BYTES_MAX: usize = WRITE_FRONT_BYTES + DATA_BYTES_MAX;
-/// Length of a write before the bytes of the value, in bytes: the operation and the handle.
+/// Length of the part of a write that precedes the bytes of the value, in bytes: the operation and the handle.
 pub(super) const WRITE_FRONT_BYTES: usize = 1 + HANDLE_BYTES;
 /// Maximum length of a request other than a write, in bytes. The longest one opens a value with the longest key.
 pub(super) const SHORT_REQUEST_BYTES_MAX: usize = 1 + size_of::<u64>() + KEY_BYTES_MAX;
@@ -139,7 +139,7 @@ fn invalid(text: impl Into<String>) -> RequestRefusal {
     RequestRefusal::new(Status::Invalid, text)
 }
 
-/// Returns the refusal of a request that is not a write and longer than any other request may be.
+/// Returns the refusal of a request that is longer than [`SHORT_REQUEST_BYTES_MAX`] and not a write.
 pub(super) fn too_long_request(length: usize) -> RequestRefusal {
     let text = format!("only a write has more than {SHORT_REQUEST_BYTES_MAX} bytes; a key has 1 to {KEY_BYTES_MAX}");
     invalid(format!("a request of {length} bytes: {text}"))

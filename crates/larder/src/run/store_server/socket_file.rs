@@ -21,7 +21,8 @@ const BACKLOG: i32 = 128;
 pub(super) struct SocketFile {
     pub(super) listener: UnixListener,
     path: PathBuf,
-    /// The inode number of the file, by which the socket of a later server is recognized and kept.
+    /// The inode number of the file. If the file at the path has another number at the end, it belongs to a later
+    /// server and is kept.
     inode: u64,
 }
 

@@ -50,7 +50,7 @@ impl ConnectionForwarder {
         let _ = self.thread.join();
     }
 
-    /// Stops passing connections, and returns those that are left. Blocks.
+    /// Stops passing connections, and returns those that were not passed. Blocks.
     pub(super) fn give_back(self) -> Receiver<ClientConnection> {
         self.ends.store(true, Relaxed);
         self.thread.join().expect("the thread does not panic")

@@ -29,8 +29,8 @@ pub(super) enum HandoverMessage {
     StoreFree,
     /// The successor accepts connections, and will continue connections that are sent from now on.
     Accepting,
-    /// A client's connection, whose socket is attached to the message. It has a listener, and the client's address if
-    /// known.
+    /// A client's connection, whose socket is attached to the message. The message names the listener that accepted it,
+    /// and the client's address if it is known.
     Connection { listener: SocketAddr, client: Option<SocketAddr> },
     /// Commands can find the successor.
     Serving,

@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-/// The things that this process has received from the running one that it will replace.
+/// The sockets that this process has received from the process that it replaces, and the connection to that process.
 pub(crate) struct Takeover {
     line: Arc<HandoverLine>,
     sockets: Cell<Vec<ListeningSocket>>,
-    /// Signals that the service manager knows this process as the main one. `None` before this process accepts
-    /// connections.
+    /// Receives a message when the service manager knows this process as the main one. `None` before this process
+    /// accepts connections.
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 

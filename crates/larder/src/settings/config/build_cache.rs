@@ -33,10 +33,10 @@ pub(crate) fn parse(text: &str) -> Result<BuildCache, BadValue> {
     cache.fault().map_or(Ok(cache), |fault| Err(BadValue::new(fault, HELP)))
 }
 
-/// Adds the build caches of flags to those of the file. A path that is in both has the settings of the file.
+/// Adds the build caches given as flags to those in the file. If both name a path, the settings in the file apply.
 ///
-/// A user who types the flag wants to use the cache at once, so programs of the same user may write. Another proxy on
-/// the machine runs as a user of its own, so what it forwards is refused.
+/// A user who types the flag wants to use the cache at once, so programs of the same user may write. Writes that
+/// another proxy on the machine forwards are refused, because that proxy runs as a different user.
 pub(crate) fn add(caches: &mut Vec<BuildCache>, flags: Vec<BuildCache>) {
     for flag in flags {
         if caches.iter().all(|known| known.path != flag.path) {

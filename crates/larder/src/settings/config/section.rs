@@ -105,7 +105,7 @@ impl<'a> ConfigSection<'a> {
         if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
     }
 
-    /// Adds a problem to those of the section.
+    /// Adds a problem to the problems of this section.
     pub(super) fn report(&mut self, mut problem: ConfigProblem) {
         let more = mem::take(&mut problem.more);
         self.problems.push(problem);
@@ -236,7 +236,7 @@ impl<'a> ConfigSection<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
-    /// Creates the value of a flag. For a list it has all given values, otherwise the last one.
+    /// Creates the value of a flag: the list of all given values if `is_list` is true, otherwise the last given value.
     pub(super) fn of_flag(values: &'a [String], is_list: bool) -> Self {
         let string = |value: &'a String| Spanned::new(0..0, DeValue::String(value.as_str().into()));
         let value = match values {
@@ -251,7 +251,7 @@ impl<'a> ConfigValue<'a> {
         self.value.span()
     }
 
-    /// Reads a string with `parse`. A number is read as it is written.
+    /// Reads a string with `parse`. For a number, `parse` gets its text in the file.
     pub(super) fn parsed<T>(
         self,
         what: &str,

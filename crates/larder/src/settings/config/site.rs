@@ -58,7 +58,7 @@ pub(super) fn read(
 
 /// Reads the sections in which a site overrides the general policy, such as `[site.cache]`.
 ///
-/// The table of settings says which keys these sections have. `None` if the site has none of them.
+/// The table of settings says which keys these sections have. Returns `None` if the site has no such section.
 fn read_policy(section: &mut ConfigSection<'_>, general: &SitePolicy) -> Option<SitePolicy> {
     let mut policy = None;
     for (name, keys) in table::sections_of_sites() {
@@ -73,7 +73,8 @@ fn read_policy(section: &mut ConfigSection<'_>, general: &SitePolicy) -> Option<
     policy
 }
 
-/// Reads the origins of a site. With `is_enough`, the site may have none.
+/// Reads the origins of a site. `is_enough` is true if the site's other settings suffice, so that it may have no
+/// origin.
 fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Option<Origins>, ConfigProblem> {
     let one = section.take("origin", origin).map(|url| (url, 1));
     let several = section.tables("origins", member);

@@ -17,7 +17,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A key of the configuration file, with all that is known of it.
+/// A key of the configuration file: its type, default, flag, description and reader.
 pub(crate) struct Setting {
     /// The section and the key, such as `limits.streams`.
     pub(super) name: &'static str,
@@ -62,8 +62,8 @@ pub(super) enum Reader {
     /// The key is applied by a function for its whole section, because the section's keys depend on each other.
     Section,
     Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
-    /// The key is applied by a function to a policy: to the general one, or to that of a site, which then can have the
-    /// key in a section of its own.
+    /// The key is applied by a function to a policy: the general one, or that of a site, which can have the key in a
+    /// section such as `[site.cache]`.
     Site(PolicyReader),
 }
 
@@ -219,9 +219,9 @@ pub(super) fn sections_of_sites() -> impl Iterator<Item = (&'static str, Vec<(&'
     sections().into_iter().map(move |(name, rows)| (name, readers(rows))).filter(|(_, keys)| !keys.is_empty())
 }
 
-/// Returns where a key belongs that cannot be in `section`, which is a `[[site]]` or inside one.
+/// Returns the place where a key belongs that `section` does not accept. `section` is a `[[site]]` or inside one.
 ///
-/// `None` if no section has such a key.
+/// Returns `None` if no section has such a key.
 pub(super) fn place_beyond_site(section: &str, key: &str) -> Option<String> {
     let part = section.trim_matches(['[', ']']).strip_prefix("site")?;
     let part = part.strip_prefix('.').unwrap_or(part);
@@ -255,15 +255,16 @@ pub(super) fn example(name: &str) -> String {
     format!("{key} = {}{}", setting.example, setting.range_shown())
 }
 
-/// Maximum length of a comment's line in a generated file, without its mark.
+/// Maximum length of a comment's line in a generated file, without its `#`.
 const COMMENT_COLUMNS: usize = 98;
 
-/// The mark before a key that is commented out. The mark of a comment in words also has a space.
+/// The mark before a key that is commented out. An ordinary comment begins with this mark and a space.
 const COMMENTED_OUT: &str = "#";
 
-/// Returns a configuration file that sets every key to its default, below a comment with its description and values.
+/// Returns a configuration file that sets every key to its default. Above each key, a comment has the description and
+/// the accepted values.
 ///
-/// A key whose default is not a value has an example instead, in a comment that can be uncommented by itself.
+/// A key whose default is not a value has an example instead. It is commented out, and can be uncommented by itself.
 pub(crate) fn default_file() -> String {
     let described = |setting: &Setting| {
         let (_, key) = setting.place();
@@ -304,9 +305,9 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns a file with all sections that occur at most once.
+/// Returns a file with all sections that occur at most once. Above each key is its `comment`.
 ///
-/// Below its comment, each key has the value from `given`, its default, or the line that `without_value` returns.
+/// A key has the value from `given`, or else its default. A key with neither has the line that `without_value` returns.
 fn file_with(
     given: impl Fn(&Setting) -> Option<String>,
     comment: impl Fn(&Setting) -> String,
@@ -405,7 +406,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*. A 
 as `[site.limits]` can be set for one [site](#sites), too: there it overrides the general value.
 ";
 
-    /// Returns the other lines that a key needs in its section.
+    /// Returns the additional lines that a section with this key must have.
     fn required(name: &str) -> &'static [&'static str] {
         match name {
             "preserve_host" | "proxy_protocol" => &["origin = \"http://b\""],
@@ -430,7 +431,8 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// Returns a file with a line for the key of this name, or none, and the other lines that it needs.
+    /// Returns a file with `line`, which may be empty, in the section of the key `name`, and with the other lines that
+    /// the key requires.
     fn file(name: &str, line: &str) -> String {
         let (section, key) = name.rsplit_once('.').unwrap_or(("", name));
         let others = required(name).iter().filter(|other| !other.starts_with(&format!("{key} =")));
@@ -445,7 +447,8 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// Returns the problems of a file with `key = value` for the key of this name, and the settings that it makes.
+    /// Returns the problems of a file with `key = value` for the key of this name, and the settings that result from
+    /// it.
     fn outcome(name: &str, value: &str) -> (Vec<String>, String) {
         let key = name.rsplit_once('.').map_or(name, |(_, key)| key);
         let mut settings = RunSettings::default();
@@ -488,7 +491,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a row that a site may override, and an override that has no effect, or one on others.
+    /// At stake: a key that sites may override, but whose override has no effect, or also changes other sites.
     #[test]
     fn every_key_of_a_site_does_to_its_policy_what_the_general_key_does_to_all() {
         let read = |text: &str| {
@@ -574,7 +577,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a page that says "string or list" of a key that takes only one of them.
+    /// At stake: a page that says "string or list" for a key that takes only one of them.
     #[test]
     fn every_type_is_what_the_reader_takes() {
         for Setting { name, kind, example, range, .. } in rows::settings() {
@@ -602,7 +605,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         format!("{} = {example}", name.rsplit_once('.').map_or(name, |(_, key)| key))
     }
 
-    /// At stake: a documented range that the program does not keep to.
+    /// At stake: a documented range that the program does not enforce.
     #[test]
     fn every_documented_range_is_the_readers() {
         for Setting { name, kind, range, example, .. } in rows::settings().filter(|setting| !setting.range.is_empty()) {

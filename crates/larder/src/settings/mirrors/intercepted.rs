@@ -23,7 +23,7 @@ impl Interception {
         self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
     }
 
-    /// Sets the hosts that are not intercepted although they are among the hosts to intercept.
+    /// Sets the hosts to leave out of the hosts to intercept.
     pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
         self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
     }
@@ -69,7 +69,8 @@ impl InterceptedHosts {
         }
     }
 
-    /// Returns the caching rules for files on these hosts. Empty unless they are a registry's.
+    /// Returns the caching rules for files on these hosts: those of the registry, or none if the hosts are not a
+    /// registry's.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         match self {
             Self::Hosts(_) => Vec::new(),

@@ -10,7 +10,7 @@ use larder_http::rules::RuledRequest;
 pub(crate) struct RegistryLayout {
     /// Patterns of the files' paths. If empty, every path matches.
     pub(crate) paths: &'static [&'static str],
-    /// A test that requests for the files must pass. `None`: all requests do.
+    /// An additional condition on the requests for these files. `None`: there is no such condition.
     pub(crate) test: Option<fn(&RuledRequest<'_>) -> bool>,
     /// Media types of the files.
     pub(crate) types: &'static [&'static str],
@@ -70,7 +70,7 @@ pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
 /// Returns whether a path is that of a file of a released version in a Maven repository:
 /// `.../ARTIFACT/VERSION/ARTIFACT-VERSION...`.
 ///
-/// Files of a snapshot count only if their names contain a time, because the others are replaced.
+/// Files of a snapshot count only if their names contain a time, because files without a time in the name are replaced.
 pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
     let mut from_end = path_of(request).rsplit('/');
     let (Some(file), Some(version), Some(artifact)) = (from_end.next(), from_end.next(), from_end.next()) else {

@@ -227,7 +227,8 @@ pub(crate) fn check_room(options: &StoreOptions) -> Result<(), Failure> {
 
 /// Returns the failure for a store for which the file system has no room.
 ///
-/// It names the largest size that fits in the free space and `more_bytes`.
+/// The failure names the largest size that would fit. `more_bytes` become free when the store replaces an existing
+/// file.
 fn no_room(options: &StoreOptions, more_bytes: u64, elsewhere: &str) -> Failure {
     let size = size::show(options.size_bytes);
     let folder = folder_of(options).display();
@@ -264,7 +265,7 @@ fn folder_of(options: &StoreOptions) -> &Path {
 mod tests {
     use super::*;
 
-    /// At stake: an operator who makes room on a disk because another larder uses the store.
+    /// At stake: an operator who frees disk space, although the real problem is that another larder uses the store.
     #[test]
     fn each_cause_has_its_own_remedy() {
         let options = StoreOptions::new("/t/s.larder", 16 << 40);
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    /// At stake: an operator who has to find by trying which size fits.
+    /// At stake: an operator who has to try sizes until one fits.
     #[test]
     fn full_disk_is_answered_with_the_largest_size_that_fits() {
         let folder = tempfile::tempdir().unwrap();

@@ -179,7 +179,7 @@ const LIMIT_DEFAULT: Duration = Duration::from_millis(50);
 const STEP_DEFAULT: Duration = Duration::from_secs(10);
 const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 const MEMORY_BYTES_DEFAULT: u64 = 64_000_000;
-/// Number of halvings in the search for the peak rate. After five, the rate is known to 3%.
+/// Number of halvings in the search for the peak rate. After five, the rate is known to within 3%.
 const PEAK_BITS: u32 = 5;
 /// Share of responses that PolyMix-4's servers break off.
 const ABORT_SHARE: f64 = 0.001;

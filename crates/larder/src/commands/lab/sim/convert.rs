@@ -14,7 +14,7 @@ Examples:
   larder sim convert --trace access.log.gz access.trace.zst
   larder sim convert --workload polymix-4 --requests 50000000 polymix.trace.zst";
 
-/// Number of requests of a generated workload, unless the flag says otherwise.
+/// Default number of requests in a generated workload.
 const REQUESTS_DEFAULT: u64 = 1_000_000;
 
 /// The flags of `larder sim convert`.

@@ -102,5 +102,5 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }
 
-/// Delay between the due time and the sending of requests, in microseconds, above which the report mentions it.
+/// Delay of requests behind their due time, in microseconds, above which the report mentions the delay.
 const LATE_US: u64 = 500;
