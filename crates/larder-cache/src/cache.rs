@@ -63,7 +63,7 @@ pub(crate) struct CacheParts {
     pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Arc<Fetches>,
     pub(crate) ground: Ground,
-    /// The removals of tags, and of everything.
+    /// The recorded removals of tags, and of everything.
     pub(crate) purges: Arc<Purges>,
     pub(crate) tag_key: TagKey,
     pub(crate) begun: Arc<BegunWrites>,
@@ -75,7 +75,7 @@ pub(crate) struct CacheParts {
     pub(crate) writes: WriteLocks,
     /// The fetches and writers in progress.
     pub(crate) works: Arc<ActiveKeys>,
-    /// The state of the responses, once there are any.
+    /// The state of the HTTP responses, set when this cache is first used for responses.
     #[cfg(feature = "http")]
     pub(crate) responses: std::sync::OnceLock<crate::http::library::LibraryResponses>,
 }
@@ -96,7 +96,7 @@ impl Cache {
         &self.parts
     }
 
-    /// Returns the hash of a tag, as values have it.
+    /// Returns the hash of a tag, which values store instead of the tag.
     pub(crate) fn hash_of_tag(&self, tag: &str) -> TagHash {
         self.parts.tag_key.hash(tag)
     }
@@ -111,9 +111,9 @@ impl Cache {
     /// A fetch runs on the tokio runtime of the caller that begins it. Outside of tokio, all fetches run on one thread
     /// of the cache, so they must not block it.
     ///
-    /// Callers get the value as soon as it is complete, and it is stored meanwhile. Only if many bytes wait to be
-    /// stored, callers wait, too. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is stored.
-    /// A failure of the store is not an error here: the value is fetched.
+    /// Callers get the value as soon as it is complete, while it is still being stored. They wait for the disk only if
+    /// many bytes wait to be stored. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is
+    /// stored. A failure of the store is not an error here: the value is fetched.
     ///
     /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
     /// gets the stale value if it fails. Other callers get the stale value at once.
@@ -204,8 +204,8 @@ impl Cache {
 
     /// Returns the value of `key`, to be read whole or piece by piece.
     ///
-    /// A long value stays on disk until it is read. The value may be stale if it was stored with a
-    /// [time of being stale](EntryRequest::stale_for): [`Value::is_fresh`] tells.
+    /// A long value stays on disk until it is read. The value may be stale if it was stored with
+    /// [`EntryRequest::stale_for`]; check it with [`Value::is_fresh`].
     ///
     /// ```
     /// # use larder_cache::Cache;
@@ -311,7 +311,7 @@ impl Cache {
         removed
     }
 
-    /// Removes all values that this concerns, and waits until that is recorded.
+    /// Removes all values in `scope`, and waits until the removal is recorded.
     async fn purge(&self, scope: PurgeScope) -> Result<()> {
         let purges = Arc::clone(&self.parts.purges);
         purges.begin(vec![scope], PurgeMode::Hard, self.now_ms().cast_signed());
@@ -354,8 +354,9 @@ impl Cache {
 
     /// Waits until all values of earlier runs are loaded.
     ///
-    /// There is no need to wait: until then, a lookup that finds nothing waits for its part of them, unless the builder
-    /// chose misses ([`CacheBuilder::configure_store`]). Removals concern values that are not loaded yet, too.
+    /// Callers need not wait for this. Until then, a lookup that finds nothing waits until the value it could find is
+    /// loaded, unless `waits_for_index` is false ([`CacheBuilder::configure_store`]). Removals also cover values that
+    /// are not loaded yet.
     pub async fn ready(&self) {
         self.parts.store.ready().await;
     }
@@ -386,7 +387,7 @@ impl Cache {
         Ok(self.parts.store.sync().await?)
     }
 
-    /// Syncs and closes the cache, and gives its directory free for another process. Later calls fail with
+    /// Syncs and closes the cache, and releases its directory for another process. Later calls fail with
     /// [`Error::Store`], except [`Cache::get_or_fetch`], which always fetches then.
     ///
     /// The calling thread is blocked for the moment in which the store's threads end.
@@ -401,7 +402,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until everything is stored that callers and clients have already.
+    /// Waits until every value and response that callers and clients already have is stored.
     async fn stored(&self) {
         self.parts.fetches.stored().await;
         #[cfg(feature = "http")]
@@ -410,7 +411,7 @@ impl Cache {
         }
     }
 
-    /// Returns the store below. For larder-torture, which does its maintenance.
+    /// Returns the underlying store, for larder-torture, which runs the store's maintenance itself.
     #[doc(hidden)]
     pub fn store(&self) -> &Store {
         &self.parts.store

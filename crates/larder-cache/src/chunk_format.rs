@@ -59,7 +59,8 @@ pub fn chunks_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Returns the place of a chunk in a body of this length, if it is known.
+/// Returns the bytes of a body that chunk `number` covers. `len` is the body's length, which shortens the last chunk.
+/// With `None`, the chunk counts as full.
 pub fn chunk_span(number: u64, len: Option<u64>) -> Range<u64> {
     let start = number * CHUNK_BYTES;
     let end = start + CHUNK_BYTES;

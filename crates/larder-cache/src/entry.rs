@@ -12,7 +12,7 @@ use std::{error, fmt, time::Duration};
 ///
 /// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
 /// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
-/// its own, whatever a later request sets.
+/// its lifetime and tags, whatever a later request sets.
 ///
 /// ```
 /// # use larder_cache::Cache;
@@ -41,7 +41,7 @@ impl EntryRequest {
         Self { cache: cache.clone(), key: key.into(), options }
     }
 
-    /// Sets how long the value is fresh, in milliseconds by the system's clock. Default: the builder's, or forever.
+    /// Sets how long the value is fresh by the system's clock, to the millisecond. Default: the builder's, or forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.options.fresh_for = Some(time);
         self
