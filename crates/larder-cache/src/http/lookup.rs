@@ -251,8 +251,8 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
 }
 
-/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory, if memory
-/// keeps the item, which was read at `kept_since`.
+/// Applies all purges to the item under a key. Returns `None` if it was purged. If the item is in memory, the result
+/// replaces it there; `kept_since` is then the moment when the item was read.
 fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();

@@ -162,7 +162,7 @@ pub(super) const NO_ANSWER: &str = "the store does not respond";
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPatience {
-    /// The store's own time limit, and not at all while the store is paused. For data that the origin has, too.
+    /// The store's own time limit; no read at all while the store is paused. For data that the origin also has.
     Short,
     /// As long as a client may wait without progress. For data that exists nowhere else.
     Long,

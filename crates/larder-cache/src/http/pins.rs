@@ -470,5 +470,5 @@ fn load_patterns(path: &Path) -> UrlPatterns {
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
 }
 
-/// Most patterns.
+/// Most patterns that can be pinned at a time.
 pub const PATTERN_COUNT_MAX: usize = 10_000;

@@ -80,7 +80,7 @@ pub struct StorePlace {
 pub enum StoreAdmission {
     /// The store decides once the whole body has arrived.
     Open,
-    /// The store takes it.
+    /// The store will take the response.
     Granted,
     /// The store refused it. The response stays in memory only, as long as there is room. Without a store, memory
     /// refused it.

@@ -6,7 +6,7 @@
 /// The numbers of slots by the hash of their keys.
 #[derive(Debug, Default)]
 pub(super) struct SlotIndex {
-    /// A slot's number plus one, or 0.
+    /// The number of a slot plus one, or 0 for an empty cell.
     cells: Vec<u32>,
 }
 

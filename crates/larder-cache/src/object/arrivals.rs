@@ -48,8 +48,8 @@ impl<H: Head> Core<H> {
 
     /// Opens a run that brings the whole body.
     ///
-    /// If a range was requested, the origin does not support ranges. Other requests for ranges stop, because this run
-    /// brings their bytes, too.
+    /// If a range was requested, the whole body shows that the origin does not support ranges. Other requests for
+    /// ranges stop, because this run brings their bytes, too.
     fn open_whole(&mut self, index: usize, actions: &mut Actions) -> bool {
         let len = self.map.end();
         let run = &mut self.runs[index];
@@ -155,7 +155,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Ends the cursors that need bytes which only the origin could serve, because it is not asked again.
+    /// Ends the cursors that need bytes which only the origin could serve, because the origin is not asked again.
     fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
         self.retries.forget_failures();
         self.map.avoid_nothing();

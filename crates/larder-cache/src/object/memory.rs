@@ -250,9 +250,10 @@ impl<H: Head> Core<H> {
     }
 
     /// Drops the last block that is wanted only by cursors for which `may_wait` is true, and that can be read again.
-    /// With `is_any`, also a block that cannot.
+    /// With `is_any`, also one that cannot be read again.
     ///
-    /// These cursors are left behind. Every other cursor keeps the part of the block in memory that it takes next.
+    /// The cursors for which `may_wait` is true are left behind. Every other cursor keeps the part of the block in
+    /// memory that it takes next.
     fn drop_block(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
         let map = &self.map;
         let feeds = |block: &Range<u64>, cursor: &Cursor| {
@@ -309,7 +310,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Leaves the cursor behind that has not moved for the longest time, if the body is divisible. Returns whether
+    /// Leaves behind the cursor that has not moved for the longest time, if the body is divisible. Returns whether
     /// there was one.
     ///
     /// The cursor gets a run of its own when it moves.

@@ -113,7 +113,7 @@ impl Pieces {
     }
 }
 
-/// A piece below this is joined with the one before it.
+/// Length in bytes below which a piece is joined with the one before it.
 const SHORT_BYTES: usize = 256;
 
 /// Least length of a piece to which nothing more is joined.

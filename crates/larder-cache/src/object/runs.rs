@@ -58,7 +58,7 @@ impl OriginRun {
         self.next <= at && at < self.end
     }
 
-    /// Goes on or waits, and notes until when it may wait.
+    /// Resumes or pauses the run as `verdict` says. Sets the times at which a paused or unwanted run is stopped.
     pub(super) fn follow(&mut self, verdict: Verdict, now: Tick, actions: &mut Actions) {
         let goes_on = match verdict {
             Verdict::Stop => return,
@@ -96,7 +96,7 @@ pub(super) struct Retries {
     failures: u8,
     /// Failures since a chunk came.
     attempts: u8,
-    /// Other representations that the origin sent since the last bytes of this one.
+    /// Number of responses with another representation since the last bytes of this one.
     others: u8,
     /// When the next request may be sent.
     pub(super) ask_at: Option<Tick>,

@@ -48,7 +48,7 @@ impl<H: Head> Core<H> {
         survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
     }
 
-    /// Returns whether the cursor ends with the body, but no response has proved that end, or still may.
+    /// Returns whether the cursor ends with the body, and no response has proved that end or still may prove it.
     fn lacks_proof(&self, cursor: &Cursor) -> bool {
         self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
     }

@@ -42,7 +42,7 @@ enum JournalWork {
 }
 
 impl JournalWriter {
-    /// Creates the way for orders.
+    /// Creates the sender of orders, and the receiver for the thread.
     pub(super) fn new() -> (Self, Receiver<JournalOrder>) {
         let (orders, received) = mpsc::channel();
         (Self(orders), received)

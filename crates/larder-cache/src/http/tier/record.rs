@@ -160,7 +160,7 @@ mod tests {
         append(pack, 77, (&entry(), &digest_of(&entry())), &key())
     }
 
-    /// At stake: a page that somebody with access to the tier wrote there.
+    /// At stake: serving a page that somebody with access to the tier wrote there.
     #[test]
     fn record_under_another_key_is_refused() {
         let mut pack = Vec::new();

@@ -103,7 +103,7 @@ impl ChunkMap {
         self.stored.remove(self.span_of(chunk));
     }
 
-    /// Returns whether `span` is not read from the store.
+    /// Returns whether `span` is avoided: the origin serves it, because the store could not read it.
     pub(in crate::object) fn is_avoided(&self, span: &Range<u64>) -> bool {
         self.avoided.start <= span.start && span.end <= self.avoided.end
     }
@@ -114,7 +114,7 @@ impl ChunkMap {
         self.avoided = if adjoins { self.avoided.start..self.avoided.end.max(span.end) } else { span };
     }
 
-    /// Reads from the store again, also the part that was avoided.
+    /// Permits all reads from the store again, even of the part that was avoided.
     pub(in crate::object) fn avoid_nothing(&mut self) {
         self.avoided = 0..0;
     }
