@@ -282,8 +282,8 @@ impl Cache {
     /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
     ///
     /// The values keep their place on disk until they are evicted. After 65,536 removed tags, a thread reads the store
-    /// once to remove their values, so that the tags need not be remembered. If it cannot, and 262,144 tags are
-    /// removed, all values from before the older half of these removals are missed.
+    /// once to remove their values, so that the tags need not be remembered. If the thread cannot do that, and 262,144
+    /// tags are removed, every value stored before the newer half of these removals counts as missing.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next

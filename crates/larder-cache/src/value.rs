@@ -249,7 +249,7 @@ pub struct ValueReader {
     value: Value,
     /// The next byte to read.
     position: u64,
-    /// The end of the part.
+    /// The end of the part of the value that is read.
     end: u64,
     ready: Bytes,
     step: Option<Step>,

@@ -117,7 +117,7 @@ impl FetchMark {
     }
 }
 
-/// Number of bytes written to the store that earn one byte for copies.
+/// Copies may take one byte in this many: of the bytes written to the store, and of the store's size.
 const COPY_SHARE: u64 = 20;
 /// Time in minutes after which a fetch no longer counts.
 const RECENT_MINUTES: u64 = 60;

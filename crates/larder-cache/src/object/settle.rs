@@ -64,7 +64,8 @@ impl<H: Head> Core<H> {
         if may_wait { None } else { self.end_at_gap(now, cursor) }
     }
 
-    /// Ends clients at gaps that no other client has caused to be filled in time. Returns whether there were some.
+    /// Ends clients that have reached a gap which no other client has caused to be filled. Returns whether there were
+    /// some.
     ///
     /// This concerns clients that have a promise but may not cause requests.
     pub(super) fn end_stranded(&mut self, now: Tick, actions: &mut Actions) -> bool {

@@ -173,7 +173,7 @@ pub enum AnswerKind {
     Hit,
     /// From memory.
     MemoryHit,
-    /// With a 304, because a stored response meets the request's condition.
+    /// With a 304, because the client already has the stored response.
     ConditionalHit,
     /// From the store although stale, as the rules and settings allow.
     StaleHit,

@@ -329,7 +329,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         }
     }
 
-    /// Returns a 304 if a private response meets the client's own condition.
+    /// Returns a 304 if the client already has the private response, as its own condition says.
     fn unmodified(
         self,
         status: StatusCode,
