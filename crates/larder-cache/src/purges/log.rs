@@ -40,8 +40,7 @@ pub struct LogSlice {
     pub position: u64,
     /// The number of the last recorded purge in the log.
     pub end: u64,
-    /// The number of the last purge that the reader made among those up to `position`, if the log is shared. Otherwise
-    /// 0.
+    /// For a shared log: the number of the last purge by the reading node itself up to `position`. Otherwise 0.
     pub sent: u64,
 }
 
