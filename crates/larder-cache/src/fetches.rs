@@ -144,7 +144,7 @@ impl Fetches {
         &self.stored_counts[self.hasher.hash_one(key) as usize % STORED_COUNTS]
     }
 
-    /// Returns the value of `key` that is being stored, if there is one. Its callers may have it already.
+    /// Returns the value of `key` that is being stored, if there is one. Callers of its fetch may have it already.
     pub(crate) fn storing(&self, key: &[u8]) -> Option<StoringValue> {
         if self.storing_count.load(Ordering::Acquire) == 0 {
             return None;

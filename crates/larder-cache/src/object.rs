@@ -54,7 +54,8 @@ pub struct Sizes {
     /// With fewer present bytes between them, gaps become one request. A run receives fewer present bytes again, rather
     /// than being stopped.
     pub gap: u64,
-    /// Largest start of a body that is not stored which stays in memory for later clients, in bytes. Typically 16 MiB.
+    /// Most bytes that stay in memory as the start of a body, for later clients, if the body is not stored. Typically
+    /// 16 MiB.
     pub kept: u64,
     /// The memory that an object with a cursor may use even if memory is short. Typically 64 KiB.
     pub least: u64,

@@ -247,7 +247,7 @@ impl Purges {
     /// both are recorded.
     ///
     /// If purges may have been missed, because the log no longer has the position, everything that is stored must be
-    /// validated. That is not so if this node never read the log before, and there never was a purge in it.
+    /// validated. No validation is needed if this node never read the log before, and the log never had a purge.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].

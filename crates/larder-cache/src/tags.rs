@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Number of removed tags above which it is worth a scan of the store to forget them.
+/// Number of removed tags above which a scan of the store, to forget them, pays off.
 const TAG_COUNT_USUAL: usize = 1 << 16;
 
 /// Hash of a tag. Tags with the same hash are removed together.

@@ -12,9 +12,9 @@ use std::{fmt, sync::Arc};
 
 /// A value being written. [`ValueWriter::finish`] makes the whole value visible.
 ///
-/// If it is dropped before, the key keeps its old value. Of several writers of one key, the one that finishes last
-/// replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not implement
-/// `AsyncWrite`: read pieces from your source, and pass each to [`ValueWriter::write`].
+/// If the writer is dropped before that, the key keeps its old value. Of several writers of one key, the one that
+/// finishes last replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not
+/// implement `AsyncWrite`: read pieces from your source, and pass each to [`ValueWriter::write`].
 ///
 /// ```
 /// # use larder_cache::Cache;

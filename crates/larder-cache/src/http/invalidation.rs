@@ -68,7 +68,7 @@ pub async fn remove_resources(cache: &Arc<ResponseCache>, keys: &[Vec<u8>]) -> R
     outcome
 }
 
-/// Removes everything from the store and from memory, to free its room. What cannot be removed is overwritten later.
+/// Removes everything from the store and from memory, to free space. What cannot be removed is overwritten later.
 pub async fn empty(cache: &Arc<ResponseCache>) {
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {

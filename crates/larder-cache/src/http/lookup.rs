@@ -111,7 +111,7 @@ pub fn find_hot(
     }
 }
 
-/// Counts a hit from memory, and reports some of these hits to the store, so that it keeps the entry.
+/// Counts a hit from memory, and reports some of these hits to the store, so that the store keeps the entry.
 pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
     if entry.hits().count()
         && let Some(store) = &cache.shared.store

@@ -26,7 +26,7 @@ use crate::http::{ResponseCache, StoreEvent};
 /// Whether the store responds, as far as its callers have seen.
 pub struct StorePatience {
     limit: Duration,
-    /// Whether there is a pause. While this is false, no lock is needed.
+    /// Whether the store is paused. While it is not, no lock is needed.
     resting: AtomicBool,
     rest: Mutex<StorePause>,
     /// Number of operations that completed after a wait. An unresponsive device completes none.

@@ -85,7 +85,7 @@ impl<V> Shard<V> {
         ghost.map(|ghost| Clock::requests_per_value(ghost_age(ghost, now)))
     }
 
-    /// Inserts a value, or replaces the one that the key has. Returns what it replaces.
+    /// Inserts a value, or replaces the one that the key has. Returns the replaced value and its weight.
     pub(super) fn insert(&mut self, wanted: HashedKey<'_>, value: V, weight: u32) -> Option<(V, u32)> {
         if let Some(number) = self.find(wanted) {
             let slot = &mut self.slots[number];

@@ -26,8 +26,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Adds a response to the object if it has the same representation. Returns whether it is the one that was
-    /// requested.
+    /// Adds a response to the object, or hands the run over if it brings another representation. Returns `false` if the
+    /// head is not a response to the run's request.
     fn arrive_head(&mut self, index: usize, head: &H, announced: (Range<u64>, bool), actions: &mut Actions) -> bool {
         let (span, is_whole) = announced;
         if self.runs[index].is_open {
@@ -147,7 +147,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Drops the last chunk, so that it is requested again, unless its response ended as announced or still may.
+    /// Drops the last chunk, so that it is requested again, unless its response ended as announced, or may still do so.
     fn drop_unproved_end(&mut self) {
         if !self.is_end_proved && !self.awaits_proof() {
             let last = self.map.chunk_of(self.map.end().saturating_sub(1));

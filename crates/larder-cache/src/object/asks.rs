@@ -80,7 +80,7 @@ fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Rang
     next.map(|gap| before_cut(view.sizes, gap.clone())).into_iter().collect()
 }
 
-/// Returns the gaps in one span, as one if they are many.
+/// Returns the gaps in one span. If there are more than `GAPS_MAX`, they become one.
 fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let within: SmallVec<[Range<u64>; 2]> = gaps.iter().filter(|gap| span.contains(&gap.start)).cloned().collect();
     match (within.first(), within.last()) {

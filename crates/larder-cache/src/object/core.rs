@@ -78,7 +78,7 @@ pub struct Core<H> {
 /// The part of the body that the store's head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CommittedExtent {
-    /// There is no head.
+    /// The store has no head of the body.
     Nothing,
     /// A part of the body is stored.
     Part,
@@ -139,7 +139,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Applies an event and adds what the driver has to do. Memory is unlimited until the first [`Event::Budget`].
+    /// Applies an event, and adds to `actions` what the driver has to do. Memory is unlimited until the first
+    /// [`Event::Budget`].
     pub fn on(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
         let step = self.step_of(&event);
         let twin = step.as_ref().filter(|_| cfg!(debug_assertions)).map(|_| (self.clone(), event.clone()));

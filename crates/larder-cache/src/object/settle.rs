@@ -32,7 +32,8 @@ impl<H: Head> Core<H> {
         cursor.is_active() && self.map.is_in_memory(cursor.position())
     }
 
-    /// Returns whether the bytes that the cursor's promise needs are present, or in runs whose heads have come.
+    /// Returns whether the bytes that the cursor's promise needs are present, or are coming in runs whose heads have
+    /// arrived.
     fn can_promise(&self, now: Tick, cursor: &Cursor) -> bool {
         if cursor.terms.promise == PromiseRule::Given {
             return true;

@@ -177,7 +177,7 @@ impl PurgeIndex {
         marks.apply(purge);
     }
 
-    /// Returns the last number that was used, or 0 if there was none.
+    /// Returns the last purge number that was used, or 0 if none was.
     pub(super) fn last_number(&self) -> u64 {
         self.last_number
     }

@@ -50,7 +50,7 @@ pub(super) enum RecordLine {
     Judged(Purge),
     /// A purge that only other nodes need, because a wider purge covers it here.
     Logged(Purge),
-    /// The log contains the purges made here after this number.
+    /// The log contains the purges made on this node after this number.
     LogStart(u64),
     /// All purge numbers up to this one were used.
     Number(u64),

@@ -103,7 +103,7 @@ impl PurgeLog {
         &self.positions
     }
 
-    /// Returns the number of the last purge made here that is in a shared log.
+    /// Returns the number of the last purge made on this node that is in a shared log.
     pub(super) fn sent(&self) -> u64 {
         self.positions.iter().map(|position| position.sent).max().unwrap_or(0)
     }

@@ -110,7 +110,7 @@ impl Fill {
         len.is_some_and(|len| len <= CHUNK_BYTES)
     }
 
-    /// Returns whether so much of the body is still missing that its head is stored before it is complete.
+    /// Returns whether enough of the body is still missing to store its head before the body is complete.
     ///
     /// Then a crash does not lose the part that has arrived.
     pub(super) fn is_long_before_its_end(&self) -> bool {

@@ -169,7 +169,8 @@ impl<F: Fetcher> BodyState<F> {
         self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
     }
 
-    /// Ends the turn that ends at `end`. If the store is taking bytes that came in it, the turn ends with that write.
+    /// Ends the turn whose time is over at `end`. While the store writes bytes that came in the turn, it continues
+    /// until that write has ended.
     pub(super) fn end_turn(&mut self, end: Instant) {
         let is_writing = self.core.is_writing();
         self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);

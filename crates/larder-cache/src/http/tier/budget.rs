@@ -14,7 +14,8 @@ pub(super) struct DailyBudget {
 }
 
 impl DailyBudget {
-    /// Creates a budget. An hour's part is available at once, at least `burst_min`.
+    /// Creates a budget of `per_day` units. `None` stands for no limit. An hour's part of the units is available at
+    /// once, but at least `burst_min`.
     pub(super) fn new(per_day: Option<u64>, burst_min: u64, now: Instant) -> Option<Self> {
         let per_day = per_day?;
         let burst = (per_day as f64 / 24.0).max(burst_min as f64);

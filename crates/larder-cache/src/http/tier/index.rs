@@ -271,7 +271,7 @@ impl TierIndex {
         self.waiting.retain(|_, place| place.pack != pack);
     }
 
-    /// Removes the oldest packs until at most `bytes_max` bytes are stored. Returns them.
+    /// Removes the oldest packs until at most `bytes_max` bytes are stored. Returns the removed packs.
     pub(super) fn shrink_to(&mut self, bytes_max: u64) -> Vec<PackName> {
         let mut removed = Vec::new();
         while (self.bytes > bytes_max || self.places.len() > ENTRY_COUNT_MAX)
@@ -289,7 +289,7 @@ impl TierIndex {
         self.lines.push(JournalLine::PackRemoved { pack });
     }
 
-    /// Forgets everything, also what is waiting. Returns the packs.
+    /// Forgets all packs and entries, even entries whose pack is not stored yet. Returns the packs.
     pub(super) fn clear(&mut self) -> Vec<PackName> {
         let packs = self.packs();
         packs.iter().for_each(|name| self.remove_pack(name.number));

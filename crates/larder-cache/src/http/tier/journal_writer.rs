@@ -72,7 +72,7 @@ impl JournalWriter {
     }
 }
 
-/// Starts the thread. It ends with the tier.
+/// Starts the thread that writes the journal. It ends with the tier.
 ///
 /// # Errors
 /// The system cannot start a thread.

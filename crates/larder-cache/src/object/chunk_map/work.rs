@@ -155,7 +155,7 @@ impl ChunkMap {
         (length(&longest) > stored && !self.refused.covers(&longest)).then_some(longest)
     }
 
-    /// Returns what the store has of `chunk` that `part` does not contain.
+    /// Returns the stored bytes of `chunk` that would be lost if `part` was stored in their place.
     pub(in crate::object) fn replaced_by(&self, chunk: u64, part: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         let mut replaced = SpanSet::default();
         self.stored.within(self.span_of(chunk)).for_each(|stored| replaced.insert(stored));
