@@ -59,9 +59,9 @@ const VALUE_SHARE: u64 = 2;
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
 /// Memory of tables of a fixed size: locks, versions, and the keys that were recently evicted from memory.
 const FIXED_BYTES: u64 = 512 << 10;
-/// Ratio of the memory to the largest index of the store.
+/// Ratio of the memory to the limit for the store's index.
 const INDEX_SHARE: u64 = 2;
-/// Ratio of the memory to the most bytes that wait to be written to disk.
+/// Ratio of the memory to the limit for bytes that wait to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
 /// The parts into which the memory of a cache is divided.

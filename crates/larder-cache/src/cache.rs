@@ -377,8 +377,8 @@ impl Cache {
         }
     }
 
-    /// Makes everything stored so far survive a power loss, with all values that callers of [`Cache::get_or_fetch`] and
-    /// [`Cache::get_value_or_fetch`] have got.
+    /// Makes everything stored so far survive a power loss, including all values that callers of
+    /// [`Cache::get_or_fetch`] and [`Cache::get_value_or_fetch`] already have.
     ///
     /// # Errors
     /// [`Error::Store`] when something could not be written.

@@ -167,9 +167,9 @@ impl Fetches {
         drop(stored);
     }
 
-    /// Waits until all values are stored that callers have already.
+    /// Waits until all values that callers already have are stored.
     ///
-    /// It also drives the storing, because the runtimes of the fetches may stand still.
+    /// Also drives the storing, because the runtimes of the fetches may stand still.
     pub(crate) async fn stored(&self) {
         let storing: Vec<Storing> = self.lock().storing.values().map(|value| value.storing.clone()).collect();
         join_all(storing).await;

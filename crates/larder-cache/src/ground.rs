@@ -35,7 +35,8 @@ impl Ground {
         Ok(())
     }
 
-    /// Runs work that blocks on the disk on a thread, one work at a time. It goes on if the caller is dropped.
+    /// Runs work that blocks on a thread of its own, one call after the other. The work goes on if the caller is
+    /// dropped.
     ///
     /// # Errors
     /// No thread can be started, or the work panicked.

@@ -37,9 +37,9 @@ pub(crate) enum Freshness {
 
 /// The version of this format. A cache of another version finds nothing and stores its own values.
 const FORMAT_VERSION: u8 = 1;
-/// Value of the byte for the form: the value is in its own entry.
+/// Form byte of a value that is the body of its own entry.
 const WHOLE: u8 = 0;
-/// Value of the byte for the form: the value is in chunks. Values of the former form 1 are not found.
+/// Form byte of a value in chunks. Values of the former form 1 are not found.
 const IN_CHUNKS: u8 = 2;
 /// Tolerance for values whose time of storing is ahead of the clock. A value further ahead was stored before the clock
 /// was set back, and could outlive its lifetime by any amount, so it counts as expired.

@@ -134,7 +134,7 @@ pub mod tier;
 /// # }).unwrap();
 /// ```
 pub struct ResponseCache {
-    /// The parts that all of its users share.
+    /// The parts that all users of the cache share.
     pub shared: Arc<CacheShared>,
     /// The function that receives the cache's events.
     pub events: StoreEventSink,

@@ -39,9 +39,9 @@ pub trait Weigh {
 
 /// A cache in memory, limited in bytes, in front of a slower store.
 ///
-/// The store's readers and writers keep it true: a reader takes [`moment`](Self::moment), reads the store, and calls
-/// [`insert`](Self::insert) with both. A writer calls [`remove`](Self::remove) before and after it changes the store,
-/// or [`replace`](Self::replace) after it.
+/// The store's readers and writers keep it consistent with the store: a reader takes [`moment`](Self::moment), reads
+/// the store, and calls [`insert`](Self::insert) with both. A writer calls [`remove`](Self::remove) before and after it
+/// changes the store, or [`replace`](Self::replace) after it.
 ///
 /// ```
 /// use larder_cache::{MemoryCache, Weigh};

@@ -57,7 +57,7 @@ pub struct Sizes {
     /// Most bytes that stay in memory as the start of a body, for later clients, if the body is not stored. Typically
     /// 16 MiB.
     pub kept: u64,
-    /// The memory that an object with a cursor may use even if memory is short. Typically 64 KiB.
+    /// The memory that an object with a cursor may use even if memory is short. Typically 8 KiB.
     pub least: u64,
 }
 

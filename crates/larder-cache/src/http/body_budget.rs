@@ -88,12 +88,12 @@ impl BodyBudget {
         self.share_bytes(0) < SCARCE_BYTES
     }
 
-    /// Counts a piece until its last reference is dropped.
+    /// Counts the bytes of a piece until its last reference is dropped. Returns the piece.
     pub fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.reserve(bytes.len() as u64).hold(bytes)
     }
 
-    /// Counts bytes before they are in memory.
+    /// Counts bytes that will soon be in memory.
     pub fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
         self.held_bytes.fetch_add(len, Relaxed);
         Reservation { len, budget: Arc::clone(self) }

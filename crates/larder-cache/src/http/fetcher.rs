@@ -308,8 +308,8 @@ pub struct RequestEdits {
 impl RequestEdits {
     /// Returns whether a field of the client's request is removed.
     ///
-    /// A request for a whole response is neither for a part of it nor conditional. It has no body, because a body has
-    /// no meaning with GET and HEAD (RFC 9110 9.3.1).
+    /// A request for a whole response has neither a range nor a condition. It also has no body, because a body has no
+    /// meaning with GET and HEAD (RFC 9110 9.3.1).
     pub fn remove(&self, name: &HeaderName) -> bool {
         self.whole
             && matches!(
@@ -344,7 +344,7 @@ pub enum FetchEvent<'a, A> {
     },
     /// The response is not stored, because the store or the origin is too slow.
     GivenUp,
-    /// The body does not have the digest that is named for it.
+    /// The body does not match the digest that `named_by` names.
     Mismatched {
         /// The request of the client that came last to the body.
         asked: &'a A,

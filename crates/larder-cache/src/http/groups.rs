@@ -67,7 +67,7 @@ struct PageView {
     /// Hash of client and URL. 0 marks an unused slot.
     hash: u64,
     begun_millis: i64,
-    /// The time of its latest request.
+    /// The time of the view's latest request.
     last_millis: i64,
     group: u32,
 }

@@ -67,9 +67,9 @@ pub enum LookupResult {
 pub struct FoundResponse {
     /// The response.
     pub entry: Arc<CachedEntry>,
-    /// The key it is stored under: the primary key, or that of a variant.
+    /// The key under which the response is stored: the primary key, or that of a variant.
     pub key: Arc<[u8]>,
-    /// The marker that led to it, if the resource varies.
+    /// The marker that led to the response, if the resource varies.
     pub marker: Option<Arc<ResourceMarker>>,
     /// Whether the response was in memory.
     pub from_memory: bool,

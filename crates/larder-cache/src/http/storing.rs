@@ -375,7 +375,7 @@ fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead
     }
 }
 
-/// Keeps a response that could not be stored in memory, and removes the older response from the store.
+/// Keeps in memory a response that could not be stored, and removes the older response from the store.
 async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)

@@ -71,7 +71,7 @@ impl ReturnSample {
 /// One key in this many is in the sample. The sampled keys are refused at their first request, which costs a hit each
 /// if they are requested again soon.
 const SAMPLE_SHARE: u64 = 32;
-/// Where in a hash the bits begin that choose the sample. Other bits choose the shard and the place of a ghost.
+/// Position of the hash bits that choose the sample. Other bits choose the shard and the place of a ghost.
 const SAMPLE_SHIFT: u32 = 35;
 /// A value that was requested once stays for about this many requests per value in memory.
 const STAY: f32 = 1.0;

@@ -56,7 +56,7 @@ fn tag(hash: u64) -> u32 {
 const BUCKET_LEN: usize = 4;
 /// Ghosts for each value in memory. Four times as many raise the hit ratio by only 0.1 percentage points.
 const GHOSTS_PER_VALUE: usize = 2;
-/// Where in a hash the bits begin that choose the bucket, and those of the tag. Other bits choose the shard.
+/// Position of the hash bits that choose the bucket, and of those of the tag. Other bits choose the shard.
 const NUMBER_SHIFT: u32 = 8;
 const TAG_SHIFT: u32 = 40;
 

@@ -151,7 +151,7 @@ const RECENCY_SPEED: i32 = 48;
 const RECENCY_WEIGHT: f32 = 3.0;
 /// Ticks in which a count halves.
 const HALVING_TICKS: u32 = 1 << 10;
-/// The bits of the number 1, and where a tick is in the bits of a number.
+/// The bits of the float 1.0, and the position of a tick in the bits of a float.
 const ONE_BITS: i32 = 127 << 23;
 const TICK_SHIFT: u32 = 13;
 const EXPONENT_MAX: i32 = 100 << 10;

@@ -45,9 +45,9 @@ pub(super) struct ChunkMap {
     storing: SmallVec<[(u64, Tick); 4]>,
     /// Parts of chunks that are being stored.
     parts: SmallVec<[Range<u64>; 2]>,
-    /// Chunks that the driver does not keep.
+    /// Chunks that the driver does not store, because another node does.
     skipped: SpanSet,
-    /// Bytes that the store did not take as a part of a chunk.
+    /// Bytes that the store refused as a part of a chunk.
     refused: SpanSet,
 }
 

@@ -125,7 +125,7 @@ impl View<'_> {
 
     /// Returns whether the run at `index` continues to the end of its chunk although memory is used up.
     ///
-    /// At the end of the chunk it can be stored, which frees memory. The runs that need the least memory for that come
+    /// A chunk that is complete can be stored, which frees memory. The runs that need the least memory for that come
     /// first, so at least one can always continue.
     fn completes(&self, index: usize) -> bool {
         let to_come = |run: &OriginRun| {

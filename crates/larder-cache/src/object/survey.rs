@@ -49,7 +49,8 @@ pub(super) fn survey(
 /// The run that brings the bytes before a position, and the end of the bytes that it brings.
 type Followed = Option<(usize, u64)>;
 
-/// Adds the start of `missing` to the gaps, or the run that brings it to the runs. Returns the end of that start.
+/// Adds the start of `missing` to the gaps, or the run that brings it to the runs. Returns the end of the part that was
+/// added.
 fn follow(found: &mut Survey, followed: &mut Followed, runs: &[OriginRun], missing: (Range<u64>, u64)) -> u64 {
     let (missing, reach) = missing;
     let next_run = runs.iter().map(|run| run.next).filter(|next| missing.contains(next) && *next > missing.start).min();

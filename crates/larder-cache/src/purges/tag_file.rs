@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// At stake: removed values that come back with the first version that has one record for all removals.
+    /// At stake: removed values that come back after an upgrade to the version with one record for all removals.
     #[test]
     fn removals_of_a_cache_with_the_old_file_stay() {
         let directory = tempfile::tempdir().unwrap();

@@ -176,7 +176,7 @@ impl<F: Fetcher> BodyState<F> {
         self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);
     }
 
-    /// Adds a run, whose response continues the body as `continued` says, if it has arrived.
+    /// Adds a run. `continued` says how its response continues the body, if the response has arrived.
     pub(super) fn add_run(&mut self, id: RunId, continued: Option<ContinuedBody>) -> Arc<RunControl> {
         let control = Arc::<RunControl>::default();
         self.runs.push(RunSlot { id, control: Arc::clone(&control), continued });

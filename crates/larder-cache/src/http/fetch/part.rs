@@ -52,7 +52,7 @@ impl<F: Fetcher> Fetch<F> {
     ///
     /// Only this range is requested, because responses to several requests may have different entity tags. The client's
     /// further ranges are requested later, with the tag of the first response. A short range is extended to whole
-    /// chunks, because only whole chunks are stored. A long range contains whole chunks anyway, and its client should
+    /// chunks, so that the store gets whole chunks. A long range contains whole chunks anyway, and its client should
     /// not wait for the bytes before it.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.

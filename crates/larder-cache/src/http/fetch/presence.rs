@@ -39,7 +39,7 @@ use crate::{
 
 /// The available share of a stored response, with the data to answer a request.
 pub enum Availability<F: Fetcher> {
-    /// The whole response is available. `None` if it needs no body from the store.
+    /// The whole response is available. `None` if the request needs no body from the store.
     There(Option<BodyPlan<F>>),
     /// A part of the body is available, and the remainder can be requested.
     Lacking(BodyPlan<F>),

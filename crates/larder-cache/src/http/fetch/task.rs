@@ -92,7 +92,7 @@ impl<F: Fetcher> Fetch<F> {
     /// Returns whether the response to confirm may have been removed, replaced or purged after the lookup and before
     /// this work began.
     ///
-    /// Later removals mark the work.
+    /// Removals after that mark the work as outdated.
     fn has_changed(&self) -> bool {
         self.before.as_ref().is_some_and(|found| !lookup::is_unchanged(self.cache(), &self.primary, found))
     }

@@ -61,8 +61,8 @@ impl Tier {
         clearing
     }
 
-    /// Puts an entry that was found back into the store, in the background. If the key is changed meanwhile, the change
-    /// wins, and `undone` is called.
+    /// Puts a found entry back into the store, in the background. If the key is changed meanwhile, the change wins, and
+    /// `undone` is called.
     pub fn put_back(self: &Arc<Self>, key: Vec<u8>, entry: TierEntry, undone: impl FnOnce(&[u8]) + Send + 'static) {
         let hash = hash_of(&key);
         if !self.lock().index.begin_restoring(hash, entry.place) {

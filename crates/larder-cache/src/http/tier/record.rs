@@ -34,7 +34,8 @@ pub struct TierEntry {
 /// The digest of an entry's key, head and body.
 pub(super) struct ContentDigest(Digest);
 
-/// Computes the part of a record's digest that does not depend on its place, and takes the most time.
+/// Computes the digest of an entry's content: the part of a record's digest that does not depend on the record's place,
+/// and that takes the most time.
 pub(super) fn digest_of(entry: &EvictedEntry) -> ContentDigest {
     ContentDigest(sha256(&[&entry.key, &entry.head, &entry.body]))
 }
