@@ -189,7 +189,7 @@ impl Cache {
         self.get_if(key.as_ref(), |_| true).await
     }
 
-    /// As [`Cache::get`]. A value for which `accepts` returns false counts as missing.
+    /// Works like [`Cache::get`]. A value for which `accepts` returns false counts as missing.
     pub(crate) async fn get_if(&self, key: &[u8], accepts: impl Fn(&[u8]) -> bool) -> Result<Option<Bytes>> {
         let key = checked(key)?;
         if let Some(found) = self.find_stored(key).await?.filter(|found| found.freshness == Freshness::Fresh)
@@ -221,7 +221,7 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn get_value(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = checked(key.as_ref())?;
         let found = self.find_stored(key).await?;
@@ -298,7 +298,7 @@ impl Cache {
     /// Removes everything. Survives a power loss once it has returned.
     ///
     /// # Errors
-    /// As [`Cache::remove_tag`].
+    /// The same as for [`Cache::remove_tag`].
     pub async fn clear(&self) -> Result<()> {
         let removed = self.purge(PurgeScope::All).await;
         self.parts.fetches.detach_all();
@@ -326,7 +326,7 @@ impl Cache {
     /// the policy cannot pin. Pin again after the value was replaced.
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn pin(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = checked(key.as_ref())?;
         let Some(head) = self.find_head(key).await? else { return Ok(false) };
@@ -342,7 +342,7 @@ impl Cache {
     /// Allows the eviction of `key`'s value again.
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn unpin(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = checked(key.as_ref())?;
         self.parts.store.unpin(&value_key(key));
@@ -393,7 +393,7 @@ impl Cache {
     /// The calling thread is blocked for the moment in which the store's threads end.
     ///
     /// # Errors
-    /// As [`Cache::sync`]. The cache is closed even then.
+    /// The same as for [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
         self.stored().await;
         // Not left to the release below, which would block the thread for as long as it takes.

@@ -125,7 +125,7 @@ impl ValueWriter {
     /// Makes the value visible, replacing an older one.
     ///
     /// # Errors
-    /// As [`crate::Cache::insert`].
+    /// The same as for [`crate::Cache::insert`].
     pub async fn finish(mut self) -> Result<()> {
         let value = self.complete().await?;
         self.cache.replace_value(self.start.work.key(), value).await
@@ -138,7 +138,7 @@ impl ValueWriter {
     /// other keys do not matter.
     ///
     /// # Errors
-    /// As [`crate::Cache::insert`].
+    /// The same as for [`crate::Cache::insert`].
     pub async fn finish_if_unchanged(self) -> Result<bool> {
         let cache = self.cache.clone();
         let key = Arc::clone(self.start.work.key());
@@ -149,7 +149,7 @@ impl ValueWriter {
         Ok(is_stored)
     }
 
-    /// As [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
+    /// Works like [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
     pub(crate) async fn finish_fetched(mut self) -> Result<bool> {
         let value = self.complete().await?;
         self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await

@@ -172,7 +172,7 @@ impl ValueForm<'_> {
     /// Returns a value in this form.
     ///
     /// # Errors
-    /// As [`Value::bytes`].
+    /// The same as for [`Value::bytes`].
     async fn of(self, value: Value) -> Result<Value> {
         match self {
             Self::Whole { .. } => {
