@@ -53,18 +53,18 @@ type StoreChange = Box<dyn FnOnce(&mut StoreOptions)>;
 const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
 /// Minimum size on disk. The segments of a smaller store would have no room for a value.
 const DISK_MIN_BYTES: u64 = 4 << 20;
-/// Divisor of the size on disk that gives the longest value. Storing a longer one could evict its own beginning.
+/// Ratio of the size on disk to the longest value. Storing a longer value could evict its own beginning.
 const VALUE_SHARE: u64 = 2;
 /// Minimum memory of a cache. With less, there is no room for values that wait to be written to disk.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
-/// Memory of tables that do not grow: locks, versions, ghosts.
+/// Memory of tables of a fixed size: locks, versions, and the keys that were recently evicted from memory.
 const FIXED_BYTES: u64 = 512 << 10;
-/// Divisor of the memory that limits the index of the store.
+/// Ratio of the memory to the limit for the store's index.
 const INDEX_SHARE: u64 = 2;
-/// Divisor of the memory that gives the limit for values waiting to be written to disk.
+/// Ratio of the memory to the limit for bytes that wait to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
-/// The parts of the memory.
+/// The parts into which the memory of a cache is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryParts {
     index_bytes: u64,
@@ -73,7 +73,7 @@ struct MemoryParts {
 }
 
 impl MemoryParts {
-    /// Divides `memory_bytes` so that all parts together never take more.
+    /// Divides `memory_bytes` among the parts. Together with `FIXED_BYTES` they are `memory_bytes`.
     fn new(memory_bytes: u64, disk_bytes: u64) -> Self {
         let index_bytes = larder_store::index_bytes_max_default(disk_bytes).min(memory_bytes / INDEX_SHARE);
         let dirty_bytes = (memory_bytes / DIRTY_SHARE).min(32 << 20);
@@ -140,8 +140,9 @@ impl CacheBuilder {
     /// Changes options of the underlying store just before it is opened: its eviction policy, its I/O, its clock. Leave
     /// the path and the size as they are.
     ///
-    /// A server that fetches what it does not find can set `waits_for_index` to false. Values of earlier runs that are
-    /// not loaded yet are misses then; otherwise, a lookup that finds nothing waits for its part of them.
+    /// By default, a lookup that finds nothing waits until the part of the index that may have its key is loaded. A
+    /// server that fetches what it does not find can set `waits_for_index` to false: values of earlier runs are then
+    /// misses until their part of the index is loaded.
     ///
     /// ```
     /// use larder_cache::{Cache, larder_store::Policy};
@@ -169,7 +170,7 @@ impl CacheBuilder {
     }
 
     /// Opens the cache, or creates it. Blocks for a few disk reads. The index of earlier runs is loaded in the
-    /// background; lookups that find nothing wait for their part of it.
+    /// background. A lookup that finds nothing waits until the part that may have its key is loaded.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a wrong size. [`Error::Store`] if the directory cannot be used, if its files are not a

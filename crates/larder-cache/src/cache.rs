@@ -63,7 +63,7 @@ pub(crate) struct CacheParts {
     pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Arc<Fetches>,
     pub(crate) ground: Ground,
-    /// The removals of tags, and of everything.
+    /// The recorded removals of tags, and of everything.
     pub(crate) purges: Arc<Purges>,
     pub(crate) tag_key: TagKey,
     pub(crate) begun: Arc<BegunWrites>,
@@ -75,7 +75,7 @@ pub(crate) struct CacheParts {
     pub(crate) writes: WriteLocks,
     /// The fetches and writers in progress.
     pub(crate) works: Arc<ActiveKeys>,
-    /// The state of the responses, once there are any.
+    /// The state of the HTTP responses, set when this cache is first used for responses.
     #[cfg(feature = "http")]
     pub(crate) responses: std::sync::OnceLock<crate::http::library::LibraryResponses>,
 }
@@ -96,7 +96,7 @@ impl Cache {
         &self.parts
     }
 
-    /// Returns the hash of a tag, as values have it.
+    /// Returns the hash of a tag, which values store instead of the tag.
     pub(crate) fn hash_of_tag(&self, tag: &str) -> TagHash {
         self.parts.tag_key.hash(tag)
     }
@@ -111,9 +111,9 @@ impl Cache {
     /// A fetch runs on the tokio runtime of the caller that begins it. Outside of tokio, all fetches run on one thread
     /// of the cache, so they must not block it.
     ///
-    /// Callers get the value as soon as it is complete, and it is stored meanwhile. Only if many bytes wait to be
-    /// stored, callers wait, too. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is stored.
-    /// A failure of the store is not an error here: the value is fetched.
+    /// Callers get the value as soon as it is complete, while it is still being stored. They wait for the disk only if
+    /// many bytes wait to be stored. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is
+    /// stored. A failure of the store is not an error here: the value is fetched.
     ///
     /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
     /// gets the stale value if it fails. Other callers get the stale value at once.
@@ -189,7 +189,7 @@ impl Cache {
         self.get_if(key.as_ref(), |_| true).await
     }
 
-    /// As [`Cache::get`]. A value for which `accepts` returns false counts as missing.
+    /// Works like [`Cache::get`]. A value for which `accepts` returns false counts as missing.
     pub(crate) async fn get_if(&self, key: &[u8], accepts: impl Fn(&[u8]) -> bool) -> Result<Option<Bytes>> {
         let key = checked(key)?;
         if let Some(found) = self.find_stored(key).await?.filter(|found| found.freshness == Freshness::Fresh)
@@ -204,8 +204,8 @@ impl Cache {
 
     /// Returns the value of `key`, to be read whole or piece by piece.
     ///
-    /// A long value stays on disk until it is read. The value may be stale if it was stored with a
-    /// [time of being stale](EntryRequest::stale_for): [`Value::is_fresh`] tells.
+    /// A long value stays on disk until it is read. The value may be stale if it was stored with
+    /// [`EntryRequest::stale_for`]; check it with [`Value::is_fresh`].
     ///
     /// ```
     /// # use larder_cache::Cache;
@@ -221,7 +221,7 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn get_value(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = checked(key.as_ref())?;
         let found = self.find_stored(key).await?;
@@ -282,8 +282,8 @@ impl Cache {
     /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
     ///
     /// The values keep their place on disk until they are evicted. After 65,536 removed tags, a thread reads the store
-    /// once to remove their values, so that the tags need not be remembered. If it cannot, and 262,144 tags are
-    /// removed, all values from before the older half of these removals are missed.
+    /// once to remove their values, so that the tags need not be remembered. If the thread cannot do that, and 262,144
+    /// tags are removed, every value stored before the newer half of these removals counts as missing.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
@@ -298,7 +298,7 @@ impl Cache {
     /// Removes everything. Survives a power loss once it has returned.
     ///
     /// # Errors
-    /// As [`Cache::remove_tag`].
+    /// The same as for [`Cache::remove_tag`].
     pub async fn clear(&self) -> Result<()> {
         let removed = self.purge(PurgeScope::All).await;
         self.parts.fetches.detach_all();
@@ -311,7 +311,7 @@ impl Cache {
         removed
     }
 
-    /// Removes all values that this concerns, and waits until that is recorded.
+    /// Removes all values in `scope`, and waits until the removal is recorded.
     async fn purge(&self, scope: PurgeScope) -> Result<()> {
         let purges = Arc::clone(&self.parts.purges);
         purges.begin(vec![scope], PurgeMode::Hard, self.now_ms().cast_signed());
@@ -326,7 +326,7 @@ impl Cache {
     /// the policy cannot pin. Pin again after the value was replaced.
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn pin(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = checked(key.as_ref())?;
         let Some(head) = self.find_head(key).await? else { return Ok(false) };
@@ -342,7 +342,7 @@ impl Cache {
     /// Allows the eviction of `key`'s value again.
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn unpin(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = checked(key.as_ref())?;
         self.parts.store.unpin(&value_key(key));
@@ -354,8 +354,9 @@ impl Cache {
 
     /// Waits until all values of earlier runs are loaded.
     ///
-    /// There is no need to wait: until then, a lookup that finds nothing waits for its part of them, unless the builder
-    /// chose misses ([`CacheBuilder::configure_store`]). Removals concern values that are not loaded yet, too.
+    /// Callers need not wait for this. Until then, a lookup that finds nothing waits until the value it could find is
+    /// loaded, unless `waits_for_index` is false ([`CacheBuilder::configure_store`]). Removals also cover values that
+    /// are not loaded yet.
     pub async fn ready(&self) {
         self.parts.store.ready().await;
     }
@@ -376,8 +377,8 @@ impl Cache {
         }
     }
 
-    /// Makes everything stored so far survive a power loss, with all values that callers of [`Cache::get_or_fetch`] and
-    /// [`Cache::get_value_or_fetch`] have got.
+    /// Makes everything stored so far survive a power loss, including all values that callers of
+    /// [`Cache::get_or_fetch`] and [`Cache::get_value_or_fetch`] already have.
     ///
     /// # Errors
     /// [`Error::Store`] when something could not be written.
@@ -386,13 +387,13 @@ impl Cache {
         Ok(self.parts.store.sync().await?)
     }
 
-    /// Syncs and closes the cache, and gives its directory free for another process. Later calls fail with
+    /// Syncs and closes the cache, and releases its directory for another process. Later calls fail with
     /// [`Error::Store`], except [`Cache::get_or_fetch`], which always fetches then.
     ///
     /// The calling thread is blocked for the moment in which the store's threads end.
     ///
     /// # Errors
-    /// As [`Cache::sync`]. The cache is closed even then.
+    /// The same as for [`Cache::sync`]. The cache is closed even then.
     pub async fn close(&self) -> Result<()> {
         self.stored().await;
         // Not left to the release below, which would block the thread for as long as it takes.
@@ -401,7 +402,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until everything is stored that callers and clients have already.
+    /// Waits until every value and response that callers and clients already have is stored.
     async fn stored(&self) {
         self.parts.fetches.stored().await;
         #[cfg(feature = "http")]
@@ -410,7 +411,7 @@ impl Cache {
         }
     }
 
-    /// Returns the store below. For larder-torture, which does its maintenance.
+    /// Returns the underlying store, for larder-torture, which runs the store's maintenance itself.
     #[doc(hidden)]
     pub fn store(&self) -> &Store {
         &self.parts.store

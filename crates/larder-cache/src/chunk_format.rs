@@ -22,7 +22,8 @@ pub const KIND_FRAGMENT: u8 = b'F';
 /// new place.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
-/// Returns the key of a chunk of the bytes `representation`, whose head is in the entry with this key.
+/// Returns the key of chunk `number` of a body. `entry` is the key of the entry with the head, and `representation`
+/// distinguishes the body from others of the same entry.
 ///
 /// ```
 /// use larder_cache::chunk_format::{chunk_key, chunk_span, chunks_of, split_chunk_key};
@@ -44,7 +45,8 @@ pub fn fragment_key(entry: &[u8], representation: u64, number: u64) -> Vec<u8> {
     key
 }
 
-/// Returns the key of the entry with the head, and the representation if the key is that of a chunk or fragment.
+/// Splits the key of a chunk or fragment into the key of the entry with the head, and the representation. Returns any
+/// other key as it is, with `None`.
 pub fn split_chunk_key(key: &[u8]) -> (&[u8], Option<u64>) {
     let parts = || {
         let rest = key.strip_prefix(&[KIND_CHUNK]).or_else(|| key.strip_prefix(&[KIND_FRAGMENT]))?;
@@ -59,7 +61,8 @@ pub fn chunks_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Returns the place of a chunk in a body of this length, if it is known.
+/// Returns the bytes of a body that chunk `number` covers. `len` is the body's length, which shortens the last chunk.
+/// With `None`, the chunk counts as full.
 pub fn chunk_span(number: u64, len: Option<u64>) -> Range<u64> {
     let start = number * CHUNK_BYTES;
     let end = start + CHUNK_BYTES;

@@ -78,7 +78,7 @@ pub enum CacheEvent<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// The store failed. The value was fetched, or was not stored.
+    /// The store failed. A lookup found no value because of it, or a value was not stored.
     StoreFailed {
         /// The key.
         key: &'a [u8],
@@ -138,13 +138,13 @@ pub struct CacheStats {
     pub store_failures: u64,
     /// Values in memory.
     pub memory_values: u64,
-    /// Bytes of memory that these values take.
+    /// Bytes that the values in memory take.
     pub memory_bytes: u64,
-    /// The store below.
+    /// Counters and gauges of the underlying store.
     pub store: Stats,
 }
 
-/// The caller's receiver of events.
+/// The function that [`CacheBuilder::on_event`](crate::CacheBuilder::on_event) sets.
 pub(crate) type EventSink = Box<dyn Fn(CacheEvent<'_>) + Send + Sync>;
 
 /// Counts events, and passes them on.
@@ -186,7 +186,7 @@ impl Counters {
         }
     }
 
-    /// Returns the counters; memory and store are the caller's to add.
+    /// Returns the counters. The fields about memory and the store are 0; the caller sets them.
     pub(crate) fn stats(&self) -> CacheStats {
         CacheStats {
             memory_hits: self.memory_hits.load(Relaxed),

@@ -12,7 +12,7 @@ use std::{error, fmt, time::Duration};
 ///
 /// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
 /// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
-/// its own, whatever a later request sets.
+/// its lifetime and tags, whatever a later request sets.
 ///
 /// ```
 /// # use larder_cache::Cache;
@@ -41,7 +41,7 @@ impl EntryRequest {
         Self { cache: cache.clone(), key: key.into(), options }
     }
 
-    /// Sets how long the value is fresh, in milliseconds by the system's clock. Default: the builder's, or forever.
+    /// Sets how long the value is fresh by the system's clock, to the millisecond. Default: the builder's, or forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.options.fresh_for = Some(time);
         self
@@ -61,10 +61,10 @@ impl EntryRequest {
         self
     }
 
-    /// As [`Cache::get_or_fetch`].
+    /// Works like [`Cache::get_or_fetch`]. A fetched value is stored with this request's lifetime and tags.
     ///
     /// # Errors
-    /// As [`Cache::get_or_fetch`].
+    /// The same as for [`Cache::get_or_fetch`].
     pub async fn get_or_fetch<F, Fut, V, E>(self, fetch: F) -> Result<Bytes>
     where
         F: FnOnce() -> Fut,
@@ -75,7 +75,7 @@ impl EntryRequest {
         self.get_or_fetch_if(|_| true, fetch).await
     }
 
-    /// As [`EntryRequest::get_or_fetch`]. A stored value for which `accepts` returns false counts as missing.
+    /// Works like [`EntryRequest::get_or_fetch`]. A stored value for which `accepts` returns false counts as missing.
     pub(crate) async fn get_or_fetch_if<F, Fut, V, E>(
         self,
         accepts: impl Fn(&[u8]) -> bool + Sync,
@@ -91,10 +91,10 @@ impl EntryRequest {
         self.cache.get_or_fetch_with(&self.key, self.options, accepts, fetch).await
     }
 
-    /// As [`Cache::get_value_or_fetch`].
+    /// Works like [`Cache::get_value_or_fetch`]. A fetched value is stored with this request's lifetime and tags.
     ///
     /// # Errors
-    /// As [`Cache::get_value_or_fetch`].
+    /// The same as for [`Cache::get_value_or_fetch`].
     pub async fn get_value_or_fetch<F, Fut, E>(self, fetch: F) -> Result<Value>
     where
         F: FnOnce(ValueWriter) -> Fut,
@@ -105,10 +105,10 @@ impl EntryRequest {
         self.cache.get_value_or_fetch_with(&self.key, self.options, fetch).await
     }
 
-    /// As [`Cache::insert`].
+    /// Works like [`Cache::insert`], with this request's lifetime and tags.
     ///
     /// # Errors
-    /// As [`Cache::insert`]; also [`crate::Error::Invalid`] for more than 256 tags.
+    /// The same as for [`Cache::insert`]; also [`crate::Error::Invalid`] for more than 256 tags.
     pub async fn insert(self, value: impl Into<Bytes>) -> Result<()> {
         let mut writer = self.writer()?;
         writer.write(value).await?;

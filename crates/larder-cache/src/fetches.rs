@@ -22,13 +22,13 @@ use std::{
     },
 };
 
-/// Counters of stored values.
+/// Number of counters of stored values. Keys with the same hash share one.
 const STORED_COUNTS: usize = 256;
 
-/// The error of a fetch, for each caller.
+/// The error of a fetch, shared by all its callers.
 pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
 
-/// The result of a fetch, for each caller.
+/// The result of a fetch, shared by all its callers.
 pub(crate) type FetchOutcome = Result<Value, FetchError>;
 
 /// A wait for the outcome of a fetch. It ends with an error if the fetch's task is dropped.
@@ -42,10 +42,10 @@ pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
     /// Number of values that are being stored, so that lookups need no lock while there is none.
     storing_count: AtomicUsize,
-    /// Numbers of values that have been stored, by the hash of their key. If the number of a key has changed since a
+    /// Counts of values that have been stored, by the hash of their key. If the count of a key has changed since a
     /// lookup found nothing, the value may be stored now.
     ///
-    /// A single number for all keys would make a busy cache repeat the lookups of idle keys.
+    /// A single count for all keys would make a busy cache repeat the lookups of idle keys.
     stored_counts: [AtomicU64; STORED_COUNTS],
     hasher: RandomState,
     /// Limit for the bytes that are being stored while their callers have them already. Beyond it, a value is stored
@@ -56,10 +56,10 @@ pub(crate) struct Fetches {
 #[derive(Default)]
 struct RunningFetches {
     by_key: HashMap<Box<[u8]>, RunningFetch>,
-    /// The fetches whose values are being stored, by number.
+    /// Fetched values that are being stored, by the number of their fetch.
     storing: HashMap<u64, StoringValue>,
     storing_bytes: u64,
-    /// The number of the last fetch.
+    /// The number of the fetch that began last.
     last_number: u64,
 }
 
@@ -144,7 +144,7 @@ impl Fetches {
         &self.stored_counts[self.hasher.hash_one(key) as usize % STORED_COUNTS]
     }
 
-    /// Returns the value of `key` that is being stored, if there is one. Its callers may have it already.
+    /// Returns the value of `key` that is being stored, if there is one. Callers of its fetch may have it already.
     pub(crate) fn storing(&self, key: &[u8]) -> Option<StoringValue> {
         if self.storing_count.load(Ordering::Acquire) == 0 {
             return None;
@@ -153,7 +153,7 @@ impl Fetches {
         running.storing.get(&running.by_key.get(key)?.number).cloned()
     }
 
-    /// Ends a fetch, unless it has ended.
+    /// Removes fetch `number` of `key` and its value from the tables. Does nothing if that is already done.
     fn end(&self, key: &[u8], number: u64) {
         let mut running = self.lock();
         let stored = running.storing.remove(&number);
@@ -167,9 +167,9 @@ impl Fetches {
         drop(stored);
     }
 
-    /// Waits until all values are stored that callers have already.
+    /// Waits until all values that callers already have are stored.
     ///
-    /// It also drives the storing, because the runtimes of the fetches may stand still.
+    /// Also drives the storing, because the runtimes of the fetches may stand still.
     pub(crate) async fn stored(&self) {
         let storing: Vec<Storing> = self.lock().storing.values().map(|value| value.storing.clone()).collect();
         join_all(storing).await;
@@ -181,7 +181,8 @@ impl Fetches {
 }
 
 impl FetchLead {
-    /// Passes the value to all waiting callers, and to later ones until `store` has stored its last `len_bytes`.
+    /// Passes the value to all waiting callers, and to those that join until it is stored. `store` stores the last
+    /// `len_bytes` of it.
     pub(crate) async fn publish(mut self, value: Value, store: BoxFuture<'static, ()>, len_bytes: u64) {
         let fetches = Arc::clone(&self.fetches);
         let key = self.key.clone();

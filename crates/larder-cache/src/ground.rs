@@ -22,7 +22,7 @@ struct OwnThread {
 }
 
 impl Ground {
-    /// Runs a task to its end, also if the caller is dropped.
+    /// Runs a task to its end, even if the caller is dropped.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -35,7 +35,8 @@ impl Ground {
         Ok(())
     }
 
-    /// Runs work that blocks on the disk, one after the other. It goes on if the caller is dropped.
+    /// Runs work that blocks on a thread of its own, one call after the other. The work goes on if the caller is
+    /// dropped.
     ///
     /// # Errors
     /// No thread can be started, or the work panicked.

@@ -37,12 +37,12 @@ pub(crate) enum Freshness {
 
 /// The version of this format. A cache of another version finds nothing and stores its own values.
 const FORMAT_VERSION: u8 = 1;
-/// The form of a short value.
+/// Form byte of a value that is the body of its own entry.
 const WHOLE: u8 = 0;
-/// The form of a long value. The number 1 is that of a former form, whose values are missed.
+/// Form byte of a value in chunks. Values of the former form 1 are not found.
 const IN_CHUNKS: u8 = 2;
-/// Tolerance for times of day ahead of the present. A value from further ahead was stored before the clock was set
-/// back, and could outlive its lifetime by any amount, so it counts as expired.
+/// Tolerance for values whose time of storing is ahead of the clock. A value further ahead was stored before the clock
+/// was set back, and could outlive its lifetime by any amount, so it counts as expired.
 const CLOCK_TOLERANCE_MS: u64 = 60_000;
 /// The largest number of tags of a value.
 pub(crate) const TAG_COUNT_MAX: usize = 256;

@@ -134,13 +134,13 @@ pub mod tier;
 /// # }).unwrap();
 /// ```
 pub struct ResponseCache {
-    /// The parts that all of its users share.
+    /// The parts that all users of the cache share.
     pub shared: Arc<CacheShared>,
-    /// The receiver of its events.
+    /// The function that receives the cache's events.
     pub events: StoreEventSink,
     /// The site's settings.
     pub http: Arc<Settings>,
-    /// The pages whose responses belong together.
+    /// The recent page views, by which related responses are grouped in the store.
     pub groups: Arc<PageGroups>,
     /// Time after which a client that makes no progress is dropped.
     pub stall: Duration,
@@ -158,7 +158,7 @@ impl ResponseCache {
     }
 }
 
-/// Something that happened to a request's use of the store, for the caller's figures.
+/// Something that happened when a request used the store, for the caller's counters.
 ///
 /// ```
 /// use larder_cache::http::{StoreEvent, StoreEventSink};

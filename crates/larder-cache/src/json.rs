@@ -7,25 +7,25 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{error, fmt, sync::Arc};
 
 impl Cache {
-    /// As [`Cache::get`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing.
+    /// Works like [`Cache::get`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as missing.
     ///
     /// # Errors
-    /// As [`Cache::get`].
+    /// The same as for [`Cache::get`].
     pub async fn get_as<T: DeserializeOwned>(&self, key: impl AsRef<[u8]>) -> Result<Option<T>> {
         let is_wanted = |bytes: &[u8]| serde_json::from_slice::<T>(bytes).is_ok();
         let bytes = self.get_if(key.as_ref(), is_wanted).await?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// As [`Cache::insert`], for a value to be stored as JSON.
+    /// Works like [`Cache::insert`], for a value to be stored as JSON.
     ///
     /// # Errors
-    /// As [`Cache::insert`]; [`Error::Encode`] if serde cannot serialize the value.
+    /// The same as for [`Cache::insert`]; [`Error::Encode`] if serde cannot serialize the value.
     pub async fn insert_as<T: Serialize>(&self, key: impl AsRef<[u8]>, value: &T) -> Result<()> {
         self.entry(key).insert_as(value).await
     }
 
-    /// As [`Cache::get_or_fetch`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as
+    /// Works like [`Cache::get_or_fetch`], for a value stored as JSON. A value that cannot be parsed as a `T` counts as
     /// missing, and is fetched and replaced.
     ///
     /// ```
@@ -41,7 +41,7 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// As [`Cache::get_or_fetch`]; [`Error::Encode`] if serde cannot serialize or parse the value.
+    /// The same as for [`Cache::get_or_fetch`]; [`Error::Encode`] if serde cannot serialize or parse the value.
     pub async fn get_or_fetch_as<T, F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
@@ -54,19 +54,19 @@ impl Cache {
 }
 
 impl EntryRequest {
-    /// As [`Cache::insert_as`].
+    /// Works like [`Cache::insert_as`], with this request's lifetime and tags.
     ///
     /// # Errors
-    /// As [`Cache::insert_as`].
+    /// The same as for [`Cache::insert_as`].
     pub async fn insert_as<T: Serialize>(self, value: &T) -> Result<()> {
         let bytes = serde_json::to_vec(value).map_err(encode_error)?;
         self.insert(bytes).await
     }
 
-    /// As [`Cache::get_or_fetch_as`].
+    /// Works like [`Cache::get_or_fetch_as`]. A fetched value is stored with this request's lifetime and tags.
     ///
     /// # Errors
-    /// As [`Cache::get_or_fetch_as`].
+    /// The same as for [`Cache::get_or_fetch_as`].
     pub async fn get_or_fetch_as<T, F, Fut, E>(self, fetch: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,

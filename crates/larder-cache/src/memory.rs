@@ -39,9 +39,9 @@ pub trait Weigh {
 
 /// A cache in memory, limited in bytes, in front of a slower store.
 ///
-/// The store's readers and writers keep it true: a reader takes [`moment`](Self::moment), reads the store, and calls
-/// [`insert`](Self::insert) with both. A writer calls [`remove`](Self::remove) before and after it changes the store,
-/// or [`replace`](Self::replace) after it.
+/// The store's readers and writers keep it consistent with the store: a reader takes [`moment`](Self::moment), reads
+/// the store, and calls [`insert`](Self::insert) with both. A writer calls [`remove`](Self::remove) before and after it
+/// changes the store, or [`replace`](Self::replace) after it.
 ///
 /// ```
 /// use larder_cache::{MemoryCache, Weigh};
@@ -65,11 +65,11 @@ pub trait Weigh {
 /// assert!(pages.get(b"/").is_none(), "it was read before the removal");
 /// ```
 pub struct MemoryCache<V> {
-    /// A power of two of shards. There is none if the cache was created with capacity 0.
+    /// The shards; their number is a power of two. None if the cache was created with capacity 0.
     shards: Box<[RwLock<Shard<V>>]>,
     capacity_bytes: AtomicU64,
     bytes: AtomicU64,
-    /// Number of calls that made room. It chooses the shard that gives way first.
+    /// Number of calls that made room. It chooses the shard in which the next call evicts first.
     turn: AtomicUsize,
     admission: MemoryAdmission,
     /// Number of removals and replacements so far.
@@ -271,8 +271,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Evicts values until there is room for a new one of this weight. Returns `false` if all that were looked at are
-    /// worth more than `worth_max`.
+    /// Evicts values until there is room for a new one of this weight. Returns `false` if all values examined are worth
+    /// more than `worth_max`.
     fn make_room(&self, weight: u64, worth_max: f32) -> bool {
         let first = self.turn.fetch_add(1, Relaxed);
         let mut empty_count = 0;
@@ -353,7 +353,7 @@ const VALUE_SHARE: u64 = 32;
 /// Memory for each value in the tables: 48 bytes of its slot if the value is a pointer with a tag, 4 to 11 in the index
 /// and 8 to 16 of ghosts.
 const SLOT_BYTES: u64 = 68;
-/// Number of candidates for eviction that may be worth too much before a value is refused.
+/// Number of eviction candidates worth more than a new value, after which the new value is refused.
 const DEARER_COUNT_MAX: usize = 3;
 /// The allocator takes multiples of this for short keys.
 const KEY_STEP_BYTES: usize = 16;
@@ -361,7 +361,7 @@ const KEY_STEP_BYTES: usize = 16;
 /// group of the key that is read. Takes 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;
 const SHARDS_PER_PROCESSOR: usize = 4;
-/// A shard of fewer bytes would have too few values to choose from.
+/// Smallest shard. A smaller one would have too few values to choose from.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 const SHARD_COUNT_MAX: usize = 256;
 /// The bits of a hash that choose the shard.

@@ -40,23 +40,24 @@ pub struct Sizes {
     /// The smallest read. A chunk is read in blocks while memory does not allow the whole. Divides `chunk`. Typically 8
     /// KiB.
     pub block: u64,
-    /// A fleet's nodes divide bodies at multiples of this length, so no request crosses one. A multiple of `chunk`, or
-    /// `u64::MAX` if nothing is divided.
+    /// Length at whose multiples a fleet's nodes divide bodies. No request crosses such a position. A multiple of
+    /// `chunk`, or `u64::MAX` if nothing is divided.
     pub cut: u64,
     /// Greatest distance from a run's next byte to a byte for which a client waits for this run. A byte further ahead
     /// gets a request of its own. Typically 8 MiB.
     pub ahead: u64,
-    /// Greatest lead of a run over its fastest cursor, and of the reads of the store over a cursor. Typically 4 MiB.
+    /// Most bytes by which a run may be ahead of its fastest cursor, and reads of the store ahead of a cursor.
+    /// Typically 4 MiB.
     pub lead: u64,
-    /// The number of present bytes that are worth a request of their own. Typically 256 KiB.
+    /// Number of present bytes between two gaps from which each gap gets its own request. Typically 256 KiB.
     ///
-    /// Gaps with fewer present bytes between them become one request, and a run receives fewer present bytes again
-    /// rather than being stopped.
+    /// With fewer present bytes between them, gaps become one request. A run receives fewer present bytes again, rather
+    /// than being stopped.
     pub gap: u64,
-    /// Most bytes in memory of a body that is not stored, up to which its start stays there for later clients.
-    /// Typically 16 MiB.
+    /// Most bytes that stay in memory as the start of a body, for later clients, if the body is not stored. Typically
+    /// 16 MiB.
     pub kept: u64,
-    /// The memory that an object with a cursor may use even if memory is short. Typically 64 KiB.
+    /// The memory that an object with a cursor may use even if memory is short. Typically 8 KiB.
     pub least: u64,
 }
 
@@ -117,12 +118,12 @@ pub struct CursorTerms {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRule {
-    /// Once every byte is present, or in a run whose head has come.
+    /// Promised once every byte is present, or comes in a run whose head has arrived.
     All,
-    /// At once, because the head of its response is final already.
+    /// Promised at once, because the head of the client's response is already final.
     Given,
-    /// Once the first byte is present, or in a run whose head has come. The others may be requested later. If the
-    /// client may not ask, or the body cannot be continued, the rule is [`PromiseRule::All`].
+    /// Promised once the first byte is present, or comes in a run whose head has arrived. The other bytes may be
+    /// requested later. If the client may not ask, or the body cannot be continued, the rule is [`PromiseRule::All`].
     First,
 }
 
@@ -151,7 +152,7 @@ pub trait Head: Clone {
 /// Something that happened to the object.
 #[derive(Clone, Debug)]
 pub enum Event<H> {
-    /// A client begins to read these spans. None of them lies outside a known length.
+    /// A client begins to read these spans. If the length of the body is known, they lie within it.
     Attach(CursorId, Spans, CursorTerms),
     /// The client has taken all its bytes before this position of the body. If the position has not changed, the client
     /// is ready and found no bytes.
@@ -188,7 +189,8 @@ pub enum Event<H> {
 /// An event of a run.
 #[derive(Clone, Debug)]
 pub enum Arrival<H> {
-    /// The head of the response, the first arrival of each run but that of [`Core::arriving`].
+    /// The head of the response. It is the first arrival of every run, except for the run that [`Core::arriving`]
+    /// begins.
     Head {
         /// The head.
         head: H,
@@ -254,8 +256,9 @@ pub enum Action {
     Stop(RunId),
     /// Find out whether the store has this chunk; report [`Event::Probed`].
     Probe(u64),
-    /// Read this range from the store; report [`Event::Read`]. It is a whole chunk, a whole part of one, or some of its
-    /// blocks: these begin and end at multiples of [`Sizes::block`], or where the chunk or its stored part does.
+    /// Read this range from the store; report [`Event::Read`]. The range is a whole chunk, the whole stored part of a
+    /// chunk, or some blocks of either. Blocks begin and end at multiples of [`Sizes::block`], or at the ends of the
+    /// chunk or its stored part.
     Read(Range<u64>),
     /// Store this chunk, which consists of these pieces; report [`Event::Stored`].
     Store(u64, SmallVec<[Bytes; 4]>),
@@ -270,12 +273,12 @@ pub enum Action {
     },
     /// Store the head, so that later lookups find what is stored.
     CommitHead {
-        /// Whether all bytes are stored and ended as announced. Otherwise only a part is.
+        /// Whether the whole body is stored, and its response ended as announced. Otherwise, only a part is stored.
         is_whole: bool,
     },
     /// The head of the client's response may be sent.
     Promise(CursorId),
-    /// There are bytes for the cursor.
+    /// Wake the client, because there are bytes for its cursor.
     Wake(CursorId),
     /// The cursor ends and is gone.
     End(CursorId, CursorEnd),
@@ -296,7 +299,7 @@ pub enum OriginAsk {
     Whole,
     /// A part of the body.
     Range {
-        /// The first byte and the end. `u64::MAX` is an open range.
+        /// The first byte and the end. An end of `u64::MAX` requests everything after the first byte.
         span: Range<u64>,
         /// Whether the request has an `If-Range` field with the validator.
         if_range: bool,

@@ -87,8 +87,8 @@ pub struct Purges {
 struct PurgeCheck {
     index: PurgeIndex,
     log: PurgeLog,
-    /// Responses with a smaller count must be validated before use, because purges of other nodes may be unknown here.
-    /// 0 if all are known.
+    /// Purge count below which a response must be validated before use, because purges of other nodes may be unknown
+    /// here. 0 if all are known.
     doubt: u64,
     /// The lines that are not recorded yet.
     unrecorded: Vec<RecordLine>,
@@ -112,14 +112,14 @@ enum PurgeRecordPlace {
 pub struct PurgeResult {
     /// The number of the purge. 0 if it has none, because the responses were removed instead.
     pub number: u64,
-    /// Whether there were too many purges, so that older ones now concern more responses than before. Those are
-    /// validated before their next use.
+    /// Whether there were too many purges, so that older ones now concern more responses than before. The additional
+    /// responses are validated before their next use.
     pub is_widened: bool,
 }
 
 impl Purges {
-    /// Reads the record of `store`'s purges from this file, for a node of a fleet with these other nodes. Blocks to
-    /// read it, and to empty the store if the record cannot be trusted.
+    /// Reads the record of `store`'s purges from the file `path`, if the record can be trusted. `peers` are the other
+    /// nodes of the fleet. Blocks to read the record, or to empty a store whose record cannot be trusted.
     pub fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>], limits: PurgeLimits) -> Self {
         let mut known = PurgeCheck { index: PurgeIndex::new(limits), ..PurgeCheck::default() };
         known.log.set_kept(!peers.is_empty(), 0);
@@ -204,7 +204,7 @@ impl Purges {
         self.known().index.tag_count()
     }
 
-    /// Forgets the purges of tags up to a number. Nothing may be left that they concern.
+    /// Forgets the purges of tags up to the number `up_to`. Nothing that these purges concern may still be stored.
     pub(crate) fn forget_tags(&self, up_to: u64) {
         let mut known = self.known_mut();
         known.index.forget_tags(up_to);
@@ -247,7 +247,7 @@ impl Purges {
     /// both are recorded.
     ///
     /// If purges may have been missed, because the log no longer has the position, everything that is stored must be
-    /// validated. That is not so if this node never read the log before, and there never was a purge in it.
+    /// validated. No validation is needed if this node never read the log before, and the log never had a purge.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].
@@ -496,7 +496,7 @@ mod tests {
 
     use super::*;
 
-    /// At stake: a purge that is acknowledged, and that the process which has the store never learns.
+    /// At stake: a purge that is acknowledged, although the process that has the store now never learns of it.
     #[test]
     fn record_that_was_handed_over_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Number of removed tags above which it is worth a scan of the store to forget them.
+/// Number of removed tags above which a scan of the store, to forget them, pays off.
 const TAG_COUNT_USUAL: usize = 1 << 16;
 
 /// Hash of a tag. Tags with the same hash are removed together.
@@ -35,12 +35,12 @@ impl TagHash {
     }
 }
 
-/// The key of the hashes of tags.
+/// The secret key with which tags are hashed.
 #[derive(Clone, Copy)]
 pub(crate) struct TagKey([u8; 16]);
 
 impl TagKey {
-    /// Returns the key of a store's cache.
+    /// Returns the key for the tags in `store`, which the store derives from its own key.
     pub(crate) fn of_store(store: &Store) -> Self {
         let derived = store.derived_key("removed tags");
         Self(*derived.first_chunk().expect("it has 32 bytes"))
@@ -60,7 +60,7 @@ pub(crate) struct BegunWrites(Mutex<BegunState>);
 
 #[derive(Default)]
 struct BegunState {
-    /// The numbers of purges after which these writes began, with the number of writes.
+    /// The purge counts at which unfinished writes began, each with the number of these writes.
     by_purge_count: BTreeMap<u64, usize>,
     is_forgetting: bool,
     /// Number of removed tags after the last attempt to forget them.

@@ -155,7 +155,7 @@ impl Value {
     /// Returns the bytes of `range`.
     ///
     /// # Errors
-    /// As [`Value::bytes`].
+    /// The same as for [`Value::bytes`].
     ///
     /// # Panics
     /// When `range` is not within the value.
@@ -249,7 +249,7 @@ pub struct ValueReader {
     value: Value,
     /// The next byte to read.
     position: u64,
-    /// The end of the part.
+    /// The end of the part of the value that is read.
     end: u64,
     ready: Bytes,
     step: Option<Step>,
@@ -259,15 +259,15 @@ impl ValueReader {
     /// Returns the next bytes, at most 1 MiB, or `None` at the end.
     ///
     /// # Errors
-    /// As [`Value::bytes`].
+    /// The same as for [`Value::bytes`].
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// As [`ValueReader::next`], for implementations of streams and bodies.
+    /// Works like [`ValueReader::next`], for implementations of streams and bodies.
     ///
     /// # Errors
-    /// As [`Value::bytes`].
+    /// The same as for [`Value::bytes`].
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         if !self.ready.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.ready))));

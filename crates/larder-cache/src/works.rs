@@ -155,7 +155,7 @@ impl ActiveKeys {
         KeyWork { keys: Arc::clone(self), of, began }
     }
 
-    /// Marks all work in progress on a key, which has changed or is about to.
+    /// Marks all work in progress on a key as outdated, because the key has changed or is about to change.
     pub fn mark(&self, key: &[u8]) -> MarkedCommits {
         let of = self.shards[self.shard_of(key)].lock().ignore_poison().iter().find(|of| *of.key == *key).cloned();
         let mut marked = MarkedCommits::default();
@@ -288,12 +288,12 @@ impl MarkedCommits {
         self.keys.append(&mut other.keys);
     }
 
-    /// Returns whether there are no such commits.
+    /// Returns whether no marked commit was running.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Waits until the commits have ended. None of them is found after that.
+    /// Waits until the commits have ended. Nothing that they wrote is found after that.
     pub async fn ended(mut self) {
         std::future::poll_fn(|context| self.poll_ended(context)).await;
     }
@@ -376,7 +376,8 @@ impl fmt::Debug for MarkedCommits {
     }
 }
 
-/// Number of shards. A lookup compares the keys of one shard, so it is of the order of the keys with work in progress.
+/// Number of shards. A lookup compares the keys of one shard, so there are about as many shards as keys with work in
+/// progress.
 const SHARD_COUNT: usize = 4096;
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use std::{fmt, sync::Arc};
 
 /// A value being written. [`ValueWriter::finish`] makes the whole value visible.
 ///
-/// If it is dropped before, the key keeps its old value. Of several writers of one key, the one that finishes last
-/// replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not implement
-/// `AsyncWrite`: read pieces from your source, and pass each to [`ValueWriter::write`].
+/// If the writer is dropped before that, the key keeps its old value. Of several writers of one key, the one that
+/// finishes last replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not
+/// implement `AsyncWrite`: read pieces from your source, and pass each to [`ValueWriter::write`].
 ///
 /// ```
 /// # use larder_cache::Cache;
@@ -125,7 +125,7 @@ impl ValueWriter {
     /// Makes the value visible, replacing an older one.
     ///
     /// # Errors
-    /// As [`crate::Cache::insert`].
+    /// The same as for [`crate::Cache::insert`].
     pub async fn finish(mut self) -> Result<()> {
         let value = self.complete().await?;
         self.cache.replace_value(self.start.work.key(), value).await
@@ -138,7 +138,7 @@ impl ValueWriter {
     /// other keys do not matter.
     ///
     /// # Errors
-    /// As [`crate::Cache::insert`].
+    /// The same as for [`crate::Cache::insert`].
     pub async fn finish_if_unchanged(self) -> Result<bool> {
         let cache = self.cache.clone();
         let key = Arc::clone(self.start.work.key());
@@ -149,7 +149,7 @@ impl ValueWriter {
         Ok(is_stored)
     }
 
-    /// As [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
+    /// Works like [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
     pub(crate) async fn finish_fetched(mut self) -> Result<bool> {
         let value = self.complete().await?;
         self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await

@@ -21,7 +21,8 @@ pub(super) struct FoundValue {
 }
 
 impl Cache {
-    /// As [`Cache::find`]. If a value is being stored, and callers of its fetch may have it already, waits for that.
+    /// Finds a value as [`Cache::find`] does. If a fetched value of `key` is being stored, first waits for that,
+    /// because callers of the fetch may have the value already.
     pub(super) async fn find_stored(&self, key: &[u8]) -> Result<Option<FoundValue>> {
         if let Some(stored) = self.parts.fetches.storing(key) {
             stored.storing.await;
@@ -64,7 +65,7 @@ impl Cache {
         Ok(None)
     }
 
-    /// Returns the head of a value that may be used.
+    /// Returns the head of the value of `key` on disk, if the value is fresh, or stale but still usable.
     pub(super) async fn find_head(&self, key: &[u8]) -> Result<Option<ValueHead>> {
         let found = self.read_entry(key).await?;
         Ok(found.map(|(_, head)| head).filter(|head| self.freshness(head, self.now_ms()).is_some()))
@@ -88,7 +89,7 @@ impl Cache {
         is_usable.then_some(freshness)
     }
 
-    /// Returns whether a value was removed, with its tag or with everything.
+    /// Returns whether a value was removed, by the removal of one of its tags or of everything.
     pub(super) fn is_removed(&self, head: &ValueHead) -> bool {
         let purges = &self.parts.purges;
         let tags = || Box::new(head.tags.iter().map(|tag| tag.name().into())) as Box<dyn Iterator<Item = _>>;

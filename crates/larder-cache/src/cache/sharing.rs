@@ -23,9 +23,9 @@ use std::{
 /// The form in which a caller gets a value.
 #[derive(Clone, Copy)]
 pub(super) enum ValueForm<'a> {
-    /// With all its bytes in memory. A stored value whose bytes it does not accept counts as missing.
+    /// The whole value in memory. A stored value counts as missing if `accepts` returns false for its bytes.
     Whole { accepts: &'a (dyn Fn(&[u8]) -> bool + Sync) },
-    /// As it was found, to be read in pieces.
+    /// The value as it was found, to be read in pieces.
     Pieces,
 }
 
@@ -172,7 +172,7 @@ impl ValueForm<'_> {
     /// Returns a value in this form.
     ///
     /// # Errors
-    /// As [`Value::bytes`].
+    /// The same as for [`Value::bytes`].
     async fn of(self, value: Value) -> Result<Value> {
         match self {
             Self::Whole { .. } => {
@@ -237,7 +237,7 @@ mod tests {
         });
     }
 
-    /// At stake: callers that wait for one that begins a fetch and is not polled any more.
+    /// At stake: callers that wait for a fetch whose first caller is no longer polled.
     #[test]
     fn caller_that_is_not_polled_holds_up_nobody() {
         let (_directory, cache) = open_cache();
@@ -260,7 +260,7 @@ mod tests {
         drop(leader);
     }
 
-    /// At stake: memory without a bound for values that come faster than the disk takes them.
+    /// At stake: unlimited memory, if values are fetched faster than the disk stores them.
     #[test]
     fn callers_wait_for_the_disk_when_much_is_to_be_stored() {
         const CALLERS: u64 = 100;

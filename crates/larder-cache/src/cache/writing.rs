@@ -28,11 +28,11 @@ pub(crate) struct ValueOptions {
 /// A value whose chunks, if any, are already stored.
 pub(crate) struct NewValue {
     pub(crate) head: ValueHead,
-    /// The body of a short value.
+    /// The bytes of a short value. Empty for a value in chunks.
     pub(crate) pieces: Vec<Bytes>,
 }
 
-/// The beginning of work on a value.
+/// The state of a key and of its tags when a fetch or write began, to detect later changes.
 #[derive(Debug)]
 pub(crate) struct WriteStart {
     pub(crate) work: KeyWork,
@@ -46,7 +46,7 @@ pub(crate) struct WriteLocks {
     groups: Box<[AsyncMutex<()>]>,
 }
 
-/// Larger than the number of concurrent writes, so that writers of different keys rarely share a lock.
+/// Number of locks. Larger than the number of concurrent writes, so that writers of different keys rarely share one.
 const WRITE_GROUP_COUNT: usize = 1024;
 
 impl Default for WriteLocks {
@@ -78,7 +78,8 @@ impl ValueOptions {
 }
 
 impl Cache {
-    /// Begins work on a value, for [`Cache::store_value`].
+    /// Notes that a fetch or write of `key` begins. [`Cache::store_value`] refuses its value if the key has changed
+    /// since.
     pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
         WriteStart {
             work: self.parts.works.begin(&key.into()),
@@ -86,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// Stores a value in place of an older one.
+    /// Stores a value in place of an older one. Later callers no longer join a fetch of `key` that began before.
     pub(crate) async fn replace_value(&self, key: &[u8], value: NewValue) -> Result<()> {
         self.store_value(key, value, None).await?;
         self.detach_fetch(key);
@@ -129,10 +130,10 @@ impl Cache {
     }
 }
 
-/// Marks the work on a key before the store changes, and again when the guard is dropped: the store has changed then,
-/// or the caller has stopped waiting.
+/// Marks the fetches and writes of a key as outdated, and removes its value from memory, before the store changes and
+/// again when the guard is dropped. By then, the store has changed or the caller has stopped waiting.
 ///
-/// So a lookup that reads the store in between does not keep the value in memory.
+/// A lookup that reads the store in between therefore does not keep what it read in memory.
 pub(super) struct ChangeGuard<'a> {
     cache: &'a Cache,
     key: &'a [u8],

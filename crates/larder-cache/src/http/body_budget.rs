@@ -67,7 +67,7 @@ impl BodyBudget {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Returns the limit. Bodies that grow beyond it have the smallest share.
+    /// Returns the limit for the bytes of all bodies together. While it is exceeded, each body has the smallest share.
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes.load(Relaxed)
     }
@@ -88,12 +88,12 @@ impl BodyBudget {
         self.share_bytes(0) < SCARCE_BYTES
     }
 
-    /// Counts a piece until its last reference is dropped.
+    /// Counts the bytes of a piece until its last reference is dropped. Returns the piece.
     pub fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.reserve(bytes.len() as u64).hold(bytes)
     }
 
-    /// Counts bytes before they are in memory.
+    /// Counts bytes that will soon be in memory.
     pub fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
         self.held_bytes.fetch_add(len, Relaxed);
         Reservation { len, budget: Arc::clone(self) }
@@ -161,7 +161,7 @@ const SCARCE_BYTES: u64 = 64 << 10;
 const TURNS_AT_ONCE: usize = 4;
 /// Most reads of the store at once while memory is short.
 const READS_AT_ONCE: usize = 16;
-/// Length of a turn.
+/// Time for which a fetch may exceed its share, once it gets a turn.
 const TURN_LENGTH: Duration = Duration::from_secs(1);
 /// Time after which a fetch that waits for a turn checks whether it still needs one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);

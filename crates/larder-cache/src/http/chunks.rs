@@ -36,8 +36,8 @@ use crate::http::{
     storing, tiered,
 };
 
-/// A long body, which is stored in chunks with one entry each. A [`Fetcher`](crate::http::fetcher::Fetcher) gets it
-/// with the questions about the body.
+/// A long body, which is stored in chunks with one entry each. The methods of
+/// [`Fetcher`](crate::http::fetcher::Fetcher) that concern a body take it as an argument.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -113,8 +113,8 @@ pub fn strong_tag(fields: &impl Fields) -> Option<&[u8]> {
     EntityTag::parse(value).filter(|tag| !tag.weak).map(|_| value)
 }
 
-/// Returns whether the origin of a response with these fields says that it sends any part of the body on request, and
-/// whether parts can be recognized as belonging together.
+/// Returns whether a response with these fields belongs to a body whose parts can be requested and joined: it has a
+/// strong entity tag, and its origin says that it serves byte ranges.
 pub fn is_divisible(fields: &impl Fields) -> bool {
     let has_bytes = |value: &[u8]| value.eq_ignore_ascii_case(b"bytes");
     strong_tag(fields).is_some() && fields.first(&header::ACCEPT_RANGES).is_some_and(has_bytes)
@@ -157,7 +157,8 @@ impl ChunkedBody {
         Some(Self::new(cache, place, &entry.head, Some(len)))
     }
 
-    /// Returns this body in a form that never asks the origin for the remainder. A digest check needs a complete body.
+    /// Returns this body in a form whose missing bytes are never requested from the origin. Used where a digest is
+    /// checked, because that needs the whole body.
     pub fn without_rest(self) -> Self {
         Self { validator: None, ..self }
     }
@@ -170,7 +171,7 @@ impl ChunkedBody {
     /// Returns the bytes `range` of chunk `number` from memory or the store.
     ///
     /// # Errors
-    /// They are not stored, or the store does not respond.
+    /// The bytes are not stored, or the store does not respond.
     #[doc(hidden)] // for larder-proxy
     pub async fn read(&self, number: u64, range: Range<u64>, waiting: ReadPatience) -> Result<Bytes, AbsenceReason> {
         let span = self.span(number);
@@ -290,7 +291,7 @@ impl ChunkedBody {
         matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_at(&self.chunk_key(number), sighting))
     }
 
-    /// Stores chunk `number`, and remembers its location.
+    /// Stores chunk `number`, and remembers its location. Returns whether it was stored.
     pub async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
         let key = self.chunk_key(number);
         if !storing::commit_chunk(&self.cache, &self.place.primary, &key, pieces).await {
@@ -311,7 +312,7 @@ impl ChunkedBody {
         true
     }
 
-    /// Stores a part of chunk `number` as its fragment.
+    /// Stores a part of chunk `number` as its fragment. Returns whether it was stored.
     pub(crate) async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
         debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
         let key = fragment_key(&self.place.key, self.place.representation, number);

@@ -24,9 +24,9 @@ use larder_http::{
 pub enum CommittedBody {
     /// The whole body, in one piece.
     Whole(CompletedBody, Vec<Bytes>),
-    /// Nothing more: all chunks of the body are stored.
+    /// No bytes: all chunks of the body are already stored.
     Chunks(CompletedBody),
-    /// Nothing more: some chunks of the body are stored, and the remainder can be requested (RFC 9111 3.3).
+    /// No bytes: some chunks of the body are already stored, and the remainder can be requested (RFC 9111 3.3).
     Part,
 }
 
@@ -50,7 +50,7 @@ impl CommittedBody {
     /// Returns the bytes to store with `head`.
     ///
     /// # Panics
-    /// The head says something else of the body than the proof.
+    /// The head and the proof disagree about the length of the body.
     pub(super) fn into_bytes(self, head: &StoredHead) -> Vec<Bytes> {
         let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
         match self {

@@ -49,11 +49,11 @@ use crate::http::{
 /// # });
 /// ```
 pub struct Confirmation {
-    /// The new place, or `None` if the response can no longer be stored.
+    /// The place for the new head, or `None` if the response can no longer be stored.
     pub place: Option<StorePlace>,
     /// The new head.
     pub head: StoredHead,
-    /// The validation.
+    /// The work of the validation, to detect changes of the resource since it began.
     pub work: ResourceWork,
 }
 

@@ -26,7 +26,7 @@ use crate::http::key_slots::KeySlots;
 /// The resources that were fetched from other nodes, and the room for copies of them.
 #[derive(Default)]
 pub struct SiblingCopies {
-    /// The resources, once there is one.
+    /// The marks of the resources that were fetched from other nodes. Empty until the first fetch.
     fetched: OnceLock<KeySlots>,
     credit: Mutex<CopyCredit>,
 }
@@ -35,7 +35,7 @@ pub struct SiblingCopies {
 #[derive(Debug, Default)]
 struct CopyCredit {
     bytes: u64,
-    /// The bytes of entries in the store's counter for which credit was given.
+    /// Bytes of entries, by the store's counter, that have already earned credit.
     counted_bytes: u64,
 }
 
@@ -117,13 +117,13 @@ impl FetchMark {
     }
 }
 
-/// Copies may take one byte of this many.
+/// Copies may take one byte in this many: of the bytes written to the store, and of the store's size.
 const COPY_SHARE: u64 = 20;
 /// Time in minutes after which a fetch no longer counts.
 const RECENT_MINUTES: u64 = 60;
-/// Number of minutes after which their count starts again. Must be a power of two.
+/// Number of minutes after which the minute in a mark starts again at 0. Must be a power of two.
 const MINUTE_COUNT: u64 = 1 << 15;
-/// The bits of a mark that have the key's hash. The slot's number has the others.
+/// The bits of a mark that hold a part of the key's hash. The other part of the hash chooses the slot.
 const HASH_BITS: u64 = !((MINUTE_COUNT << 1) - 1);
 const SLOT_COUNT: usize = 1 << 16;
 

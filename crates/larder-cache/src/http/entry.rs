@@ -101,7 +101,7 @@ pub struct ResourceMarker {
 }
 
 impl CachedEntry {
-    /// Creates a response that no purge after its own was applied to.
+    /// Creates a response to which no purges were applied after the ones that its head counts.
     pub fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
         Self { head, body, hits: MemoryHits::default(), judged_count, is_split: false }
@@ -177,7 +177,7 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the hits from memory.
+    /// Returns the counter of hits from memory.
     pub fn hits(&self) -> &MemoryHits {
         &self.hits
     }
@@ -204,7 +204,7 @@ impl CachedEntry {
     }
 }
 
-/// Returns the memory that the allocator takes for `len` bytes. It has four sizes between two powers of two.
+/// Returns the memory that the allocator takes for `len` bytes. The allocator has four sizes between two powers of two.
 fn allocated_bytes(len: usize) -> u64 {
     let step = (len.next_power_of_two() / 8).max(16);
     len.next_multiple_of(step) as u64
@@ -289,13 +289,13 @@ pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// Shortest body that a new head does not move.
+/// Shortest body that is not copied when its response gets a new head.
 const LONG_BODY_BYTES: u64 = 16 << 10;
-/// Memory of the two counts of a shared entry.
+/// Memory of the two reference counts of a shared entry.
 const COUNTS_BYTES: usize = 16;
-/// Memory of the count and place of a shared buffer.
+/// Memory of the reference count and the location of a shared buffer.
 const BUFFER_COUNT_BYTES: usize = 24;
-/// Memory of the name of a selecting field, and of the place of its value.
+/// Memory of the name of a selecting field, and of the location of its value.
 const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
 /// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;

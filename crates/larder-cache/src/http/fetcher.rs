@@ -36,8 +36,8 @@ use super::{
 };
 pub use crate::object::{CursorTerms, PromiseRule};
 
-/// A client's request, as the cache needs to see it. The example program `site` of this crate implements it for
-/// requests without preconditions of a fleet.
+/// A client's request, as the cache needs to see it. The example program `site` of this crate implements it for GET
+/// requests to one site.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -148,7 +148,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         start: u64,
     ) -> impl Future<Output = ContinuationAnswer<Self::Body>> + Send;
 
-    /// Asks the origin whether a client may receive the stored response, and compares its response with the stored one.
+    /// Asks the origin whether a client may receive the stored response, and compares the origin's response with it.
     ///
     /// # Errors
     /// The origin is unreachable.
@@ -167,7 +167,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
     fn is_origin_failure(failure: &Self::Failure) -> bool;
 
-    /// Returns whether a digest of the requested body is known. Called only for a request for a part of it.
+    /// Returns whether a digest of the requested body is known. Called only for a request with a range.
     fn knows_digest(&self, asked: &Self::Asked, key: &[u8]) -> impl Future<Output = bool> + Send;
 
     /// Reserves memory for a body that is about to arrive. Waits briefly if there is too little.
@@ -176,7 +176,8 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
     /// There is still too little memory.
     fn take_place(&self) -> impl Future<Output = Result<Self::Place, Self::Failure>> + Send;
 
-    /// Puts the operator's ruling on a stored response with this status into the fields of the 304 that confirmed it.
+    /// Adds the operator's ruling to the fields of a 304. `stored` is the status of the response that the 304
+    /// confirmed.
     fn put_confirmed_ruling(&self, asked: &Self::Asked, stored: StatusCode, fields: &mut HeaderMap);
 
     /// Returns the checks that the body of a response must pass.
@@ -307,8 +308,8 @@ pub struct RequestEdits {
 impl RequestEdits {
     /// Returns whether a field of the client's request is removed.
     ///
-    /// A request for a whole response is neither for a part of it nor conditional. It has no body, because a body has
-    /// no meaning with GET and HEAD (RFC 9110 9.3.1).
+    /// A request for a whole response has neither a range nor a condition. It also has no body, because a body has no
+    /// meaning with GET and HEAD (RFC 9110 9.3.1).
     pub fn remove(&self, name: &HeaderName) -> bool {
         self.whole
             && matches!(
@@ -343,9 +344,9 @@ pub enum FetchEvent<'a, A> {
     },
     /// The response is not stored, because the store or the origin is too slow.
     GivenUp,
-    /// The body does not have the digest that is named for it.
+    /// The body does not match the digest that `named_by` names.
     Mismatched {
-        /// The request of the client that came last.
+        /// The request of the client that came last to the body.
         asked: &'a A,
         /// The source of the digest, such as the URL or a listing.
         named_by: &'a str,

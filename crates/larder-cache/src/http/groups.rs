@@ -67,7 +67,7 @@ struct PageView {
     /// Hash of client and URL. 0 marks an unused slot.
     hash: u64,
     begun_millis: i64,
-    /// The time of its latest request.
+    /// The time of the view's latest request.
     last_millis: i64,
     group: u32,
 }
@@ -160,7 +160,7 @@ pub fn is_document(response_fields: &impl Fields) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 
-/// Puts a page view in its own slot, or in place of the one farthest in time.
+/// Puts a page view in the slot that it already has, or in place of the view whose latest request is farthest in time.
 fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
     let distance = |way: &usize| set[*way].last_millis.abs_diff(page.last_millis);
@@ -183,11 +183,11 @@ fn without_scheme(primary: &[u8]) -> &[u8] {
     slashes.map_or(url, |at| &url[at + 3..])
 }
 
-/// Longest time from the first to the last request of a view, unless the window is longer: as long as the store keeps a
-/// page together that is still being fetched.
+/// Longest time from the first to the last request of a view, unless the window is longer. The store keeps the entries
+/// of a page together for the same time.
 const VIEW_MAX_MILLIS: u64 = 12_000;
 const WAY_COUNT: usize = 4;
-/// Sets in the table. With [`WAY_COUNT`] slots each, 4,096 page views are remembered.
+/// Number of sets in the table. With [`WAY_COUNT`] slots each, 4,096 page views are remembered.
 const SET_COUNT: usize = 1024;
 const DOCUMENT_TYPES: [&str; 3] = ["text/html", "application/xhtml+xml", "text/css"];
 
@@ -248,7 +248,7 @@ mod tests {
         assert_ne!(clock_set_back, later);
     }
 
-    /// At stake: a page that takes ten seconds, in five pieces on disk.
+    /// At stake: a page that loads for ten seconds and would be stored in five pieces.
     #[test]
     fn view_goes_on_while_its_requests_follow_one_another_and_has_an_end() {
         let groups = PageGroups::new(WINDOW);

@@ -68,7 +68,7 @@ pub async fn remove_resources(cache: &Arc<ResponseCache>, keys: &[Vec<u8>]) -> R
     outcome
 }
 
-/// Removes everything from the store and from memory, to free its room. What cannot be removed is overwritten later.
+/// Removes everything from the store and from memory, to free space. What cannot be removed is overwritten later.
 pub async fn empty(cache: &Arc<ResponseCache>) {
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
@@ -79,7 +79,7 @@ pub async fn empty(cache: &Arc<ResponseCache>) {
     }
 }
 
-/// Records a purge that is made `now`, by which every lookup judges. The store is not read.
+/// Records a purge made at `now`. Later lookups apply it, so the store is not read here.
 ///
 /// # Errors
 /// The purge is in effect, but the purged responses may reappear after a crash.
@@ -115,8 +115,8 @@ pub fn url_scope(cache: &ResponseCache, uri: &Uri) -> Option<PurgeScope> {
     Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
 }
 
-/// Returns the purge scopes for the URLs of the same origin as `uri` whose paths begin with `path`: unchanged, and as
-/// the key rules rewrite it.
+/// Returns the purge scopes for the URLs of the same origin as `uri` whose paths begin with `path`: one for the path as
+/// it is, and one for the path as the key rules rewrite it.
 pub fn prefix_scopes(cache: &ResponseCache, uri: &Uri, path: &str) -> Option<Vec<PurgeScope>> {
     let scheme = uri.scheme_str()?;
     let authority = uri.authority()?.as_str();

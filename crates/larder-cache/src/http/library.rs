@@ -26,9 +26,9 @@ pub(crate) struct LibraryResponses {
 
 impl Cache {
     /// Returns the cache of HTTP responses in the memory and the store of this cache. All calls return caches of the
-    /// same responses. They need the time and the tasks of a tokio runtime.
+    /// same responses. They need a tokio runtime with time enabled.
     ///
-    /// The cache should not be used for values, too: both kinds have the whole memory.
+    /// Do not use the same cache for values: values and responses may each take the whole memory.
     pub fn responses(&self, settings: Settings) -> Arc<ResponseCache> {
         let responses = self.parts().responses.get_or_init(|| LibraryResponses::new(self.parts()));
         let shared = CacheShared {
@@ -74,13 +74,13 @@ impl LibraryResponses {
         self.survivors.hot.clear();
     }
 
-    /// Waits until the responses are stored whose clients have them.
+    /// Waits until all responses that clients already have are stored.
     pub(crate) async fn stored(&self) {
         self.commits.all_ended().await;
     }
 }
 
-/// The URL's own server responds, always.
+/// Key marks with which every URL is answered by its own server only.
 struct OwnServers;
 
 impl KeyMarks for OwnServers {
@@ -91,5 +91,5 @@ impl KeyMarks for OwnServers {
 
 /// Longest wait for the store. Then requests go to the origin for a while.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which a client that makes no progress delays a body no longer.
+/// Time after which a client that makes no progress no longer delays a body.
 const CLIENT_STALL: Duration = Duration::from_mins(1);

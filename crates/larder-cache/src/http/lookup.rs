@@ -67,9 +67,9 @@ pub enum LookupResult {
 pub struct FoundResponse {
     /// The response.
     pub entry: Arc<CachedEntry>,
-    /// The key it is stored under: the primary key, or that of a variant.
+    /// The key under which the response is stored: the primary key, or that of a variant.
     pub key: Arc<[u8]>,
-    /// The marker that led to it, if the resource varies.
+    /// The marker that led to the response, if the resource varies.
     pub marker: Option<Arc<ResourceMarker>>,
     /// Whether the response was in memory.
     pub from_memory: bool,
@@ -111,7 +111,7 @@ pub fn find_hot(
     }
 }
 
-/// Counts a hit from memory, and reports some of these hits to the store, so that it keeps the entry.
+/// Counts a hit from memory, and reports some of these hits to the store, so that the store keeps the entry.
 pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
     if entry.hits().count()
         && let Some(store) = &cache.shared.store
@@ -251,8 +251,8 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
 }
 
-/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory, if memory
-/// keeps the item, which was read at `kept_since`.
+/// Applies all purges to the item under a key. Returns `None` if it was purged. If the item is in memory, the result
+/// replaces it there; `kept_since` is then the moment when the item was read.
 fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();

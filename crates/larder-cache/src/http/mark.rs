@@ -4,7 +4,7 @@
 //! responds, the key is the URL alone. A configured origin responds to any Host, so the keys of its responses also
 //! contain the origin's name.
 
-/// The name of the origin in a key, for responses that come from another origin than the URL's own server.
+/// The name of the origin in a key, for responses from an origin other than the URL's own server.
 ///
 /// ```
 /// use larder_cache::http::mark::OriginMark;
@@ -27,7 +27,7 @@ pub trait KeyMarks: Send + Sync {
 }
 
 impl<'a> OriginMark<'a> {
-    /// The mark for responses from a URL's own server, which is empty.
+    /// The empty mark, for responses from a URL's own server.
     pub const NONE: Self = Self(None);
 
     /// Returns the mark of an origin with this name, which must not contain spaces.

@@ -21,7 +21,8 @@ use larder_store::{NeighborEntry, NeighborSink, Reader, Store};
 
 use crate::http::{hot::HotItem, lookup};
 
-/// Makes the store put neighbors into `hot` for as long as `hot` lives. `targets` is used to read their heads.
+/// Makes the store put neighbors, the entries that a read brings along, into `hot` for as long as `hot` lives.
+/// `targets` is used to decode their heads.
 pub fn connect(store: &Store, hot: &Arc<MemoryCache<HotItem>>, targets: &TargetList) {
     let hot = Arc::downgrade(hot);
     let targets = targets.clone();

@@ -26,7 +26,7 @@ use crate::http::{ResponseCache, StoreEvent};
 /// Whether the store responds, as far as its callers have seen.
 pub struct StorePatience {
     limit: Duration,
-    /// Whether there is a pause. While this is false, no lock is needed.
+    /// Whether the store is paused. While it is not, no lock is needed.
     resting: AtomicBool,
     rest: Mutex<StorePause>,
     /// Number of operations that completed after a wait. An unresponsive device completes none.
@@ -162,7 +162,7 @@ pub(super) const NO_ANSWER: &str = "the store does not respond";
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPatience {
-    /// The store's own time limit, and not at all while the store is paused. For data that the origin has, too.
+    /// The store's own time limit; no read at all while the store is paused. For data that the origin also has.
     Short,
     /// As long as a client may wait without progress. For data that exists nowhere else.
     Long,

@@ -75,7 +75,7 @@ pub enum NotPinned {
     Cannot(String),
     /// The pin would exceed the share of the store that may be pinned.
     NoRoom {
-        /// The further bytes that it needs.
+        /// Bytes of all stored entries that the new patterns match.
         needed_bytes: u64,
     },
     /// The client that requested the pin disconnected.
@@ -85,7 +85,8 @@ pub enum NotPinned {
 }
 
 impl Pins {
-    /// Reads these files, and pins their content in the store. Blocks.
+    /// Reads the patterns, and the record of pinned keys, from these files. Pins the recorded keys in the store.
+    /// Blocks.
     pub fn open(patterns_path: Option<PathBuf>, keys_path: Option<PathBuf>, store: Option<&Store>) -> Self {
         let patterns = patterns_path.as_deref().map_or_else(UrlPatterns::default, load_patterns);
         let record = PinRecord::open(keys_path);
@@ -470,5 +471,5 @@ fn load_patterns(path: &Path) -> UrlPatterns {
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
 }
 
-/// Most patterns.
+/// Most patterns that can be pinned at a time.
 pub const PATTERN_COUNT_MAX: usize = 10_000;

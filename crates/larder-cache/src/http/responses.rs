@@ -68,8 +68,8 @@ pub fn each(
     })
 }
 
-/// Returns whether a key belongs to a GET of its URL. The key of a git POST request has the origin's name in front of
-/// more text.
+/// Returns whether a key belongs to a GET of its URL. The key of a git POST request differs: after the origin's name
+/// comes `#` with more text.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
     !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }

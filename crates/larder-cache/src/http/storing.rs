@@ -80,7 +80,7 @@ pub struct StorePlace {
 pub enum StoreAdmission {
     /// The store decides once the whole body has arrived.
     Open,
-    /// The store takes it.
+    /// The store will take the response.
     Granted,
     /// The store refused it. The response stays in memory only, as long as there is room. Without a store, memory
     /// refused it.
@@ -375,7 +375,7 @@ fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead
     }
 }
 
-/// Keeps a response that could not be stored in memory, and removes the older response from the store.
+/// Keeps in memory a response that could not be stored, and removes the older response from the store.
 async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)

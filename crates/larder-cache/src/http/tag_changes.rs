@@ -30,8 +30,8 @@ struct TagChange {
 }
 
 impl TagChanges {
-    /// Records that a missing part of the resource `primary` was requested with its tag, and that the origin has
-    /// another one.
+    /// Records that the origin no longer has the entity tag with which a missing part of the resource `primary` was
+    /// requested.
     pub fn note(&self, primary: &[u8], now: Instant) {
         let hash = self.hasher.hash_one(primary);
         let is_repeated = self.by_hash.get(&hash).is_some_and(|change| change.is_within(REPEAT_MAX, now));
@@ -44,7 +44,8 @@ impl TagChanges {
         self.are_known.load(Relaxed)
     }
 
-    /// Returns whether parts of the resource `primary` are unlikely to fit together.
+    /// Returns whether the entity tag of the resource `primary` alternates, so that parts of different responses are
+    /// unlikely to fit together.
     pub fn are_frequent(&self, primary: &[u8], now: Instant) -> bool {
         let change = self.by_hash.get(&self.hasher.hash_one(primary));
         change.is_some_and(|change| change.is_repeated && change.is_within(KNOWN_FOR, now))

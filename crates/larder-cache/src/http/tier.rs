@@ -149,7 +149,7 @@ impl Tier {
     ///
     /// # Errors
     /// A thread cannot be started, the journal cannot be written, the secret cannot be read, or the settings of a
-    /// bucket do not go together.
+    /// bucket are invalid.
     pub fn open(
         config: &TierConfig,
         place: TierPlace<'_>,
@@ -199,13 +199,13 @@ impl Tier {
         is_worth_it && !self.lock_rest().holds(Instant::now())
     }
 
-    /// Begins a look at the store, for [`TierLook::take`].
+    /// Begins a look: a read of entries of the store, of which [`TierLook::take`] adds some to the tier.
     pub fn begin_look(self: &Arc<Self>) -> TierLook {
         TierLook { tier: Arc::clone(self), moment: self.lock().index.begin_look() }
     }
 
     /// Stops the tier before another process takes over its journal, or the program ends. The last pack is stored, if
-    /// that takes no longer than `patience`. Blocks; not for a thread of the proxy.
+    /// that takes no longer than `patience`. Blocks, so do not call it on a thread that serves requests.
     pub fn stop(self: &Arc<Self>, patience: Duration) {
         let own = Arc::clone(self);
         let (done, is_done) = std::sync::mpsc::channel();
@@ -310,7 +310,7 @@ impl Drop for Tier {
     }
 }
 
-/// Starts the thread for the tier's I/O. It ends at the notification.
+/// Starts the thread for the tier's I/O. The thread ends when `end` is notified.
 fn start_thread(end: &Arc<Notify>) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -332,7 +332,7 @@ fn hash_of(key: &[u8]) -> u64 {
     short_digest(key)
 }
 
-/// Threads that wait for the folder's disk.
+/// Most threads that wait for the folder's disk.
 const BLOCKING_THREADS: usize = 16;
 /// Longest time that a change of a key waits for the journal, or for an entry that is put back.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(3);

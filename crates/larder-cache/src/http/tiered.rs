@@ -15,7 +15,7 @@ use super::{
     tier::{TierChange, TierClearing, TierEntry},
 };
 
-/// Finds an entry that the store does not have in the second tier. Returns its head and its body, and puts it back into
+/// Finds in the second tier an entry that the store does not have. Returns its head and its body, and puts it back into
 /// the store in the background.
 pub(super) async fn find(cache: &ResponseCache, key: &[u8]) -> Option<(Bytes, Bytes)> {
     let tier = cache.shared.tier.as_ref().filter(|tier| tier.has(key))?;
@@ -47,7 +47,7 @@ pub(super) fn note_long(cache: &ResponseCache, key: &[u8]) {
     }
 }
 
-/// Offers an entry that the store did not admit to the second tier.
+/// Offers to the second tier an entry that the store did not admit.
 pub(super) async fn offer(cache: &ResponseCache, key: &[u8], (head, body): (Bytes, Vec<Bytes>), hints: Hints) {
     let Some((tier, store)) = cache.shared.tier.as_ref().zip(cache.shared.store.as_ref()) else { return };
     let len_bytes = head.len() + body.iter().map(Bytes::len).sum::<usize>();

@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// The outcome of the sample's requests.
+/// The decision on values whose keys were not requested before, with the sample that it rests on.
 pub(super) struct MemoryAdmission {
     sample: Mutex<ReturnSample>,
     admits_first_requests: AtomicBool,
@@ -68,15 +68,16 @@ impl ReturnSample {
     }
 }
 
-/// One key in this many is in the sample. Those keys lose a hit where values are requested again soon.
+/// One key in this many is in the sample. The sampled keys are refused at their first request, which costs a hit each
+/// if they are requested again soon.
 const SAMPLE_SHARE: u64 = 32;
-/// The bits of the hash that choose the sample. They are neither those of the shard nor those of a ghost's place.
+/// Position of the hash bits that choose the sample. Other bits choose the shard and the place of a ghost.
 const SAMPLE_SHIFT: u32 = 35;
 /// A value that was requested once stays for about this many requests per value in memory.
 const STAY: f32 = 1.0;
 /// First requests are admitted while one refused key in this many returns soon.
 const RETURN_SHARE: u32 = 8;
-/// Refused keys that the sample counts before older ones count half.
+/// Number of refused keys in the sample after which both of its counts are halved.
 const SAMPLE_COUNT_MAX: u32 = 256;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::worth::{Score, Tick, ghost_age};
 
-/// A table of the keys that were in memory, or were requested and not kept.
+/// The ghosts of a shard: counts of the keys that were in memory, or were requested and not kept.
 #[derive(Debug, Default)]
 pub(super) struct Ghosts {
     /// A tag and a count in each cell; 0 if the cell is empty.
@@ -54,9 +54,9 @@ fn tag(hash: u64) -> u32 {
 }
 
 const BUCKET_LEN: usize = 4;
-/// Ghosts for each value in memory: four times as many have 0.1 points more hits.
+/// Ghosts for each value in memory. Four times as many raise the hit ratio by only 0.1 percentage points.
 const GHOSTS_PER_VALUE: usize = 2;
-/// The bits of a hash that choose the bucket, and those of the tag. The shard is chosen by others.
+/// Position of the hash bits that choose the bucket, and of those of the tag. Other bits choose the shard.
 const NUMBER_SHIFT: u32 = 8;
 const TAG_SHIFT: u32 = 40;
 

@@ -6,7 +6,7 @@
 /// The numbers of slots by the hash of their keys.
 #[derive(Debug, Default)]
 pub(super) struct SlotIndex {
-    /// A slot's number plus one, or 0.
+    /// The number of a slot plus one, or 0 for an empty cell.
     cells: Vec<u32>,
 }
 
@@ -28,7 +28,7 @@ impl SlotIndex {
         }
     }
 
-    /// Removes a slot that is about to be replaced by the last one of `len` slots.
+    /// Removes the slot `number`, whose place the last of `len` slots is about to take.
     pub(super) fn swap_remove(&mut self, number: usize, len: usize, hash_of: impl Fn(usize) -> u32) {
         if let Some(cell) = self.cell(hash_of(number), |found| found == number) {
             self.clear_cell(cell, &hash_of);
@@ -70,7 +70,7 @@ impl SlotIndex {
         }
     }
 
-    /// Empties a cell. Moves those after it that could no longer be reached.
+    /// Empties a cell. Moves the entries after it that a search could no longer reach.
     fn clear_cell(&mut self, cell: usize, hash_of: impl Fn(usize) -> u32) {
         let mask = self.cells.len() - 1;
         let mut hole = cell;

@@ -27,7 +27,7 @@ pub(super) struct Slot<V> {
     value: V,
     score: SharedScore,
     hash: u32,
-    /// The charged bytes.
+    /// Bytes that the value counts against the capacity.
     pub(super) weight: u32,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct HashedKey<'a> {
 /// The result of [`Shard::evict`].
 pub(super) enum Eviction<V> {
     Evicted(Slot<V>),
-    /// All values that were looked at are worth more.
+    /// Every value that was examined is worth more than the limit.
     Dearer,
     /// There is no value.
     Empty,
@@ -74,8 +74,8 @@ impl<V> Shard<V> {
         Some(&slot.value)
     }
 
-    /// Notes a request for a value that is not in memory. Returns the requests per value in memory since an earlier
-    /// request, as if it was the only one. `None` if none is known.
+    /// Notes a request for a value that is not in memory. Returns the time since the key's last request, in requests
+    /// per value in memory, estimated as if there had been only one. `None` if none is known.
     pub(super) fn note_miss(&mut self, wanted: HashedKey<'_>) -> Option<f32> {
         self.clock.advance(self.slots.len());
         let now = self.clock.now();
@@ -85,7 +85,7 @@ impl<V> Shard<V> {
         ghost.map(|ghost| Clock::requests_per_value(ghost_age(ghost, now)))
     }
 
-    /// Inserts a value, or replaces the one that the key has. Returns what it replaces.
+    /// Inserts a value, or replaces the one that the key has. Returns the replaced value and its weight.
     pub(super) fn insert(&mut self, wanted: HashedKey<'_>, value: V, weight: u32) -> Option<(V, u32)> {
         if let Some(number) = self.find(wanted) {
             let slot = &mut self.slots[number];
@@ -118,8 +118,8 @@ impl<V> Shard<V> {
         Some(self.take(number, wanted.hash))
     }
 
-    /// Removes the value that is worth least of some, unless it is worth more than `worth_max`. `hash_of` returns the
-    /// hash of a key.
+    /// Examines some values and removes the one that is worth least, unless it is worth more than `worth_max`.
+    /// `hash_of` returns the hash of a key.
     pub(super) fn evict(&mut self, worth_max: f32, hash_of: impl Fn(&[u8]) -> u64) -> Eviction<V> {
         let Some((number, worth)) = self.candidate() else { return Eviction::Empty };
         if worth > worth_max {
@@ -164,7 +164,7 @@ impl<V> Shard<V> {
         slot
     }
 
-    /// Returns the number and the worth of the value that is worth least of some.
+    /// Examines some values. Returns the number and the worth of the one that is worth least.
     fn candidate(&mut self) -> Option<(usize, f32)> {
         let now = self.clock.now();
         let len = self.slots.len();
@@ -182,11 +182,12 @@ impl<V> Shard<V> {
     }
 }
 
-/// Returns the order of values of different weights: their worth per square root of the weight, squared.
+/// Returns the rank of a value among values of different weights: its worth per square root of its weight, squared.
 fn per_weight(worth: f32, weight: u32) -> f32 {
     worth * worth / weight.max(1) as f32
 }
 
-/// Number and length of the runs of slots of which one value leaves. Half as many cost 0.3 points of hits.
+/// Number and length of the runs of slots that are examined to evict one value. Half as many cost 0.3 percentage points
+/// of hits.
 const RUN_COUNT: usize = 2;
 const RUN_LEN: usize = 8;

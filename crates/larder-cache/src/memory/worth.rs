@@ -22,15 +22,15 @@ pub(super) struct Clock {
 /// A moment of a [`Clock`], in ticks.
 pub(super) type Tick = u32;
 
-/// The requests for a value.
+/// What is known of the requests for a value: their count, which fades with time, and the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Score {
-    /// The tick of which a value requested once would have this count.
+    /// The count as a tick: a value that was requested only once, at this tick, would have the same count.
     count: Tick,
     last: Tick,
 }
 
-/// A [`Score`] that readers of a shard may change. A change that is lost costs one request of the count.
+/// A [`Score`] that several readers of a shard may change at once. If a change is lost, one request is not counted.
 #[derive(Debug)]
 pub(super) struct SharedScore(AtomicU64);
 
@@ -73,7 +73,7 @@ impl Score {
         Self { count: now.wrapping_add_signed(count), last: now }
     }
 
-    /// Returns the score with its last request now, which the count has already.
+    /// Returns the score with the last request at `now`. The count already includes that request.
     pub(super) fn seen(self, now: Tick) -> Self {
         Self { last: now, ..self }
     }
@@ -97,7 +97,7 @@ impl Score {
     }
 }
 
-/// Returns for how many ticks the count of a ghost has been that of a value requested once.
+/// Returns the age of a ghost's count in ticks: how long ago a single request would have left the same count.
 pub(super) fn ghost_age(ghost: u16, now: Tick) -> i32 {
     let age = ((now >> GHOST_SHIFT) as u16).wrapping_sub(ghost).cast_signed();
     i32::from(age) << GHOST_SHIFT
@@ -133,31 +133,31 @@ impl Score {
     }
 }
 
-/// Returns 2 to the power of a number of ticks, in halvings.
+/// Returns 2 to the power of `ticks`, of which [`HALVING_TICKS`] are 1.
 fn exp2(ticks: i32) -> f32 {
     f32::from_bits((ONE_BITS + (ticks.clamp(-EXPONENT_MAX, EXPONENT_MAX) << TICK_SHIFT)).cast_unsigned())
 }
 
-/// Returns the logarithm of a number of at least 1, in ticks.
+/// Returns the binary logarithm of a number of at least 1, in ticks.
 fn log2(number: f32) -> i32 {
     (number.to_bits().cast_signed() - ONE_BITS) >> TICK_SHIFT
 }
 
 /// The requests per value of the shard after which an earlier request counts half.
 const COUNT_HALVING: u32 = 24;
-/// The speed at which the second term halves, in multiples of that of the count.
+/// Number of times that the second term of a worth halves while the count halves once.
 const RECENCY_SPEED: i32 = 48;
-/// The second term of a value that was just requested.
+/// The second term of the worth of a value that was just requested.
 const RECENCY_WEIGHT: f32 = 3.0;
 /// Ticks in which a count halves.
 const HALVING_TICKS: u32 = 1 << 10;
-/// The bits of the number 1, and where a tick is in the bits of a number.
+/// The bits of the float 1.0, and the position of a tick in the bits of a float.
 const ONE_BITS: i32 = 127 << 23;
 const TICK_SHIFT: u32 = 13;
 const EXPONENT_MAX: i32 = 100 << 10;
-/// The age of a last request that adds nothing to a worth.
+/// Age in ticks from which a last request adds nothing to a worth.
 const FORGOTTEN_TICKS: u32 = 100 << 10;
-/// A ghost's count has 16 steps for each halving.
+/// Number of low bits of a tick that a ghost's count lacks. It keeps 16 steps for each halving.
 const GHOST_SHIFT: u32 = 6;
 
 #[cfg(test)]

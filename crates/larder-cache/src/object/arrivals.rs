@@ -26,8 +26,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Adds a response to the object if it has the same representation. Returns whether it is the one that was
-    /// requested.
+    /// Adds a response to the object, or hands the run over if it brings another representation. Returns `false` if the
+    /// head is not a response to the run's request.
     fn arrive_head(&mut self, index: usize, head: &H, announced: (Range<u64>, bool), actions: &mut Actions) -> bool {
         let (span, is_whole) = announced;
         if self.runs[index].is_open {
@@ -48,8 +48,8 @@ impl<H: Head> Core<H> {
 
     /// Opens a run that brings the whole body.
     ///
-    /// If a range was requested, the origin does not support ranges. Other requests for ranges stop, because this run
-    /// brings their bytes, too.
+    /// If a range was requested, the whole body shows that the origin does not support ranges. Other requests for
+    /// ranges stop, because this run brings their bytes, too.
     fn open_whole(&mut self, index: usize, actions: &mut Actions) -> bool {
         let len = self.map.end();
         let run = &mut self.runs[index];
@@ -147,7 +147,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Drops the last chunk, so that it is requested again, unless its response ended as announced or still may.
+    /// Drops the last chunk, so that it is requested again, unless its response ended as announced, or may still do so.
     fn drop_unproved_end(&mut self) {
         if !self.is_end_proved && !self.awaits_proof() {
             let last = self.map.chunk_of(self.map.end().saturating_sub(1));
@@ -155,7 +155,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Ends the cursors that need bytes which only the origin could serve, because it is not asked again.
+    /// Ends the cursors that need bytes which only the origin could serve, because the origin is not asked again.
     fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
         self.retries.forget_failures();
         self.map.avoid_nothing();

@@ -10,7 +10,7 @@ use super::{
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Gaps in one span that are requested one by one. More are requested as one.
+/// Most gaps in one span that are requested one by one. More gaps become one request.
 const GAPS_MAX: usize = 3;
 
 /// Returns the requests for the wanted bytes that are neither present nor coming.
@@ -45,7 +45,7 @@ fn kept_gap(view: &View<'_>, kept: &Survey) -> Option<Range<u64>> {
     first.map(|gap| before_cut(view.sizes, gap.clone()))
 }
 
-/// Returns the start of a gap, up to where the body is divided.
+/// Returns the start of a gap, up to the first position where the body is divided ([`Sizes::cut`]).
 fn before_cut(sizes: Sizes, gap: Range<u64>) -> Range<u64> {
     gap.start..gap.end.min((gap.start / sizes.cut + 1).saturating_mul(sizes.cut))
 }
@@ -80,7 +80,7 @@ fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Rang
     next.map(|gap| before_cut(view.sizes, gap.clone())).into_iter().collect()
 }
 
-/// Returns the gaps in one span, as one if they are many.
+/// Returns the gaps in one span. If there are more than `GAPS_MAX`, they become one.
 fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let within: SmallVec<[Range<u64>; 2]> = gaps.iter().filter(|gap| span.contains(&gap.start)).cloned().collect();
     match (within.first(), within.last()) {

@@ -45,9 +45,9 @@ pub(super) struct ChunkMap {
     storing: SmallVec<[(u64, Tick); 4]>,
     /// Parts of chunks that are being stored.
     parts: SmallVec<[Range<u64>; 2]>,
-    /// Chunks that the driver does not keep.
+    /// Chunks that the driver does not store, because another node does.
     skipped: SpanSet,
-    /// Bytes that the store did not take as a part of a chunk.
+    /// Bytes that the store refused as a part of a chunk.
     refused: SpanSet,
 }
 
@@ -124,7 +124,7 @@ impl ChunkMap {
         (Place::Absent, until.min(self.unknown.next_from(at)))
     }
 
-    /// Returns whether all bytes of `span` are in one kind of place.
+    /// Returns whether all bytes of `span` are in this place.
     pub(super) fn is_place(&self, span: &Range<u64>, place: Place) -> bool {
         let mut at = span.start;
         while at < span.end {
@@ -154,8 +154,9 @@ impl ChunkMap {
         stored.start.max(chunk.start)..stored.end.min(chunk.end)
     }
 
-    /// Returns the unit at `at` if it has at most `bytes` and nothing of it is being read. Otherwise, returns its
-    /// blocks from the one that contains `at` on, as far as they are not being read and fit in `bytes`. At least one.
+    /// Returns the unit at `at` if it has at most `bytes` and nothing of it is being read. Otherwise, returns blocks of
+    /// the unit, beginning with the one that contains `at`: those that are not being read and fit in `bytes`, at least
+    /// one.
     pub(super) fn read_at(&self, at: u64, bytes: u64) -> Range<u64> {
         let unit = self.unit_at(at);
         let begun = self.reading.iter().filter(|range| range.start < unit.end && unit.start < range.end);
@@ -183,7 +184,7 @@ impl ChunkMap {
         !self.avoided.contains(&at) && self.stored.end_at(at).is_some()
     }
 
-    /// Returns whether bytes are in memory that can be read from the store at any time.
+    /// Returns whether some of the bytes in memory can be read again from the store at any time.
     pub(super) fn holds_readable(&self) -> bool {
         let is_held = |(span, is_readable): &(Range<u64>, bool)| *is_readable && self.pieces.spans().meets(span);
         self.chunks_in_memory().iter().any(|&chunk| self.units_of(chunk).iter().any(is_held))
@@ -238,7 +239,7 @@ impl ChunkMap {
         self.pieces.spans().covers(&span)
     }
 
-    /// Returns whether the store has a chunk.
+    /// Returns whether the store has any bytes of the body.
     pub(super) fn has_stored(&self) -> bool {
         self.stored.iter().next().is_some()
     }
@@ -307,7 +308,8 @@ impl ChunkMap {
         self.pieces.insert(start, bytes);
     }
 
-    /// Adds bytes that came from the origin. Short pieces are joined, and the copy passes through `counted`.
+    /// Adds bytes that came from the origin. Short pieces are joined in a copy, which `counted` gets to count its
+    /// memory.
     pub(super) fn append(&mut self, start: u64, bytes: &Bytes, counted: impl FnMut(Bytes) -> Bytes) {
         self.pieces.append(start, bytes, counted);
     }

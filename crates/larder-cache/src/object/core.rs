@@ -78,7 +78,7 @@ pub struct Core<H> {
 /// The part of the body that the store's head announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CommittedExtent {
-    /// There is no head.
+    /// The store has no head of the body.
     Nothing,
     /// A part of the body is stored.
     Part,
@@ -139,7 +139,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Applies an event and adds what the driver has to do. Memory is unlimited until the first [`Event::Budget`].
+    /// Applies an event, and adds to `actions` what the driver has to do. Memory is unlimited until the first
+    /// [`Event::Budget`].
     pub fn on(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
         let step = self.step_of(&event);
         let twin = step.as_ref().filter(|_| cfg!(debug_assertions)).map(|_| (self.clone(), event.clone()));
@@ -168,7 +169,7 @@ impl<H: Head> Core<H> {
         self.set_timer(now, actions);
     }
 
-    /// Returns whether the event leads to this state and these actions without the short way (`steady`).
+    /// Returns whether the event leads to the same state and actions without the shortcut in `steady`.
     fn reaches(mut self, now: Tick, event: Event<H>, expected: (&Self, &[Action])) -> bool {
         let (other, expected_actions) = expected;
         let mut actions = Actions::new();
@@ -336,7 +337,7 @@ impl<H: Head> Core<H> {
     }
 }
 
-/// The plan, and time.
+/// Executes plans, and ends what has taken too long.
 impl<H: Head> Core<H> {
     /// Returns how many bytes may be in memory.
     pub(super) fn room(&self) -> u64 {
@@ -416,7 +417,7 @@ impl<H: Head> Core<H> {
         actions.extend(over.into_iter().map(Action::Stop));
     }
 
-    /// Ends what has waited for too long.
+    /// Ends runs that were paused or unwanted for too long, and cursors that held up others for too long.
     fn expire(&mut self, now: Tick, actions: &mut Actions) {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
         let mut runs = self.runs.iter();
@@ -530,7 +531,7 @@ mod tests {
             Self { core, now: Tick(0) }
         }
 
-        /// Reports an event. Returns the actions but the timers.
+        /// Reports an event. Returns the actions except for the timers.
         fn on(&mut self, event: Event<TestHead>) -> Vec<Action> {
             let mut actions = Actions::new();
             self.core.on(self.now, event, &mut actions);

@@ -30,7 +30,7 @@ pub(super) struct Cursor {
     pub(super) stands_from: Tick,
     /// Time for which the client may still hold up others.
     patience_millis: u64,
-    /// The time at which the client ends for holding up others. `None` while it holds up nobody.
+    /// The time at which the client is ended for holding up others. `None` while it holds up nobody.
     pub(super) holds_until: Option<Tick>,
 }
 

@@ -15,15 +15,15 @@ use super::{
 use crate::object::{CursorId, Tick};
 use std::ops::Range;
 
-/// Time for which a client waits while memory is full of bytes for the store and no bytes come. Then storing is given
-/// up.
+/// Time for which a client waits while memory is full of bytes for the store and no bytes come. After that, storing is
+/// given up.
 ///
-/// It is given up for good, so later clients have to wait for the origin.
+/// Storing is given up for good, so later clients have to wait for the origin.
 const PATIENCE_MILLIS: u64 = 500;
 /// Time for which a client waits while memory is full of bytes for the store and bytes come, but no chunk becomes
 /// complete.
 const CHUNK_PATIENCE_MILLIS: u64 = 10_000;
-/// The time for which storing continues although a client waits, because memory is full of bytes for the store.
+/// The deadlines for storing while a client waits because memory is full of bytes that the store has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
     /// The time at which storing is given up unless bytes come.
@@ -37,7 +37,7 @@ impl Patience {
         Self { without_bytes: now.after(PATIENCE_MILLIS), without_chunk: now.after(CHUNK_PATIENCE_MILLIS) }
     }
 
-    /// Returns the patience after bytes have come.
+    /// Returns this patience with more time for bytes, because some have come.
     pub(super) fn after_progress(self, now: Tick) -> Self {
         Self { without_bytes: now.after(PATIENCE_MILLIS), ..self }
     }
@@ -76,9 +76,10 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether all bytes that have come stay in memory.
+    /// Returns whether all bytes that have arrived stay in memory.
     ///
-    /// They do while a client that comes now could not get the first ones from the store.
+    /// They stay if the body is not stored, while memory has room for them, so that a new client can get the first
+    /// ones.
     pub(super) fn keeps_start(&self) -> bool {
         let has_room = || self.map.held_bytes_after_reads() < self.room().min(self.sizes.kept);
         !self.is_storing && !self.cursors.is_empty() && self.map.is_in_memory(0) && has_room()
@@ -250,9 +251,10 @@ impl<H: Head> Core<H> {
     }
 
     /// Drops the last block that is wanted only by cursors for which `may_wait` is true, and that can be read again.
-    /// With `is_any`, also a block that cannot.
+    /// With `is_any`, also one that cannot be read again.
     ///
-    /// These cursors are left behind. Every other cursor keeps the part of the block in memory that it takes next.
+    /// The cursors for which `may_wait` is true are left behind. Every other cursor keeps the part of the block in
+    /// memory that it takes next.
     fn drop_block(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
         let map = &self.map;
         let feeds = |block: &Range<u64>, cursor: &Cursor| {
@@ -309,7 +311,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Leaves the cursor behind that has not moved for the longest time, if the body is divisible. Returns whether
+    /// Leaves behind the cursor that has not moved for the longest time, if the body is divisible. Returns whether
     /// there was one.
     ///
     /// The cursor gets a run of its own when it moves.

@@ -34,8 +34,8 @@ impl Pieces {
         debug_assert!(self.is_consistent(), "{self:?}");
     }
 
-    /// Adds those of `bytes`, which begin at `start`, that are not in memory. An origin may send a few bytes at a time:
-    /// short pieces are joined by a copy, which passes through `counted`.
+    /// Adds `bytes`, which begin at `start`, except for those that are in memory already. An origin may send a few
+    /// bytes at a time: short pieces are joined by a copy, which passes through `counted`.
     pub(super) fn append(&mut self, start: u64, bytes: &Bytes, mut counted: impl FnMut(Bytes) -> Bytes) {
         if bytes.len() >= SHORT_BYTES || self.spans.meets(&(start..start + bytes.len() as u64)) {
             return self.insert(start, bytes);
@@ -113,7 +113,7 @@ impl Pieces {
     }
 }
 
-/// A piece below this is joined with the one before it.
+/// Length in bytes below which a piece is joined with the one before it.
 const SHORT_BYTES: usize = 256;
 
 /// Least length of a piece to which nothing more is joined.

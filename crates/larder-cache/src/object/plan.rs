@@ -14,10 +14,10 @@ use super::{
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Probes of the store at a time.
+/// Most probes of the store at a time.
 const PROBES_MAX: usize = 64;
 
-/// Reads of the store at a time.
+/// Most reads of the store at a time.
 const READS_MAX: usize = 4;
 
 /// The facts that the plan depends on.
@@ -40,7 +40,7 @@ pub(super) struct View<'a> {
     pub(super) may_read: bool,
     /// Greatest distance from a run's next byte to a byte for which a client waits for the run, see [`Sizes::ahead`].
     pub(super) reach: u64,
-    /// Bytes that may be in memory.
+    /// Most bytes that may be in memory.
     pub(super) room: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Verdict {
     Stop,
 }
 
-/// Returns what has to be done for all wants.
+/// Returns the next steps, which follow from what the clients and the cache itself want.
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let surveys: Surveys = view.cursors.iter().map(|cursor| view.survey(cursor.remaining())).collect();
     let kept = view.kept_survey();
@@ -89,12 +89,12 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
 pub(super) type Surveys = SmallVec<[Survey; 2]>;
 
 impl View<'_> {
-    /// Surveys `spans`.
+    /// Returns what is still needed for all bytes of `spans` to be present.
     pub(super) fn survey(&self, spans: impl Iterator<Item = Range<u64>>) -> Survey {
         survey(self.map, self.runs, self.reach, spans)
     }
 
-    /// Surveys what the cache itself wants.
+    /// Returns what is still needed for the bytes that the cache itself wants to store.
     pub(super) fn kept_survey(&self) -> Survey {
         self.survey(self.keep.iter().flat_map(|keep| self.map.unstored_of(keep.clone())))
     }
@@ -114,7 +114,7 @@ impl View<'_> {
         self.may_read && self.map.reads() + others.len() < READS_MAX
     }
 
-    /// Returns whether these further bytes may come, which complete a chunk for the store.
+    /// Returns whether this number of bytes may still come, to complete a chunk for the store.
     ///
     /// They may exceed the room by a chunk if the object's share is at least a chunk, because giving up storing would
     /// cost more.
@@ -125,7 +125,7 @@ impl View<'_> {
 
     /// Returns whether the run at `index` continues to the end of its chunk although memory is used up.
     ///
-    /// At the end of the chunk it can be stored, which frees memory. The runs that need the least memory for that come
+    /// A chunk that is complete can be stored, which frees memory. The runs that need the least memory for that come
     /// first, so at least one can always continue.
     fn completes(&self, index: usize) -> bool {
         let to_come = |run: &OriginRun| {
@@ -167,7 +167,8 @@ impl View<'_> {
         self.room.saturating_sub(self.map.held_bytes_after_reads() + taken)
     }
 
-    /// Returns whether runs wait for the slowest cursor, because bytes that it misses could not be had again.
+    /// Returns whether runs wait for the slowest cursor, because bytes that it misses could not be read or requested
+    /// again.
     pub(super) fn is_slowest_in_charge(&self) -> bool {
         !(self.is_storing || self.is_divisible)
     }
@@ -193,7 +194,7 @@ impl View<'_> {
     }
 }
 
-/// Returns the chunks that may be in the store, before a promise is made for them.
+/// Returns the chunks to probe: wanted ones of which it is not known whether the store has them.
 fn probes(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[u64; 4]> {
     let mut found = SmallVec::new();
     if !view.may_read {

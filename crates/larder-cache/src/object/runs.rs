@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Time for which a run may be paused before it is stopped, if another request can continue it.
 const PAUSED_MILLIS_MAX: u64 = 30_000;
 
-/// Time for which a run continues that no client wants, because a client may come back.
+/// Time for which a run that no client wants continues, because a client may come back.
 const UNWANTED_MILLIS_MAX: u64 = 1_000;
 
 /// A response of the origin, or the request for one.
@@ -58,7 +58,7 @@ impl OriginRun {
         self.next <= at && at < self.end
     }
 
-    /// Goes on or waits, and notes until when it may wait.
+    /// Resumes or pauses the run as `verdict` says. Sets the times at which a paused or unwanted run is stopped.
     pub(super) fn follow(&mut self, verdict: Verdict, now: Tick, actions: &mut Actions) {
         let goes_on = match verdict {
             Verdict::Stop => return,
@@ -96,7 +96,7 @@ pub(super) struct Retries {
     failures: u8,
     /// Failures since a chunk came.
     attempts: u8,
-    /// Other representations that the origin sent since the last bytes of this one.
+    /// Number of responses with another representation since the last bytes of this one.
     others: u8,
     /// When the next request may be sent.
     pub(super) ask_at: Option<Tick>,
@@ -148,7 +148,7 @@ const RETRY_WAITS_MILLIS: [u64; 2] = [100, 1_500];
 /// Most requests in a row that together bring less than a chunk.
 const ATTEMPTS_MAX: u8 = 6;
 
-/// Failures of the store to read. For a while the origin serves the bytes instead.
+/// Counts failures to read from the store. After a failure, the origin serves the bytes for a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Trouble {
     /// Failures since the last read that succeeded.
@@ -182,7 +182,7 @@ impl Trouble {
 /// Wait before a read is repeated.
 const READ_WAIT_MILLIS: u64 = 1_000;
 
-/// Reads of a chunk that the origin cannot serve, before the cursors that need it end.
+/// Most reads of a chunk that the origin cannot serve. After that, the cursors that need the chunk end.
 const READS_MAX: u8 = 4;
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ impl<H: Head> Core<H> {
         cursor.is_active() && self.map.is_in_memory(cursor.position())
     }
 
-    /// Returns whether the bytes that the cursor's promise needs are present, or in runs whose heads have come.
+    /// Returns whether the bytes that the cursor's promise needs are present, or are coming in runs whose heads have
+    /// arrived.
     fn can_promise(&self, now: Tick, cursor: &Cursor) -> bool {
         if cursor.terms.promise == PromiseRule::Given {
             return true;
@@ -48,7 +49,7 @@ impl<H: Head> Core<H> {
         survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
     }
 
-    /// Returns whether the cursor ends with the body, but no response has proved that end, or still may.
+    /// Returns whether the cursor ends with the body, and no response has proved that end or still may prove it.
     fn lacks_proof(&self, cursor: &Cursor) -> bool {
         self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
     }
@@ -64,7 +65,8 @@ impl<H: Head> Core<H> {
         if may_wait { None } else { self.end_at_gap(now, cursor) }
     }
 
-    /// Ends clients at gaps that no other client has caused to be filled in time. Returns whether there were some.
+    /// Ends clients that have reached a gap which no other client has caused to be filled. Returns whether there were
+    /// some.
     ///
     /// This concerns clients that have a promise but may not cause requests.
     pub(super) fn end_stranded(&mut self, now: Tick, actions: &mut Actions) -> bool {

@@ -10,7 +10,7 @@ use super::{
 };
 use std::ops::Range;
 
-/// An event after which there may be nothing to plan, and what was before it.
+/// An event that may need no new plan, with the state before it.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     kind: StepKind,
@@ -27,7 +27,7 @@ enum StepKind {
 }
 
 impl<H: Head> Core<H> {
-    /// Returns the step that the event is, if it may be one. Called before the event is applied.
+    /// Returns the event as a step, if it may need no new plan. Called before the event is applied.
     pub(super) fn step_of(&self, event: &Event<H>) -> Option<Step> {
         let is_waiting = self.patience.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
         if is_waiting || self.keep.is_some() || !self.retries.may_find_same() {
@@ -47,8 +47,8 @@ impl<H: Head> Core<H> {
         Some(Step { kind, runs: self.runs.len(), cursors: self.cursors.len() })
     }
 
-    /// Does what follows from a step that was applied, if that is no more than a wake-up and bytes to drop. Returns
-    /// whether it did.
+    /// Wakes clients and drops bytes after a step was applied, if nothing else follows from the step. Returns whether
+    /// it did.
     pub(super) fn follow_step(&mut self, step: &Step, actions: &mut Actions) -> bool {
         if self.runs.len() != step.runs || self.cursors.len() != step.cursors || !self.is_steady() {
             return false;
@@ -122,7 +122,7 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns whether the run goes on, or waits, as before the client's move.
+    /// Returns whether the client's move to `to` leaves the run as it is: receiving, or paused.
     fn keeps_pace(&self, cursor: &Cursor, to: u64) -> bool {
         let Some(run) = self.runs.first() else {
             return true;

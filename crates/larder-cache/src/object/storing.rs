@@ -73,7 +73,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether somebody wants bytes of `span` who may cause a request.
+    /// Returns whether the cache itself, or a client that may cause requests, wants bytes of `span`.
     fn is_askable(&self, span: &Range<u64>) -> bool {
         let meets = |part: &Range<u64>| part.start < span.end && span.start < part.end;
         let mut askers = self.cursors.iter().filter(|cursor| cursor.terms.may_ask);
@@ -95,7 +95,7 @@ impl<H: Head> Core<H> {
         self.commit(actions);
     }
 
-    /// Stores each chunk that is complete. The last one waits until the response has ended as announced.
+    /// Stores each chunk that is complete. The last chunk of the body waits until the response has ended as announced.
     pub(super) fn store_chunks(&mut self, now: Tick, actions: &mut Actions) {
         if !self.is_storing {
             return;
@@ -125,7 +125,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Stores parts of chunks that nothing completes.
+    /// Stores the parts in memory of those chunks that nothing will complete.
     pub(super) fn store_parts(&mut self, actions: &mut Actions) {
         for chunk in self.map.chunks_in_memory() {
             if let Some(part) = self.part_to_store(chunk) {

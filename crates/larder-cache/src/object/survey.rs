@@ -12,13 +12,14 @@ use std::ops::Range;
 pub(super) struct Survey {
     /// Parts that are neither present nor coming, in ascending order.
     pub(super) gaps: SmallVec<[Range<u64>; 2]>,
-    /// The runs that bring the other missing parts, as places in the list of runs.
+    /// The runs that bring the other missing parts, as indexes into the list of runs.
     pub(super) runs: SmallVec<[usize; 2]>,
     /// The first byte that may be in the store, which has to be probed.
     pub(super) unknown: Option<u64>,
 }
 
-/// Surveys `spans`. A run brings a byte if the byte is at most `reach` ahead of the run, or of what it brings before.
+/// Returns what is still needed for all bytes of `spans` to be present. A run brings a byte that is at most `reach`
+/// ahead of the run, or of the end of the bytes that the run brings before.
 pub(super) fn survey(
     map: &ChunkMap,
     runs: &[OriginRun],
@@ -48,7 +49,8 @@ pub(super) fn survey(
 /// The run that brings the bytes before a position, and the end of the bytes that it brings.
 type Followed = Option<(usize, u64)>;
 
-/// Adds the start of `missing` to the runs or to the gaps. Returns the end of the part that was added.
+/// Adds the start of `missing` to the gaps, or the run that brings it to the runs. Returns the end of the part that was
+/// added.
 fn follow(found: &mut Survey, followed: &mut Followed, runs: &[OriginRun], missing: (Range<u64>, u64)) -> u64 {
     let (missing, reach) = missing;
     let next_run = runs.iter().map(|run| run.next).filter(|next| missing.contains(next) && *next > missing.start).min();

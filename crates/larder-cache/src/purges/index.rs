@@ -58,7 +58,7 @@ pub enum PurgeMode {
 pub struct Purge {
     /// The purge's number. It concerns responses whose request began when fewer purges than this had been made.
     pub number: u64,
-    /// The effect of the purge on these responses.
+    /// The effect of the purge on the responses that it concerns.
     pub mode: PurgeMode,
     /// The time of the purge, in milliseconds since the Unix epoch.
     pub at_ms: i64,
@@ -82,9 +82,9 @@ impl Purge {
 /// The state of a response after all purges so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeVerdict {
-    /// No purge concerns it.
+    /// No purge concerns the response.
     Stands,
-    /// A soft purge marked it stale at this time, in milliseconds since the Unix epoch.
+    /// A soft purge marked the response stale at this time, in milliseconds since the Unix epoch.
     StaleSince(i64),
     /// Possibly purged, so it must be validated before it is used.
     Unconfirmed,
@@ -95,7 +95,7 @@ pub enum PurgeVerdict {
 /// Limits for the purges that are kept separately. Beyond them, older purges are merged into wider ones.
 #[derive(Clone, Copy, Debug)]
 pub struct PurgeLimits {
-    /// Most purges.
+    /// Most purges that are kept separately.
     pub count: usize,
     /// Most memory for the purges, in bytes.
     pub bytes: usize,
@@ -177,7 +177,7 @@ impl PurgeIndex {
         marks.apply(purge);
     }
 
-    /// Returns the last number that was used, or 0 if there was none.
+    /// Returns the last purge number that was used, or 0 if none was.
     pub(super) fn last_number(&self) -> u64 {
         self.last_number
     }
@@ -187,12 +187,12 @@ impl PurgeIndex {
         self.last_number = self.last_number.max(number);
     }
 
-    /// Returns the number of purges of tags.
+    /// Returns the number of purged tags.
     pub(super) fn tag_count(&self) -> usize {
         self.tags.len()
     }
 
-    /// Returns the number of purges kept.
+    /// Returns the number of scopes whose purges are kept.
     pub(super) fn count(&self) -> usize {
         self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
     }
@@ -267,7 +267,7 @@ impl PurgeIndex {
         true
     }
 
-    /// Forgets the purges of tags up to a number. Nothing may be left that they concern.
+    /// Forgets the purges of tags up to the number `up_to`. Nothing that these purges concern may still be stored.
     pub(super) fn forget_tags(&mut self, up_to: u64) {
         let bytes = &mut self.bytes;
         self.tags.retain(|tag, marks| {
@@ -278,7 +278,7 @@ impl PurgeIndex {
         self.tags.shrink_to_fit();
     }
 
-    /// Returns whether there are more purges than this share of the limits.
+    /// Returns whether the purges exceed `share / of` of the limits.
     fn is_beyond(&self, share: usize, of: usize) -> bool {
         self.count() > self.limits.count / of * share || self.bytes > self.limits.bytes / of * share
     }
@@ -422,7 +422,7 @@ pub fn host_of_url(url: &str) -> &str {
     &url[host_range(url.as_bytes())]
 }
 
-/// Returns the place of the host in a URL, or in a key that begins with one.
+/// Returns the byte range of the host in a URL, or in a key that begins with one.
 pub fn host_range(url: &[u8]) -> Range<usize> {
     // The scheme before it has no colon.
     let scheme_end = url.iter().position(|byte| *byte == b':').filter(|at| url[*at..].starts_with(b"://"));

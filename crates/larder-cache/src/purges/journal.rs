@@ -24,14 +24,14 @@ use super::{
     tag_file,
 };
 
-/// The record's file.
+/// The file that holds the purge record.
 pub(super) struct PurgeJournal(Journal);
 
 /// The state of the file at start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JournalState {
     Nothing,
-    /// The record of the store with this label.
+    /// The lines of the record, and the label of the store that it belongs to.
     Lines {
         label: u64,
         lines: Vec<RecordLine>,
@@ -50,9 +50,9 @@ pub(super) enum RecordLine {
     Judged(Purge),
     /// A purge that only other nodes need, because a wider purge covers it here.
     Logged(Purge),
-    /// The log contains the purges made here after this number.
+    /// The log contains the purges made on this node after this number.
     LogStart(u64),
-    /// All numbers up to this one were used.
+    /// All purge numbers up to this one were used.
     Number(u64),
     Position(LogPosition),
 }

@@ -21,9 +21,9 @@ pub struct LogPosition {
     /// The identity of the log. A node that lost its store begins a log with another identity. For a shared log, this
     /// is the digest of the entry at the position.
     pub log: u64,
-    /// The number of the last purge that is known.
+    /// The number of the last purge in the log that was applied on this node.
     pub number: u64,
-    /// In a shared log: the number of the last purge made here that is in it.
+    /// The number of the last purge made on this node that is in the shared log. 0 for the log of another node.
     pub sent: u64,
 }
 
@@ -36,11 +36,11 @@ pub struct LogSlice {
     pub is_reset: bool,
     /// The purges, in the order of their numbers. Purges with one number are never separated.
     pub purges: Vec<Purge>,
-    /// The position after these purges.
+    /// The reader's position after it has applied `purges`.
     pub position: u64,
-    /// The end of the log.
+    /// The number of the last recorded purge in the log.
     pub end: u64,
-    /// In a shared log: the number of the last purge made here that is in it up to the position.
+    /// For a shared log: the number of the last purge by the reading node itself up to `position`. Otherwise 0.
     pub sent: u64,
 }
 
@@ -76,7 +76,7 @@ impl PurgeLog {
         purges.iter().for_each(|purge| self.append(purge));
     }
 
-    /// Starts or stops keeping purges. Earlier purges are not in the log.
+    /// Starts or stops keeping purges. A log that has just been started contains no earlier purges.
     ///
     /// Returns whether this is a change.
     pub(super) fn set_kept(&mut self, is_kept: bool, last_number: u64) -> bool {
@@ -103,7 +103,7 @@ impl PurgeLog {
         &self.positions
     }
 
-    /// Returns the number of the last purge made here that is in a shared log.
+    /// Returns the number of the last purge made on this node that is in a shared log.
     pub(super) fn sent(&self) -> u64 {
         self.positions.iter().map(|position| position.sent).max().unwrap_or(0)
     }
@@ -122,7 +122,7 @@ impl PurgeLog {
         self.entries.back().map_or(self.start, |purge| purge.number)
     }
 
-    /// Returns the number of the last purge up to `number`.
+    /// Returns the number of the last purge in the log whose number is at most `number`.
     pub(super) fn end_within(&self, number: u64) -> u64 {
         let count = self.entries.partition_point(|purge| purge.number <= number);
         count.checked_sub(1).map_or(self.start, |last| self.entries[last].number)

@@ -31,7 +31,7 @@ use crate::{
     object::Spans,
 };
 
-/// A response from the cache, with the kind of its body.
+/// A response from the cache, and whether it is a 304.
 pub struct HitAnswer<F: Fetcher> {
     /// The response.
     pub response: Response<AnswerBody<F>>,
@@ -41,7 +41,7 @@ pub struct HitAnswer<F: Fetcher> {
 
 /// A request that a stored response answers.
 pub struct HitRequest<'a> {
-    /// The fields to add.
+    /// What the cache adds to the response, such as its name in Via.
     pub marks: &'a ResponseMarks,
     /// The method of the request.
     pub method: &'a Method,
@@ -54,7 +54,7 @@ pub struct HitRequest<'a> {
 }
 
 impl<'a, F: Fetcher> CacheQuery<'a, F> {
-    /// Returns the request as a stored response of this age answers it.
+    /// Returns this request in the form that [`answer`] takes, for a stored response of this age.
     pub(super) fn hit(self, age_secs: u64, status: CacheStatus) -> HitRequest<'a> {
         let Self { http, asked } = self;
         HitRequest { marks: http.fetcher.marks(), method: asked.method(), fields: asked.fields(), age_secs, status }
@@ -92,7 +92,7 @@ pub fn answer<F: Fetcher>(
     Some(HitAnswer { response: respond(status, fields, body), is_conditional: false })
 }
 
-/// Returns whether a request gets all of a stored response whose body has this length, with the stored head.
+/// Returns whether a request gets the stored head and the whole body, which has `body_len` bytes.
 pub fn is_plain(wanted: &HitRequest<'_>, stored: &StoredHead, body_len: usize) -> bool {
     *wanted.method == Method::GET
         && stored.status() != StatusCode::NO_CONTENT

@@ -35,7 +35,7 @@ use crate::http::{
 pub struct LookResult<F: Fetcher> {
     /// The verdict about the request.
     pub verdict: LookVerdict,
-    /// The answer, or the way to it.
+    /// The answer, or the plan to get one from the origin.
     pub answer: CacheAnswer<F>,
 }
 
@@ -68,7 +68,7 @@ pub enum CacheAnswer<F: Fetcher> {
     Pass(Box<FetchPlan<F>>),
 }
 
-/// A request's place in the cache: the stored response found for it, if any.
+/// The stored response found for a request, if any, and how much of its body is available.
 struct SeenResponse<F: Fetcher> {
     stored: StoredState<FoundResponse>,
     presence: Availability<F>,
@@ -87,10 +87,10 @@ enum StoredAnswer<F: Fetcher> {
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers the request from the store, or plans its way to the origin.
+    /// Answers the request from the store, or plans how it goes to the origin.
     ///
     /// # Panics
-    /// Its resource has no key.
+    /// The request's resource has no key.
     #[doc(hidden)] // for larder-proxy, which looks and fetches in separate steps
     pub async fn look(self) -> LookResult<F> {
         let Self { http, asked } = self;
@@ -166,7 +166,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         LookResult { verdict, answer }
     }
 
-    /// Leads a request to the origin, which alone can answer it.
+    /// Plans to pass a request to the origin, which alone can answer it. Answers with an error if the origin may not be
+    /// contacted.
     fn bypass(self, key: &Arc<[u8]>, forward: CacheStatus) -> CacheAnswer<F> {
         match self.check_may_ask() {
             Ok(()) => CacheAnswer::Pass(Box::new(FetchPlan::alone(key, forward))),
@@ -174,8 +175,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         }
     }
 
-    /// Asks the origin for permission to serve a response that was fetched with other credentials. If it grants none,
-    /// breaks with the answer to the request.
+    /// Asks the origin for permission to serve a response that was fetched with other credentials. If the origin grants
+    /// none, returns the answer to the request in `Break`.
     async fn permit(
         self,
         key: &Arc<[u8]>,
@@ -269,7 +270,7 @@ impl<S> From<&UnstoredRoute<S>> for LookVerdict {
     }
 }
 
-/// Collects the facts for a decision that follow from a request's terms.
+/// Derives from a request's terms the facts on which its route is decided.
 pub fn facts<'a>(cache: &'a ResponseCache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
     let tags = &cache.shared.tag_changes;
     RouteFacts {
@@ -315,11 +316,11 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// The result of a lookup by the selecting fields, and then by language.
+/// The result of a lookup by the selecting fields, and after that by language.
 pub struct LocatedResponse {
     /// The stored response.
     pub found: Option<FoundResponse>,
-    /// The marker of the resource's variants, if none is stored for the selecting fields themselves.
+    /// The marker of the resource's variants, if no response was found by the selecting fields.
     pub variants: Option<Arc<ResourceMarker>>,
 }
 
@@ -421,7 +422,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 
     /// Answers with a stale response, and validates it in the background (RFC 5861 3). If its body proves unavailable,
-    /// it is fetched.
+    /// plans a fetch.
     fn meanwhile(self, key: &Arc<[u8]>, found: FoundResponse, stored: StoredAnswer<F>) -> CacheAnswer<F> {
         let plan = || FetchPlan::alone(key, CacheStatus::forwarded(Forward::Stale));
         let marker = found.marker.clone();

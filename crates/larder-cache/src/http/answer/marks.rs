@@ -5,7 +5,7 @@ use larder_http::{CacheStatus, StoredFields, fields::strip_hop_by_hop, ruling};
 
 use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 
-/// The names with which the cache marks responses.
+/// What the cache adds to responses: its members of Via and Cache-Status.
 ///
 /// ```
 /// use http::HeaderMap;

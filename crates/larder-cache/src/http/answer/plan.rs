@@ -9,7 +9,7 @@ use crate::{
     http::{entry::ResourceMarker, fetcher::Fetcher, lookup::FoundResponse},
 };
 
-/// The facts about a request before it goes to the origin.
+/// What the cache knows about a request that goes to the origin.
 pub struct FetchPlan<F: Fetcher> {
     /// The resource's key.
     pub primary: Arc<[u8]>,
@@ -23,10 +23,10 @@ pub struct FetchPlan<F: Fetcher> {
     pub forward: CacheStatus,
     /// Whether the request demands a response no older than itself.
     pub is_reload: bool,
-    /// The origin's answer about this client. It determines which responses, fetched with other credentials, the client
-    /// may read.
+    /// The origin's permission for this client: which responses, fetched with other credentials, it may read. `None` if
+    /// the origin was not asked.
     pub permission: Option<Arc<F::Permission>>,
-    /// The moment when a lookup began that found neither a response nor a marker. `None` if it may have found one.
+    /// The moment before the lookup, if the lookup found neither a response nor a marker; otherwise `None`.
     pub absent_since: Option<ChangeMoment>,
 }
 

@@ -56,7 +56,7 @@ pub struct Answer<F: Fetcher> {
     pub response: AnswerResponse<F>,
     /// The way in which the response was obtained.
     pub kind: AnswerKind,
-    /// The content of its field Cache-Status.
+    /// The content of the response's Cache-Status field.
     pub status: CacheStatus,
     /// Whether an origin was contacted for the response.
     pub is_from_origin: bool,
@@ -134,7 +134,7 @@ impl PlainResponse {
 }
 
 impl<F: Fetcher> AnswerResponse<F> {
-    /// Creates the response that an entry with this body is.
+    /// Creates the response for a stored entry, whose whole body is `body`.
     pub(super) fn stored(entry: &Arc<CachedEntry>, body: &Bytes, age_secs: u64) -> Self {
         let head = PlainHead::Stored(Arc::clone(entry));
         Self::Plain(PlainResponse { own: HeaderMap::new(), age_secs: Some(age_secs), body: body.clone(), head })
@@ -173,7 +173,7 @@ pub enum AnswerKind {
     Hit,
     /// From memory.
     MemoryHit,
-    /// With a 304 to a condition, from a stored response.
+    /// With a 304, because the client already has the stored response.
     ConditionalHit,
     /// From the store although stale, as the rules and settings allow.
     StaleHit,

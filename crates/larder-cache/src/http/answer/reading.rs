@@ -45,7 +45,7 @@ pub(super) enum UnusedReason {
     /// The response is older than this request accepts. A response that was requested after this request arrived is
     /// never too old.
     TooOld,
-    /// The response answered another request's condition, which does not show whether a response can be shared.
+    /// The origin's 304 answered another request's condition. It does not show whether a response can be shared.
     Again,
     /// The stored response was confirmed, but its body is unavailable.
     Incomplete,
@@ -329,7 +329,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         }
     }
 
-    /// Returns a 304 if a private response meets the client's own condition.
+    /// Returns a 304 if the client already has the private response, as its own condition says.
     fn unmodified(
         self,
         status: StatusCode,
@@ -375,7 +375,7 @@ fn arriving<F: Fetcher>(sharing: &FetchPlan<F>, open: &OpenHead<F>, is_collapsed
     }
 }
 
-/// Returns the Cache-Status of a partly stored response that this response continues.
+/// Returns the Cache-Status of a partly stored response, whose missing bytes `continued` brings.
 pub(super) fn completed(continued: ContinuedBody) -> CacheStatus {
     let status = with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
     if continued.is_stored { stored(status) } else { status }

@@ -20,7 +20,7 @@ use crate::http::{
 };
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers by a flight, as planned.
+    /// Answers by a shared fetch (a flight), as planned.
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.
@@ -131,8 +131,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         reader
     }
 
-    /// Returns the key under which requests share a flight: the key of the stored response, or of the variant as far as
-    /// it is known.
+    /// Returns the key under which requests share a flight: that of the stored response, or of the variant that the
+    /// marker suggests, or of the resource.
     fn flight_key(self, sharing: &FetchPlan<F>) -> Arc<[u8]> {
         if let Some(found) = &sharing.before {
             return Arc::clone(&found.key);
@@ -146,6 +146,6 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// Most flights that a request joins before it goes to the origin directly: for the resource, for its variant, and its
-/// own.
+/// Most flights that a request tries before it goes to the origin directly: one for the resource, one for its variant,
+/// and one of its own.
 const ATTEMPT_COUNT_MAX: usize = 3;

@@ -25,13 +25,13 @@ use crate::{
 };
 
 impl<F: Fetcher> LongBody<F> {
-    /// Lets a client read `spans`, which lie within the body. `asked` is its request. Missing bytes are requested for
-    /// it by `means`.
+    /// Adds a client that reads `spans`, which lie within the body. `asked` is the client's request, and `means`
+    /// requests bytes that are missing.
     pub fn attach(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
         self.attach_by(self.means.terms(asked, &self.chunks), means, asked, spans)
     }
 
-    /// Lets a client that waited for the head of the response read all of the body.
+    /// Adds a client that waited for the head of the response. The client need not wait for a promise of the bytes.
     pub fn attach_waiting(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
         let terms = CursorTerms { promise: PromiseRule::Given, ..self.means.terms(asked, &self.chunks) };
         self.attach_by(terms, means, asked, spans)
@@ -67,7 +67,7 @@ impl<F: Fetcher> LongBody<F> {
         id
     }
 
-    /// Lets the core probe the chunks again that are no longer where they were seen.
+    /// Lets the core probe those chunks of `spans` again that are no longer where they were seen.
     fn doubt_moved(&self, state: &mut BodyState<F>, spans: &Spans, orders: &mut Orders<F>) {
         let Some(len) = state.core.len().filter(|len| *len > CHUNK_BYTES) else { return };
         for span in spans {
@@ -94,12 +94,13 @@ impl<F: Fetcher> LongBody<F> {
         self.execute(orders);
     }
 
-    /// Receives and stores the whole body, also without clients.
+    /// Receives and stores the whole body, even without clients.
     pub fn keep(self: &Arc<Self>) {
         self.on(Event::Keep(0..u64::MAX));
     }
 
-    /// Returns how a client's wish is met, once it is known.
+    /// Waits until the body promises a client all its bytes. Returns the response that brings the missing ones, if any.
+    /// Fails if the body cannot promise them.
     pub(super) fn poll_promise(
         &self,
         id: CursorId,
@@ -157,8 +158,8 @@ impl<F: Fetcher> LongBody<F> {
         Poll::Pending
     }
 
-    /// Returns the part of `bytes` that a client is given. If memory is short, it gets a copy of a few bytes, so that a
-    /// client that stands still holds little memory.
+    /// Returns the part of `bytes` to give to a client. If memory is short, this is a copy of a few bytes, so that a
+    /// client that stops reading holds little memory.
     fn portion(&self, bytes: Bytes) -> Bytes {
         let budget = self.budget();
         if !budget.is_scarce() {
@@ -177,7 +178,7 @@ impl<F: Fetcher> LongBody<F> {
         self.lock().trailers.clone()
     }
 
-    /// Returns why a response broke off whose client ended so.
+    /// Returns the error of a response whose client ended with `end`.
     pub(super) fn error(&self, end: CursorEnd) -> BodyError {
         let state = self.lock();
         let is_arriving = state.fill.as_ref().is_some_and(|fill| !fill.is_committed);

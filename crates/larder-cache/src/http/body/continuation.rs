@@ -41,7 +41,7 @@ pub struct MissingRange<'a> {
 pub(crate) struct ContinuedBody {
     /// The status of the response.
     pub(crate) status: StatusCode,
-    /// Whether the bytes are stored here.
+    /// Whether this node stores the bytes.
     pub(crate) is_stored: bool,
 }
 
@@ -70,7 +70,7 @@ pub enum ContinuationAnswer<B> {
         status: StatusCode,
         /// The bytes that arrive.
         body: Box<B>,
-        /// The bytes of the body that the response brings.
+        /// The range of the whole body that the response brings.
         span: Range<u64>,
     },
     /// The response has another representation.
@@ -82,14 +82,14 @@ pub enum ContinuationAnswer<B> {
 }
 
 impl MissingRange<'_> {
-    /// Returns the fields that ask for the missing range from `start` on.
+    /// Returns the request fields for the missing range from `start` on: Range and If-Range.
     pub fn fields(&self, start: u64) -> Vec<(HeaderName, HeaderValue)> {
         let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
         let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");
         vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())]
     }
 
-    /// Classifies the response to a request with [`MissingRange::fields`], which has arrived `now`.
+    /// Classifies the response to a request with [`MissingRange::fields`], which arrived at `now`.
     pub fn judge<B: IncomingBody>(
         &self,
         start: u64,

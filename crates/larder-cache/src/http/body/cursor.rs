@@ -44,7 +44,7 @@ pub struct BodyCursor<F: Fetcher> {
     body: Arc<LongBody<F>>,
     id: CursorId,
     terms: CursorTerms,
-    /// The next byte to return.
+    /// The position of the next byte to return.
     position: u64,
     /// The end of the last wanted span, `u64::MAX` for the end of a body of unknown length.
     end: u64,

@@ -29,17 +29,17 @@ pub(crate) struct Fill {
     pub(super) plan: Arc<FillPlan>,
     /// Number of bytes received.
     received: u64,
-    /// Whether the store takes the chunks of this body, once it was asked.
+    /// Whether the store accepts the chunks of this body. `None` until the store was asked.
     is_admitted: Option<bool>,
     /// Whether the body must not become a stored response.
     pub(super) is_refused: bool,
     /// A whole short body, which becomes one entry with its head.
     pub(super) whole: Option<Vec<Bytes>>,
-    /// Whether chunks are stored whose head is not.
+    /// Whether chunks are stored, but not the head that leads to them.
     pub(super) is_headless: bool,
     /// Hides the head of a part while the body is arriving.
     pub(super) arrival: Option<ArrivalMark>,
-    /// Whether the head of a part is stored.
+    /// Whether the head is stored for a body that is incomplete.
     pub(super) has_part: bool,
     /// Whether the whole response is stored.
     pub(super) is_committed: bool,
@@ -61,7 +61,7 @@ pub(crate) struct FillPlan {
     pub finishes: Option<bool>,
     /// Whether the response brings only a part of the body.
     pub is_part: bool,
-    /// Whether the head of a part may be stored before the body has ended: nothing is stored that it would replace.
+    /// Whether the head may be stored before the body has ended, because it replaces no stored response.
     pub may_announce: bool,
 }
 
@@ -105,12 +105,12 @@ impl Fill {
         }
     }
 
-    /// Returns whether the body becomes one entry with its head.
+    /// Returns whether a body of this length becomes one entry with its head.
     pub(super) fn is_short(len: Option<u64>) -> bool {
         len.is_some_and(|len| len <= CHUNK_BYTES)
     }
 
-    /// Returns whether so much of the body is still missing that its head is stored before it is complete.
+    /// Returns whether enough of the body is still missing to store its head before the body is complete.
     ///
     /// Then a crash does not lose the part that has arrived.
     pub(super) fn is_long_before_its_end(&self) -> bool {
@@ -188,7 +188,7 @@ pub struct BodyChecks {
     /// The check against the digest that the origin names (RFC 9530 3). Clients still receive a body that fails it,
     /// because they can check it themselves, but it is not stored.
     pub repr: Option<Box<dyn BodyCheck>>,
-    /// The check whether the content is complete. Its client still receives a body that fails it, but it is not stored.
+    /// The check whether the content is complete. A body that fails it still reaches its client, but is not stored.
     pub content: Option<Box<dyn BodyCheck>>,
 }
 

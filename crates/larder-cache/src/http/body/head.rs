@@ -11,11 +11,11 @@ use crate::http::body_budget::BodyBudget;
 /// The facts about a body by which parts of it are joined (RFC 9110 15.3.7.3).
 #[derive(Clone)]
 pub(super) struct BodyHead {
-    /// The strong validator. `None` also for a response that has another one than the body.
+    /// The strong validator. `None` also if a response has another validator than the body.
     pub(super) validator: Option<HeaderValue>,
     /// Length of the whole body in bytes.
     pub(super) len: Option<u64>,
-    /// Counts the bytes in memory.
+    /// The budget that counts the bytes of bodies in memory.
     pub(super) budget: Arc<BodyBudget>,
 }
 

@@ -73,7 +73,7 @@ impl HoldUpAccount {
 
 /// Lowest rate of a store that keeps up, in bytes per second.
 const RATE_MIN: u64 = 32 << 20;
-/// Additional time for which the readers of a response may be delayed.
+/// Time for which the readers of a response may be delayed, beyond the time that its bytes take at [`RATE_MIN`].
 const GRACE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

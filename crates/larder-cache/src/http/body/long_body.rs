@@ -50,7 +50,7 @@ pub struct LongBody<F: Fetcher> {
 pub(crate) struct ArrivingPart {
     /// Length of the whole body, if it is announced.
     pub len: Option<u64>,
-    /// The bytes that the response brings, `u64::MAX` for the end of a body of unknown length.
+    /// The bytes that the response brings. Their end is `u64::MAX` if the body's length is unknown.
     pub span: Range<u64>,
     /// Whether the response is a 200.
     pub is_whole: bool,
@@ -66,11 +66,11 @@ pub(crate) struct ArrivingPart {
 pub(crate) struct BegunBody<F: Fetcher> {
     /// The body, to which clients can attach at once.
     pub body: Arc<LongBody<F>>,
-    /// The number of the response in the core.
+    /// The number by which the core knows the response.
     pub run: RunId,
     /// The orders for the task that receives the response.
     pub control: Arc<RunControl>,
-    /// The bytes of the body that it brings.
+    /// The range of the whole body that the response brings.
     pub span: Range<u64>,
 }
 
@@ -165,9 +165,9 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Events and orders.
+/// Applies events to the state, and executes the orders that follow.
 impl<F: Fetcher> LongBody<F> {
-    /// Applies an event, and executes what follows from it.
+    /// Applies an event to the state, and executes the orders that follow.
     pub(super) fn on(self: &Arc<Self>, event: Event<BodyHead>) {
         let mut orders = Orders::default();
         match event {
@@ -177,7 +177,7 @@ impl<F: Fetcher> LongBody<F> {
         self.execute(orders);
     }
 
-    /// Applies an event with the share of memory that the body has now.
+    /// Applies an event, after the core has been told how much memory the body may use now.
     fn step(&self, event: Event<BodyHead>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         self.update_share(&mut state, orders);
@@ -189,7 +189,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Changes the state, and executes what follows from it.
+    /// Calls `change` with the state, and executes the orders that follow.
     pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut BodyState<F>, Tick, &mut Orders<F>) -> T) -> T {
         let mut orders = Orders::default();
         let result = {
@@ -236,7 +236,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Reports that a chunk is absent, and that the following chunks may be.
+    /// Reports that a chunk is absent, and that the chunks after it may be absent, too.
     ///
     /// Chunks of a body are often evicted together, and one request can bring them all.
     fn report_absent(&self, range: Range<u64>, orders: &mut Orders<F>) {
@@ -372,7 +372,7 @@ impl<F: Fetcher> Drop for LongBody<F> {
     }
 }
 
-/// Reports an event when it is dropped.
+/// Guard that reports its event to the body when it is dropped.
 struct LostReport<F: Fetcher> {
     body: Arc<LongBody<F>>,
     event: Option<Event<BodyHead>>,
@@ -412,7 +412,7 @@ const DOUBTED_MAX: usize = 64;
 /// Greatest distance from a response's next byte to a byte for which a client waits for this response. A client further
 /// ahead gets a request of its own.
 const AHEAD_BYTES: u64 = 8 << 20;
-/// Greatest lead of a response over its fastest client, and of the reads of the store over a client.
+/// Most bytes by which a response may be ahead of its fastest client, and reads of the store ahead of a client.
 const LEAD_BYTES: u64 = 4 << 20;
-/// Number of present bytes that are worth a new request after them.
+/// Number of present bytes between two gaps from which each gap gets its own request.
 const GAP_BYTES: u64 = 256 << 10;

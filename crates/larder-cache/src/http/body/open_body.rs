@@ -11,7 +11,7 @@ use crate::http::fetcher::Fetcher;
 pub enum OpenBody<F: Fetcher> {
     /// A whole body, which arrived with its head.
     Whole(Bytes),
-    /// A body that arrives.
+    /// A body that arrives after its head.
     Arriving(Arc<LongBody<F>>),
 }
 
@@ -41,7 +41,7 @@ impl<F: Fetcher> OpenBody<F> {
         }
     }
 
-    /// Receives and stores the whole body, also without clients.
+    /// Receives and stores the whole body, even without clients.
     pub fn keep(&self) {
         if let Self::Arriving(body) = self {
             body.keep();

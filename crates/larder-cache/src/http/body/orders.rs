@@ -12,11 +12,12 @@ use crate::http::{fetcher::Fetcher, late_commits::LateCommit};
 pub(super) struct Orders<F: Fetcher> {
     waiting: VecDeque<Order<F>>,
     pub(super) wakers: Vec<Waker>,
-    /// Held from the moment when clients may have bytes that are yet to be stored, until these orders have begun.
+    /// A guard for which the end of the program waits. Held from the moment when clients may have bytes that are yet to
+    /// be stored, until these orders have begun.
     pub(super) late: Option<LateCommit>,
 }
 
-/// A task of the driver. See [`crate::object::Action`].
+/// Work that the core has ordered, see [`crate::object::Action`].
 pub(super) enum Order<F: Fetcher> {
     Ask {
         run: RunId,
@@ -38,7 +39,7 @@ pub(super) enum Order<F: Fetcher> {
     CommitHead {
         is_whole: bool,
     },
-    /// The origin has another representation, so the stored head leads to nothing.
+    /// Removes the stored head, because the origin now has another representation.
     Forget,
     Timer(Tick),
     GivenUp,

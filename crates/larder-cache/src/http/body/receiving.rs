@@ -42,11 +42,11 @@ enum ReceivedPiece {
 pub struct ReceivedRun<F: Fetcher> {
     /// The number of the response.
     pub id: RunId,
-    /// The orders for the task that receives it.
+    /// The orders for the task that receives the response.
     pub control: Arc<RunControl>,
     /// The bytes that arrive.
     pub body: F::Body,
-    /// The bytes of the body that the response brings.
+    /// The range of the whole body that the response brings.
     pub span: Range<u64>,
 }
 

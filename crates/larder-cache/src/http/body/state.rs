@@ -169,13 +169,14 @@ impl<F: Fetcher> BodyState<F> {
         self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
     }
 
-    /// Ends the turn that ends at `end`. If the store is taking bytes that came in it, the turn ends with that write.
+    /// Ends the turn whose time is over at `end`. While the store writes bytes that came in the turn, it continues
+    /// until that write has ended.
     pub(super) fn end_turn(&mut self, end: Instant) {
         let is_writing = self.core.is_writing();
         self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);
     }
 
-    /// Adds a run, whose response continues the body as `continued` says, if it has arrived.
+    /// Adds a run. `continued` says how its response continues the body, if the response has arrived.
     pub(super) fn add_run(&mut self, id: RunId, continued: Option<ContinuedBody>) -> Arc<RunControl> {
         let control = Arc::<RunControl>::default();
         self.runs.push(RunSlot { id, control: Arc::clone(&control), continued });

@@ -210,7 +210,7 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Reports a body that does not have the digest that is named for it.
+    /// Reports that the body does not match the digest that `named_by` names.
     pub(super) fn note_mismatch(&self, named_by: &str) {
         let asked = Arc::clone(&self.lock().asker.asked);
         self.means.note(FetchEvent::Mismatched { asked: &asked, named_by });

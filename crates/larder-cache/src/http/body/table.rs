@@ -35,7 +35,7 @@ impl<F: Fetcher> BodyTable<F> {
         begun
     }
 
-    /// Removes a body that nobody uses any more. Another object may have replaced it.
+    /// Removes the body of a representation, unless a body that is in use has taken its place.
     pub(super) fn remove(&self, representation: u64) {
         let mut bodies = self.lock();
         if bodies.get(&representation).is_some_and(|body| body.strong_count() == 0) {

@@ -45,7 +45,7 @@ struct WholeResponse {
     behind: bool,
 }
 
-/// The head of a body that is divided.
+/// The head of a body that the nodes of the fleet divide among them.
 struct DividedHead {
     head: StoredHead,
     /// Additional fields for the first requester alone.
@@ -182,7 +182,7 @@ impl<F: Fetcher> Fetch<F> {
         LongBody::begin(&self.http.fetcher, &self.asked, keys, plan, part)
     }
 
-    /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of that.
+    /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of `span`.
     pub(super) fn share_body(&self, stage: FetchStage<F>, body: &Arc<LongBody<F>>, span: Range<u64>) {
         if span.is_empty() {
             return self.flight.set_stage(stage);
@@ -192,7 +192,7 @@ impl<F: Fetcher> Fetch<F> {
         self.flight.set_stage_with(stage, guard);
     }
 
-    /// Receives a body and stores it. If it could have been stored but was not, a stored response is removed whose
+    /// Receives a body and stores it. If the body could have been stored but was not, removes the stored response whose
     /// validation brought it.
     pub(super) async fn land_body(&self, begun: BegunBody<F>, received: F::Body, checks: BodyChecks) {
         let BegunBody { body, run, control, span } = begun;
@@ -217,7 +217,7 @@ impl<F: Fetcher> Fetch<F> {
         is_plain && !is_whole_here && head.status() == StatusCode::OK && is_divisible(head.fields())
     }
 
-    /// Shares a body that is divided, of which this response brings the first chunk.
+    /// Shares a body that the nodes of the fleet divide. This response brings its first chunk.
     async fn open_divided(&self, divided: DividedHead, received: F::Body, place: StorePlace) {
         let DividedHead { head, own, len } = divided;
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });

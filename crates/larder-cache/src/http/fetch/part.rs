@@ -43,16 +43,17 @@ pub(super) struct SharedPart {
     pub(super) span: Range<u64>,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(super) alone: Option<Span>,
-    /// The status of the response that brings it.
+    /// The status of the response that brings the part.
     pub(super) status: StatusCode,
 }
 
 impl<F: Fetcher> Fetch<F> {
     /// Returns the range to request, if a part of the response suffices: the client's first range.
     ///
-    /// It is requested with one request, because the next response may have another entity tag. The client's further
-    /// ranges are then requested with the tag of the first. A short range is extended to whole chunks, which can be
-    /// stored. A long one already contains whole chunks, and its client should not wait for bytes before them.
+    /// Only this range is requested, because responses to several requests may have different entity tags. The client's
+    /// further ranges are requested later, with the tag of the first response. A short range is extended to whole
+    /// chunks, so that the store gets whole chunks. A long range contains whole chunks anyway, and its client should
+    /// not wait for the bytes before it.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.names_digest()
@@ -215,5 +216,5 @@ fn head_of(mut received: ReceivedHead, part: &Part, selecting: SelectingFields, 
     partial::whole_head(received, part, random(), selecting, targets)
 }
 
-/// Longest range that is extended to whole chunks: with more, one of them is inside anyway.
+/// Longest range that is extended to whole chunks. A longer one contains a whole chunk anyway.
 const SHORT_RANGE_BYTES_MAX: u64 = 2 * CHUNK_BYTES;

@@ -39,7 +39,7 @@ use crate::{
 
 /// The available share of a stored response, with the data to answer a request.
 pub enum Availability<F: Fetcher> {
-    /// The whole response is available. `None` if it needs no body from the store.
+    /// The whole response is available. `None` if the request needs no body from the store.
     There(Option<BodyPlan<F>>),
     /// A part of the body is available, and the remainder can be requested.
     Lacking(BodyPlan<F>),
@@ -96,7 +96,8 @@ pub async fn look_at_part<F: Fetcher>(fetcher: &Arc<F>, asked: &Arc<F::Asked>, k
     Availability::There((!plan.wanted.is_empty()).then_some(plan))
 }
 
-/// Returns a client of a stored body whose availability is unknown. `None` if the request needs no body from the store.
+/// Returns a cursor over the stored bytes that a request needs, without checking whether they are available. `None` if
+/// the request needs no body from the store.
 pub fn attach<F: Fetcher>(
     fetcher: &Arc<F>,
     asked: &Arc<F::Asked>,
@@ -107,7 +108,7 @@ pub fn attach<F: Fetcher>(
     (!plan.wanted.is_empty()).then(|| plan.attach())
 }
 
-/// Checks the availability of a stored response for a hypothetical request.
+/// Returns how much of a stored response is available for a request that is explained, not answered.
 pub async fn extent(
     cache: &Arc<ResponseCache>,
     primary: &Arc<[u8]>,

@@ -38,12 +38,12 @@ struct FlightState<F: Fetcher> {
     /// Whether the flight is closed to new readers.
     closed: bool,
     readers: Slab<Option<Waker>>,
-    /// Reads the body until the requests that wait now have begun to, so that its first bytes stay in memory for them.
+    /// Keeps the first bytes of the body in memory until the requests that wait now have begun to read them.
     guard: Option<BodyCursor<F>>,
 }
 
 impl<F: Fetcher> Flight<F> {
-    /// Creates a request for a response.
+    /// Creates a flight that has no response yet.
     pub fn new(work: ResourceWork, is_reload: bool) -> Self {
         let state = FlightState {
             stage: FetchStage::Waiting,

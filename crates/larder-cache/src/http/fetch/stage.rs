@@ -70,9 +70,9 @@ impl<F: Fetcher> FetchStage<F> {
 pub struct ConfirmedEntry {
     /// The entry with its new head.
     pub entry: Arc<CachedEntry>,
-    /// The key under which it was stored.
+    /// The key under which the response is stored.
     pub key: Arc<[u8]>,
-    /// The marker of its variants, if the confirmation changed what it varies on.
+    /// The marker of the resource's variants, if the confirmation changed what the response varies on.
     pub marker: Option<Arc<ResourceMarker>>,
     /// Fields of the confirmation that are for the first requester alone.
     pub own: HeaderMap,
@@ -94,7 +94,7 @@ pub struct OpenHead<F: Fetcher> {
     pub unstored: Option<larder_http::Reason>,
     /// Whether the store has admitted the response before its body arrived.
     pub is_admitted: bool,
-    /// The marker of its variants, if it varies.
+    /// The marker of the resource's variants, if the response varies.
     pub marker: Option<Arc<ResourceMarker>>,
     /// The body.
     pub body: OpenBody<F>,
@@ -132,11 +132,11 @@ pub enum PartSource {
 pub struct KeptPart<F: Fetcher> {
     /// The entry of the response.
     pub entry: Arc<CachedEntry>,
-    /// The key under which it is stored.
+    /// The key under which the response is stored.
     pub key: Arc<[u8]>,
-    /// The marker of its variants, if it varies.
+    /// The marker of the resource's variants, if the response varies.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Fields that arrived with it and are for the first requester alone.
+    /// Fields that arrived with the part and are for the first requester alone.
     pub own: HeaderMap,
     /// The requests that may use the part.
     pub audience: Audience,

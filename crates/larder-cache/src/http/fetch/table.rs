@@ -34,9 +34,9 @@ pub struct JoinedFlight<F: Fetcher> {
     pub reader: FlightReader<F>,
     /// Whether the flight is new and must be started.
     pub is_first: bool,
-    /// The earlier flight that this reload waits for.
+    /// The earlier flight for whose response head this new flight waits. `None` unless both are reloads.
     ///
-    /// Later requests share this flight instead of beginning their own. So the origin gets one request at a time,
+    /// Later requests share the new flight instead of beginning their own. So the origin gets one request at a time,
     /// however many clients reload the resource.
     pub after: Option<Arc<Flight<F>>>,
     /// The flight's shard. `None` if it is not in the table.
@@ -108,5 +108,5 @@ impl<F: Fetcher> Default for FlightTable<F> {
     }
 }
 
-/// Number of shards. A lookup compares the keys of one shard, so it is of the order of the flights in progress.
+/// Number of shards. A lookup compares the keys of one shard, so there are about as many shards as flights in progress.
 const SHARD_COUNT: usize = 4096;

@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// A fetch.
+/// A fetch: the task that brings a flight the response of the origin.
 pub struct Fetch<F: Fetcher> {
     /// The cache.
     pub http: Arc<HttpCache<F>>,
@@ -92,7 +92,7 @@ impl<F: Fetcher> Fetch<F> {
     /// Returns whether the response to confirm may have been removed, replaced or purged after the lookup and before
     /// this work began.
     ///
-    /// Later removals mark the work.
+    /// Removals after that mark the work as outdated.
     fn has_changed(&self) -> bool {
         self.before.as_ref().is_some_and(|found| !lookup::is_unchanged(self.cache(), &self.primary, found))
     }
@@ -168,7 +168,8 @@ impl<F: Fetcher> Fetch<F> {
         usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, body: None })
     }
 
-    /// Remembers whether the resource's responses can be shared. If not, the next requests do not wait for one.
+    /// Remembers whether the resource's responses can be shared. If not, later requests do not wait for one another's
+    /// responses.
     pub(super) fn note_audience(&self, audience: Audience) {
         let uncollapsible = &self.cache().shared.uncollapsible;
         match audience {
@@ -337,8 +338,8 @@ impl<F: Fetcher> Fetch<F> {
 
     /// Removes the response to be confirmed if its replacement varies on other fields.
     ///
-    /// At its old key, requests would still find it that the new response does not match (RFC 9111 4.1). Nothing is
-    /// replaced if the request has fields of [`larder_http::telling`] that others lack.
+    /// Requests that the new response does not match would otherwise still find the old one at its key (RFC 9111 4.1).
+    /// Nothing is replaced if the request has fields of [`larder_http::telling`] that other requests lack.
     pub(super) async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(self.asked.fields()) {
@@ -428,7 +429,7 @@ fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
 }
 
-/// Marks the ruling in a response's fields as that of a body that is stored only if it has its digest.
+/// Notes in the ruling in a response's fields that its body is stored only if it matches its digest.
 pub(super) fn put_verified(fields: &mut HeaderMap) {
     if let Some(ruling) = Ruling::of(fields) {
         Ruling { is_verified: true, ..ruling }.put(fields);

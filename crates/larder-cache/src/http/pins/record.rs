@@ -19,7 +19,7 @@ use larder_device::{Journal, create_own_file, whole_lines};
 pub(super) struct PinRecord {
     journal: Option<Journal>,
     has_failed: bool,
-    /// Why a line could not be written or synced, since this was last taken.
+    /// The last error in writing or syncing a line. `None` if there was none, or it has been taken.
     error: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct PinLine {
 pub(super) struct RewrittenRecord {
     path: PathBuf,
     file: File,
-    /// Length of the part of the old record that it replaces.
+    /// Length of the part of the old record that this one replaces.
     read_bytes: u64,
 }
 
@@ -74,7 +74,7 @@ impl PinRecord {
         }
     }
 
-    /// Returns why a line could not be written or synced, since this was last called.
+    /// Returns why writing or syncing a line has failed since the last call. `None` if nothing has failed.
     pub(super) fn take_error(&mut self) -> Option<String> {
         self.error.take()
     }
@@ -247,7 +247,7 @@ fn parse(line: &[u8]) -> Option<PinLine> {
     Some(PinLine { key, len_bytes })
 }
 
-/// A key has at most 16 KiB, and each octet takes up to three characters.
+/// Longest line. A key has at most 16 KiB, and each octet takes up to three characters.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// A record shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 1 << 20;

@@ -30,7 +30,7 @@ impl PackBucket {
     /// Returns the packs of the tier with this name. Nothing is requested yet.
     ///
     /// # Errors
-    /// The settings or the credentials do not go together.
+    /// The settings or the credentials are invalid.
     pub(super) fn new(place: &TierBucket, tier: u64) -> io::Result<Self> {
         let options = ClientOptions::new().with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT);
         // The tier itself decides when to try again, because a client may be waiting.
@@ -108,6 +108,6 @@ fn failed(error: Error) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
-/// Longest time for one request, also if nobody waits for it any longer.
+/// Longest time for one request, even if nobody waits for it any more.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,7 +14,8 @@ pub(super) struct DailyBudget {
 }
 
 impl DailyBudget {
-    /// Creates a budget. An hour's part is available at once, at least `burst_min`.
+    /// Creates a budget of `per_day` units. `None` stands for no limit. An hour's part of the units is available at
+    /// once, but at least `burst_min`.
     pub(super) fn new(per_day: Option<u64>, burst_min: u64, now: Instant) -> Option<Self> {
         let per_day = per_day?;
         let burst = (per_day as f64 / 24.0).max(burst_min as f64);
@@ -72,7 +73,8 @@ impl FailureRest {
         self.until.take().is_some()
     }
 
-    /// Records a failure. Returns whether a pause begins. Single failures cause none, because others may succeed.
+    /// Records a failure. Returns whether a pause begins. Too few failures in a row cause no pause, because other
+    /// operations may succeed.
     pub(super) fn fail(&mut self, now: Instant) -> bool {
         self.failure_count = self.failure_count.saturating_add(1);
         if self.failure_count < FAILURE_COUNT_MIN {
@@ -92,7 +94,7 @@ const DAY: Duration = Duration::from_hours(24);
 /// Consecutive failures after which the tier is paused.
 const FAILURE_COUNT_MIN: u32 = 3;
 const REST_MIN: Duration = Duration::from_secs(1);
-/// The longest pause is 64 s.
+/// Most times that a pause doubles. The longest pause is 64 s.
 const REST_DOUBLINGS_MAX: u32 = 6;
 
 #[cfg(test)]

@@ -34,7 +34,8 @@ struct RestoringEntry {
 }
 
 impl Tier {
-    /// Begins a change of a key in the store: its entry here is forgotten, also if the process is killed from now on.
+    /// Begins a change of a key in the store. The tier forgets its entry of the key for good, even if the process is
+    /// killed right afterwards.
     pub async fn change(self: &Arc<Self>, key: &[u8]) -> TierChange {
         let hash = hash_of(key);
         let (is_known, is_restoring) = {
@@ -60,8 +61,8 @@ impl Tier {
         clearing
     }
 
-    /// Puts an entry that was found back into the store, in the background. If the key is changed meanwhile, the change
-    /// wins, and `undone` is called.
+    /// Puts a found entry back into the store, in the background. If the key is changed meanwhile, the change wins, and
+    /// `undone` is called.
     pub fn put_back(self: &Arc<Self>, key: Vec<u8>, entry: TierEntry, undone: impl FnOnce(&[u8]) + Send + 'static) {
         let hash = hash_of(&key);
         if !self.lock().index.begin_restoring(hash, entry.place) {
@@ -83,7 +84,7 @@ impl Tier {
         });
     }
 
-    /// Waits until no entry of this key, or of any key, is on its way back.
+    /// Waits until the entry with this hash is not on its way back into the store; with `None`, until no entry is.
     async fn restored(&self, hash: Option<u64>) {
         let is_over = |index: &TierIndex| !index.is_restoring(hash);
         loop {

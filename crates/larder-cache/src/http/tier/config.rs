@@ -29,7 +29,7 @@ pub struct TierConfig {
     /// Whether all evicted entries go to the tier. If not (the default), only long ones do, and those that were
     /// requested again.
     pub admits_all: bool,
-    /// The length in bytes from which an entry goes to the tier although it was not requested again. Default 256 KiB.
+    /// Shortest entry, in bytes, that goes to the tier although it was not requested again. Default 256 KiB.
     pub large_bytes: u64,
     /// Longest time that a request waits for the tier. After that the origin is contacted. Default 1 s.
     pub timeout: Duration,
@@ -92,7 +92,7 @@ impl TierConfig {
         }
     }
 
-    /// Returns why these settings make no sense, if that is so.
+    /// Returns why these settings cannot be used. `None` if they can.
     pub fn fault(&self, has_store: bool) -> Option<&'static str> {
         match self.place() {
             None if *self != Self::default() => Some("the second tier has no place for its packs"),

@@ -68,7 +68,7 @@ impl PackFolder {
     }
 
     /// Removes the packs with numbers below `end` that are not among `known`: those that were stored just before a
-    /// kill. Leaves files alone that are not packs.
+    /// kill. Other files stay.
     pub(super) async fn remove_others(&self, known: HashSet<PackName>, end: u32) -> io::Result<()> {
         let folder = Arc::clone(&self.0);
         run(move || {
@@ -113,7 +113,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
 
-    /// At stake: somebody's files in a folder that Larder tidies, and packs that are stored while it does.
+    /// At stake: other files in a folder that Larder tidies, and packs that are stored meanwhile.
     #[test]
     fn only_old_packs_that_nobody_knows_are_removed() {
         let home = tempfile::tempdir().unwrap();

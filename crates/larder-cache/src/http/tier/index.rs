@@ -111,7 +111,7 @@ impl TierIndex {
         }
     }
 
-    /// Returns the lines of a complete journal.
+    /// Returns the lines of a journal that describes the whole index.
     pub(super) fn snapshot(&self) -> Vec<JournalLine> {
         let packs = self.packs.iter().map(|(&number, stored)| {
             let name = PackName { number, salt: stored.salt };
@@ -226,7 +226,7 @@ impl TierIndex {
         assert!(self.restoring.remove(&hash), "an entry is put back only once at a time");
     }
 
-    /// Returns whether a key's entry, or any entry, is on its way back into the store.
+    /// Returns whether the entry with this hash is on its way back into the store; with `None`, whether any entry is.
     pub(super) fn is_restoring(&self, hash: Option<u64>) -> bool {
         hash.map_or(!self.restoring.is_empty(), |hash| self.restoring.contains(&hash))
     }
@@ -243,7 +243,7 @@ impl TierIndex {
 
     /// Adds a pack that was stored, with those of its entries whose keys have not changed meanwhile.
     ///
-    /// Returns whether there are any. A pack without them is useless.
+    /// Returns whether it added any entry. A pack without current entries is useless.
     pub(super) fn add_pack(&mut self, name: PackName, bytes: u64, entries: &[PackedEntry]) -> bool {
         let is_current = |entry: &&PackedEntry| {
             let place = WaitingPlace { pack: name.number, offset: entry.offset };
@@ -271,7 +271,7 @@ impl TierIndex {
         self.waiting.retain(|_, place| place.pack != pack);
     }
 
-    /// Removes the oldest packs until at most `bytes_max` bytes are stored. Returns them.
+    /// Removes the oldest packs until at most `bytes_max` bytes are stored. Returns the removed packs.
     pub(super) fn shrink_to(&mut self, bytes_max: u64) -> Vec<PackName> {
         let mut removed = Vec::new();
         while (self.bytes > bytes_max || self.places.len() > ENTRY_COUNT_MAX)
@@ -289,7 +289,7 @@ impl TierIndex {
         self.lines.push(JournalLine::PackRemoved { pack });
     }
 
-    /// Forgets everything, also what is waiting. Returns the packs.
+    /// Forgets all packs and entries, even entries whose pack is not stored yet. Returns the packs.
     pub(super) fn clear(&mut self) -> Vec<PackName> {
         let packs = self.packs();
         packs.iter().for_each(|name| self.remove_pack(name.number));

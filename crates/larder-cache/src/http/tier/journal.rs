@@ -24,22 +24,22 @@ pub(super) enum JournalLine {
     PackRemoved { pack: u32 },
 }
 
-/// The tier and the store of a file.
+/// The beginning of a journal: the tier and the store that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournalTitle {
     /// The name of this tier's packs. No other tier has it.
     pub(super) tier: u64,
-    /// The store's generation.
+    /// The store's generation, a number that changes when the store is emptied or invalidated.
     pub(super) generation: u64,
     /// The mark of the key under which the packs are signed, or 0 if they are not signed.
     pub(super) key_mark: u64,
 }
 
-/// The open file.
+/// A journal that is open for appending.
 pub(super) struct TierJournal(Journal);
 
 impl TierJournal {
-    /// Reads a file. Returns `None` if there is none, or it is damaged.
+    /// Reads a journal. Returns `None` if there is no file, or if it is damaged.
     pub(super) fn read(path: &Path) -> Option<(JournalTitle, Vec<JournalLine>)> {
         let bytes = fs::read(path).ok()?;
         let is_unsigned = bytes.starts_with(MAGIC_UNSIGNED);
@@ -56,10 +56,10 @@ impl TierJournal {
         Some((title, lines?))
     }
 
-    /// Replaces the file by one with these lines. Blocks.
+    /// Replaces the journal with a new one that has these lines. Blocks.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn create(path: &Path, title: JournalTitle, lines: &[JournalLine]) -> io::Result<Self> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&title.tier.to_le_bytes());
@@ -78,7 +78,7 @@ impl TierJournal {
     /// disk: after a power loss, an entry that was replaced or removed must not come back.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The lines cannot be written.
     pub(super) fn append(&mut self, lines: &[JournalLine]) -> io::Result<()> {
         let bytes: Vec<u8> = lines.iter().flat_map(|line| line.encode()).collect();
         self.0.append(&bytes)?;
@@ -137,14 +137,15 @@ impl JournalLine {
     }
 }
 
-/// Returns a checksum against damage (FNV-1a). Only the owner of the store can write the file.
+/// Returns a checksum against damage (FNV-1a). It need not resist forgery, because only the owner of the store can
+/// write the file.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 const MAGIC: &[u8] = b"LTJ00002";
 const TITLE_BYTES: usize = 40;
-/// The first bytes of files from before records were signed. Their titles have no mark of a key.
+/// First bytes of a journal from before records were signed. Its title has no mark of a key.
 const MAGIC_UNSIGNED: &[u8] = b"LTJ00001";
 const TITLE_BYTES_UNSIGNED: usize = 32;
 const LINE_BYTES: usize = 28;

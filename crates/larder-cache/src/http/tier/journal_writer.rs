@@ -42,7 +42,7 @@ enum JournalWork {
 }
 
 impl JournalWriter {
-    /// Creates the way for orders.
+    /// Creates the sender of orders, and the receiver for the thread.
     pub(super) fn new() -> (Self, Receiver<JournalOrder>) {
         let (orders, received) = mpsc::channel();
         (Self(orders), received)
@@ -72,7 +72,7 @@ impl JournalWriter {
     }
 }
 
-/// Starts the thread. It ends with the tier.
+/// Starts the thread that writes the journal. It ends with the tier.
 ///
 /// # Errors
 /// The system cannot start a thread.

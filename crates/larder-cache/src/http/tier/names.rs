@@ -12,7 +12,8 @@ pub(super) fn file_of(name: PackName) -> String {
     format!("{:08x}-{:016x}.pack", name.number, name.salt)
 }
 
-/// Returns the name of the pack in a file of this name, also of one that is not complete.
+/// Returns the pack that a file name stands for, even if the file is incomplete. `None` if it is not the name of a
+/// pack.
 pub(super) fn parse(file: &str) -> Option<PackName> {
     let (number, rest) = file.split_once('-')?;
     let (salt, kind) = rest.split_once('.')?;

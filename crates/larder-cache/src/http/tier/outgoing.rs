@@ -37,8 +37,8 @@ pub(super) struct SealedPack {
     entries: Vec<PackedEntry>,
 }
 
-/// A read of entries from the store, from which some go to the tier. An entry whose key changes before the look is
-/// dropped does not.
+/// A look: a read of entries of the store, some of which go to the tier. An entry is left out if its key changes before
+/// the look is dropped.
 pub struct TierLook {
     pub(super) tier: Arc<Tier>,
     pub(super) moment: u64,
@@ -77,7 +77,7 @@ impl Tier {
         }
     }
 
-    /// Passes a full pack on to the task that stores it, or drops it if too much is waiting for that.
+    /// Passes a full pack on to the task that stores it, or drops it if too many bytes are already waiting.
     fn send(&self, state: &mut TierState, pack: SealedPack) {
         let len = pack.bytes.len();
         let name = pack.name;
@@ -199,7 +199,7 @@ impl OpenPack {
 }
 
 impl TierLook {
-    /// Takes an entry that the store has, or will not have.
+    /// Adds an entry that the store has, or that the store did not admit.
     pub fn take(&self, entry: &EvictedEntry) {
         self.tier.take(entry, self.moment);
     }
@@ -264,7 +264,7 @@ pub(super) async fn tend(tier: Weak<Tier>, pack_age: Duration) {
 
 /// Removes packs that are not in the index, and those of a tier that was given up.
 ///
-/// `known` and `end` are those of the start, because later packs may not be in the index yet.
+/// `known` and `end` describe the index at the start of the tier, because later packs may not be in the index yet.
 pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, outdated: Option<PackStorage>) {
     drop(storage.remove_others(known.into_iter().collect(), end).await);
     if let Some(outdated) = outdated {
@@ -276,9 +276,9 @@ pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, o
 pub(super) const PACK_BYTES: usize = 16 << 20;
 /// Longest time to store or remove a pack.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
-/// Most bytes of packs that wait to be stored, besides the one that is being stored. Further packs are dropped.
+/// Most bytes of packs that wait to be stored, in addition to the one that is being stored. Further packs are dropped.
 const WAITING_BYTES_MAX: usize = 2 * PACK_BYTES;
-/// Most packs that wait to be stored. Short ones are stored early only while few bytes wait.
+/// Most packs that wait to be stored. A pack that is not full is stored after a time only if few bytes wait.
 pub(super) const PACKS_WAITING_MAX: usize = 64;
 /// Shortest time between two checks of the open pack's age.
 const TEND_INTERVAL_MIN: Duration = Duration::from_millis(10);

@@ -99,5 +99,5 @@ impl Tier {
     }
 }
 
-/// Reads at a time. Further ones are skipped, because those may be waiting for a tier that does not respond.
+/// Most reads at a time. Further reads are skipped, because the tier may have stopped responding.
 const READ_COUNT_MAX: u64 = 64;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct RecentChanges {
     /// Number of changes so far.
     count: u64,
-    /// Everything changed up to this number.
+    /// The number of the change up to which every key counts as changed.
     floor: u64,
     last: HashMap<u64, u64>,
     /// The number of looks in progress, by the number of changes when they began.
@@ -37,7 +37,7 @@ impl RecentChanges {
         }
     }
 
-    /// Returns whether a key has not changed since a look began, which must not have ended.
+    /// Returns whether a key has not changed since the look that began at `moment`. The look must still be in progress.
     pub(super) fn is_unchanged(&self, hash: u64, moment: u64) -> bool {
         debug_assert!(self.looks.contains_key(&moment), "the look is in progress");
         moment >= self.floor && self.last.get(&hash).is_none_or(|number| *number <= moment)
@@ -71,7 +71,7 @@ const KEY_COUNT_MAX: usize = 1 << 18;
 mod tests {
     use super::*;
 
-    /// At stake: evicted entries that the tier does not take because others are written.
+    /// At stake: evicted entries that the tier refuses because other keys have changed.
     #[test]
     fn change_is_seen_by_looks_in_progress_at_its_key_only() {
         let mut changes = RecentChanges::default();

@@ -34,7 +34,8 @@ pub struct TierEntry {
 /// The digest of an entry's key, head and body.
 pub(super) struct ContentDigest(Digest);
 
-/// Computes the part of a record's digest that does not depend on its place, and takes the most time.
+/// Computes the digest of an entry's content: the part of a record's digest that does not depend on the record's place,
+/// and that takes the most time.
 pub(super) fn digest_of(entry: &EvictedEntry) -> ContentDigest {
     ContentDigest(sha256(&[&entry.key, &entry.head, &entry.body]))
 }
@@ -160,7 +161,7 @@ mod tests {
         append(pack, 77, (&entry(), &digest_of(&entry())), &key())
     }
 
-    /// At stake: a page that somebody with access to the tier wrote there.
+    /// At stake: serving a page that somebody with access to the tier wrote there.
     #[test]
     fn record_under_another_key_is_refused() {
         let mut pack = Vec::new();

@@ -14,7 +14,7 @@ use ring::{
 pub(super) struct TierKey(Key);
 
 impl TierKey {
-    /// Returns the key from a secret, or one of the store's own.
+    /// Returns the key made from a secret, or without one, the key that the store derives.
     pub(super) fn load(secret: Option<&str>, store: &Store) -> Self {
         match secret {
             Some(secret) => Self::new(secret.as_bytes()),
@@ -26,13 +26,13 @@ impl TierKey {
         Self(Key::new(HMAC_SHA256, key))
     }
 
-    /// Returns the code of a message in these parts.
+    /// Returns the authentication code (HMAC) of a message, which `parts` make up.
     pub(super) fn sign(&self, parts: [&[u8]; 2]) -> [u8; CODE_BYTES] {
         let code = hmac::sign(&self.0, &parts.concat());
         code.as_ref().try_into().expect("HMAC-SHA256 has 32 bytes")
     }
 
-    /// Returns whether a code is that of a message. Its duration does not depend on the code.
+    /// Returns whether a code is the authentication code of a message. Takes equally long for every code.
     pub(super) fn verify(&self, parts: [&[u8]; 2], code: &[u8]) -> bool {
         hmac::verify(&self.0, &parts.concat(), code).is_ok()
     }
@@ -50,6 +50,6 @@ pub fn short_digest(octets: &[u8]) -> u64 {
     u64::from_le_bytes(*first)
 }
 
-/// Length of a code.
+/// Length of an authentication code in bytes.
 pub(super) const CODE_BYTES: usize = 32;
 const PURPOSE: &str = "second tier";

@@ -26,7 +26,7 @@ impl PackStorage {
     /// Returns the storage of the tier with this name. Nothing is read or written yet.
     ///
     /// # Errors
-    /// The settings of a bucket do not go together, or this program has no buckets.
+    /// The settings of a bucket are invalid, or the program was built without the feature `tier-s3`.
     pub(super) fn new(place: TierPlace<'_>, tier: u64) -> io::Result<Self> {
         match place {
             TierPlace::Folder(folder) => Ok(Self::Folder(Arc::new(PackFolder::new(folder, tier)))),
@@ -53,7 +53,7 @@ impl PackStorage {
     /// Reads the record at a place of a pack.
     ///
     /// # Errors
-    /// `NotFound` if the pack does not exist. Any other kind if the place does not work.
+    /// `NotFound` if the pack does not exist. Any other kind if the folder or bucket cannot be read.
     pub(super) async fn read(&self, place: RecordPlace) -> io::Result<Bytes> {
         match self {
             Self::Folder(folder) => folder.read(place).await,
@@ -72,7 +72,7 @@ impl PackStorage {
     }
 
     /// Removes the packs with numbers below `end` that are not among `known`: those that were stored just before a
-    /// kill. Leaves alone what is no pack.
+    /// kill. Other files and objects stay.
     pub(super) async fn remove_others(&self, known: HashSet<PackName>, end: u32) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.remove_others(known, end).await,

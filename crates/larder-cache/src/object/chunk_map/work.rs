@@ -103,7 +103,7 @@ impl ChunkMap {
         self.stored.remove(self.span_of(chunk));
     }
 
-    /// Returns whether `span` is not read from the store.
+    /// Returns whether `span` is avoided: the origin serves it, because the store could not read it.
     pub(in crate::object) fn is_avoided(&self, span: &Range<u64>) -> bool {
         self.avoided.start <= span.start && span.end <= self.avoided.end
     }
@@ -114,7 +114,7 @@ impl ChunkMap {
         self.avoided = if adjoins { self.avoided.start..self.avoided.end.max(span.end) } else { span };
     }
 
-    /// Reads from the store again, also the part that was avoided.
+    /// Permits all reads from the store again, even of the part that was avoided.
     pub(in crate::object) fn avoid_nothing(&mut self) {
         self.avoided = 0..0;
     }
@@ -155,7 +155,7 @@ impl ChunkMap {
         (length(&longest) > stored && !self.refused.covers(&longest)).then_some(longest)
     }
 
-    /// Returns what the store has of `chunk` that `part` does not contain.
+    /// Returns the stored bytes of `chunk` that would be lost if `part` was stored in their place.
     pub(in crate::object) fn replaced_by(&self, chunk: u64, part: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         let mut replaced = SpanSet::default();
         self.stored.within(self.span_of(chunk)).for_each(|stored| replaced.insert(stored));
