@@ -99,7 +99,7 @@ fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
         NotPinned::NoRoom { needed_bytes } => {
             let stats = store.stats();
             let problem = format!(
-                "nothing was pinned: {needed_bytes} more bytes are needed, and {} of at most {} bytes are pinned",
+                "nothing was pinned: the matching responses have {needed_bytes} bytes, {} of at most {} are pinned",
                 stats.pinned_bytes, stats.pinned_bytes_max
             );
             (problem, "pin less, unpin something, use a larger store, or raise pin_share (see larder help tuning)")
