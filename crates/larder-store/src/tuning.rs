@@ -271,9 +271,9 @@ table! {
     /// `log`: bytes written for index checkpoints, as a share of the bytes written to the log. More: less to replay
     /// after a crash. Less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
-    /// `log`, `log-clock`, `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for
-    /// another one of it, so that they are written next to each other; 12 seconds in all. More: pages with long pauses
-    /// between their requests take fewer reads, but a kill loses the entries of a longer time.
+    /// `log`, `log-clock`, `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for the
+    /// page's next entry, so that they are written next to each other; at most 12 seconds in all. More: pages with long
+    /// pauses between their requests take fewer reads, but a kill loses the entries of a longer time.
     group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `simple` to `esp`, `ucfs`: whether changes of the map are written to a journal. On: a kill loses the entries of
     /// the last second and a power loss those of the last five seconds. This takes 24 bytes for each entry stored or
@@ -298,9 +298,9 @@ table! {
     page_bytes: u64 = 8 << 10, power in 4 << 10..=1 << 20;
     /// All policies except those with files: whether the reads of lookups wait for each other, and go to the device in
     /// batches that are sorted by place. Only for a spinning disk without a queue of its own. `lazy-reads` and
-    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`log`,
-    /// `log-clock`, `hashcache-log`, `hashcache-log-lru`, `ucfs`): while the first read of a page waits, the rest of
-    /// the page is requested too, and they lose almost half of their rate.
+    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`log`, `log-clock`,
+    /// `hashcache-log`, `hashcache-log-lru`, `ucfs`): while the first read of a page waits, the rest of the page is
+    /// requested too, and these policies lose almost half of their rate.
     sorted_reads: bool = false, switch;
     /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: reads in a batch. More: shorter seeks of a disk's arm, but a
     /// longer wait for each read. 10 as published.
@@ -320,9 +320,9 @@ table! {
     squid_directory_files: u32 = 256, count in 1..=65_536;
     /// `esp`: block size. More: a smaller bitmap, but more wasted space behind each entry. 4 KiB as published.
     esp_block_bytes: u64 = 4 << 10, power in 512..=64 << 10;
-    /// `esp`: levels of the bitmap. More: long free runs are found sooner, but more of their ends is skipped. With 7
-    /// levels, where a node of the top level covers 64 blocks, a full store found so few free runs that it refused many
-    /// entries: 22% of the requests were hits instead of 46%. 3 as in the paper's example.
+    /// `esp`: levels of the bitmap. More: long free runs are found sooner, but more of each run's ends is skipped. With
+    /// 7 levels, where a node of the top level covers 64 blocks, a full store found so few free runs that it refused
+    /// many entries: 22% of the requests were hits instead of 46%. 3 as in the paper's example.
     esp_level_count: u32 = 3, count in 1..=16;
     /// `esp`: the search looks for a free run longer than this. More: entries that are stored together are close
     /// together, but a disk's arm moves far. 1 MB is too low according to the paper.
@@ -357,7 +357,7 @@ table! {
     /// longer than half a cluster has clusters of its own. Only for a new volume.
     ucfs_cluster_bytes: u64 = 128 << 10, power in (32 << 10)..=(1 << 20);
     /// `ucfs`: number of clusters that are filled at a time, each for a share of the sites. More: fewer sites share a
-    /// cluster, but more memory waits to be written. A store has at most one for every eight clusters.
+    /// cluster, but more bytes wait in memory to be written. At most one cluster in eight is being filled.
     ucfs_groups: usize = 16, count in 1..=1024;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. More: more entries take one read, but
     /// more bytes are written and read for each. Only for a new volume.
@@ -366,11 +366,12 @@ table! {
     /// index takes more memory. Only for a new volume.
     tiny_front_percent: u64 = 5, count in 1..=50;
     /// `tiny`: number of entries of a set that must be in the front before the set is written. Applies to short entries
-    /// without hits; a set that is almost empty is written earlier. If a set holds more than 15 entries for each of
-    /// these, it is one for every 15. More: fewer bytes written, but more entries dropped before they could be hit.
+    /// without hits; a set that is almost empty is written earlier. If a set holds more than 15 times this many
+    /// entries, one for every 15 is required instead. More: fewer bytes written, but more entries dropped before they
+    /// could be hit.
     tiny_threshold: u64 = 2, count in 1..=16;
     /// `tiny`: bytes that must move to a set, in percent of the set, for a write if there are fewer entries than the
-    /// threshold. An entry in the ring of long entries counts with its whole length, one that was hit with four times
+    /// threshold. An entry in the ring of long entries counts as its whole length, an entry that was hit as four times
     /// its length. Less: fewer entries dropped before they could be hit, but more bytes written for each (at 25, up to
     /// four times their length).
     tiny_move_percent: u64 = 25, count in 1..=100;

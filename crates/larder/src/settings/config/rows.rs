@@ -92,20 +92,21 @@ const SETTINGS: &[Setting] = &[
         flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
-        "Networks of balancers and proxies in front of Larder. They name the client in the field `client_field`, or \
-         in a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate limits, the log and \
-         forwarded fields then use the client's address. From other networks, Larder ignores the field and refuses a \
-         PROXY header. See [Behind a balancer](#behind-a-balancer)."),
+        "Networks of balancers and proxies in front of Larder. These proxies name the client in the field \
+         `client_field`, or in a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate \
+         limits, the log and forwarded fields then use the client's address. From other networks, Larder ignores the \
+         field and refuses a PROXY header. See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
-        "The field in which trusted proxies name the client. Choose the one that yours write. Most of them pass the \
-         other one on as the client sent it, so a client could forge it."),
+        "The field in which trusted proxies name the client. Choose the field that your proxies write. Most proxies \
+         pass the other field on as the client sent it, so a client could forge it."),
     row!("ready_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
         "Path on the client port for health checks of balancers. A request for it gets 200, or 503 while the store is \
-         being loaded and during `drain_notice`. It takes precedence over every site, so clients cannot reach a \
+         being loaded and during `drain_notice`. This path takes precedence over every site, so clients cannot reach a \
          resource of a site at this path. Larder neither logs nor counts these requests."),
     row!("node", "", Text, "", Prose("the host's name, in metrics and JSON log lines only"), Reload, "\"cache-a\"",
-        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If you set it, it also appears \
-         in `Cache-Status`, and in `Via` and `CDN-Loop` unless `name` is set. The nodes then need different names."),
+        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If you set this key, the name \
+         also appears in `Cache-Status`, and in `Via` and `CDN-Loop` unless `name` is set. The nodes then need \
+         different names."),
     row!("drain_notice", "", Duration, "", Toml("\"0s\""), Reload, "\"5s\"",
         "Time after SIGTERM or SIGINT during which health checks fail while Larder serves all requests as before. \
          Balancers thus send requests elsewhere before connections are refused. Use a little more than the time that \
@@ -158,9 +159,9 @@ const SETTINGS: &[Setting] = &[
         "Treats requests that name their target by the Host field alone as forward requests. nginx and Envoy send \
          such requests. Requires `forward.enabled`. Mirrors and `/proxy.pac` are not available on this listener."),
     row!("certificate.file", "--certificate FILE,KEY", Text, "", Required, Reload, "\"/etc/larder/example.pem\"",
-        "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends, and \
-         the first one if none matches. It reloads the files within seconds of a change; if a new file is \
-         invalid, it logs an error and keeps the old one."),
+        "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends, and the \
+         first one if none matches. Larder reloads the files within seconds of a change; if a new file is invalid, it \
+         logs an error and keeps the old one."),
     row!("certificate.key", "", Text, "", Required, Reload, "\"/etc/larder/example.key\"",
         "The private key of the chain in PEM."),
     row!("site.preserve_host", "",
@@ -183,8 +184,8 @@ const SETTINGS: &[Setting] = &[
     row!("site.name", "", Text, "", Prose("its first host and path"), Reload, "\"downloads\"",
         "Name of the site in the output of `larder explain`."),
     row!("site.origin", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.5:8080\"",
-        "The origin of a reverse proxy, for the requests that the site matches. It receives the whole path. Not \
-         allowed together with `listeners`."),
+        "The origin of a reverse proxy, for the requests that the site matches. The origin receives the whole path. \
+         Not allowed together with `listeners`."),
     row!("site.origins", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.6:8080\", weight = 2 }]",
         "Several origins with the same content, each with `url` and `weight` (1 to 100, default 1). If a request \
          fails at one, Larder sends it to another, provided that the first did not process it, or that repeating it \
@@ -199,8 +200,8 @@ const SETTINGS: &[Setting] = &[
     row!("site.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
         "Time for which Larder does not use an origin after `site.max_fails` failures."),
     row!("site.check_path", "", Text, "", Prose("none"), Reload, "\"/health\"",
-        "A path that Larder requests from each origin periodically. It stops using an origin that does not respond, \
-         or responds with a status of 400 or more, until a check succeeds."),
+        "A path that Larder requests from each origin periodically. Larder stops using an origin that does not \
+         respond, or responds with a status of 400 or more, until a check succeeds."),
     row!("site.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
         "Time between two health checks of an origin."),
     row!("site.parent", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.9:3128\"",
@@ -243,12 +244,12 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.store.io = v.parsed("auto, uring or threads", value::io)?),
     row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies in transfer, \
-         connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
-         for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
-         again later. Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
-         `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
-         others need it; see [Memory](#memory-of-the-process). A size is at most the machine's \
-         memory.",
+         connections and memory cache. Larder prints the parts at start and refuses a size that is too small for them. \
+         While Larder runs, the memory cache shrinks when other parts grow beyond their share, and grows again later. \
+         Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free \
+         memory of the machine, or of the tightest control group (`memory.high`, `memory.max`). With `auto`, Larder \
+         takes at most the store's size, or 256 MiB if that is more, and gives memory back while other programs need \
+         it; see [Memory](#memory-of-the-process). A size is at most the machine's memory.",
         flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
         => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
     row!("memory.cache", "--memory-cache", Size, "0, or at least 64 KiB", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
@@ -257,8 +258,8 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.memory_cache = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("memory.windows", "",
         Size, "0, or at least 64 KiB", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
-        "Memory for all bodies in transfer to clients: data that fetches have read ahead of their clients, chunks \
-         that were read from disk, and data that waits for a client's connection. With more, an origin is finished \
+        "Memory for all bodies in transfer to clients: data that fetches have read ahead of their clients, chunks that \
+         were read from disk, and data that waits for a client's connection. With more, a fetch from an origin ends \
          sooner when its clients are slow. When this memory is used up, each body gets 16 KiB. `larder_window_bytes` \
          in `/metrics` shows the current use."
         => run |s, v| s.proxy.window_bytes = Some(v.parsed("a size", size::parse_of_memory)?)),
@@ -331,12 +332,12 @@ const SETTINGS: &[Setting] = &[
     row!("parents.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
         "Time for which Larder does not use a parent after `parents.max_fails` failures."),
     row!("parents.check_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
-        "A path that Larder requests from each parent periodically. It stops using a parent that does not respond, or \
-         responds with a status of 400 or more, until a check succeeds."),
+        "A path that Larder requests from each parent periodically. Larder stops using a parent that does not respond, \
+         or responds with a status of 400 or more, until a check succeeds."),
     row!("parents.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
         "Time between two health checks of a parent."),
     row!("parents.direct", "", Text, "never, on-failure", Toml("\"never\""), Reload, "\"on-failure\"",
-        "With `on-failure`, Larder contacts origins directly while it cannot reach any parent. It never bypasses a \
+        "With `on-failure`, Larder contacts origins directly while it cannot reach any parent. Larder never bypasses a \
          parent that responds with a refusal."),
     row!("parents.members.url", "", Text, "", Required, Reload, "\"http://10.0.0.9:3128\"",
         "URL of one of several parents."),

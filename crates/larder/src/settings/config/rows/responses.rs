@@ -22,7 +22,7 @@ const OBSERVATION: &str = "Observation";
 #[rustfmt::skip]
 pub(super) const SETTINGS: &[Setting] = &[
     row!("cache.object_size_max", "", Size, "", Toml("\"4GiB\""), Reload, "\"8GB\"",
-        "Longest body that Larder stores. It passes longer bodies on without storing them."
+        "Longest body that Larder stores. Larder passes longer bodies on without storing them."
         => site |p, v| p.cache.entry_bytes_max = bytes(v)?),
     row!("cache.heuristic_fraction", "", Share, "0 to 1", Toml("0.1"), Reload, "0.2",
         "Lifetime of a response that states none, as a share of the time since its Last-Modified (RFC 9111 4.2.2). \
@@ -33,30 +33,30 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.cache.http.heuristic_max = duration(v)?),
     row!("cache.heuristic_error_max", "", Duration, "", Toml("\"10s\""), Reload, "\"1m\"",
         "Longest lifetime that `cache.heuristic_fraction` gives an error (4xx, 5xx). The Last-Modified of an error \
-         belongs to the error page, and says nothing about the resource. With a longer lifetime, the origin gets \
-         fewer requests, but clients see a resource later that has appeared since. `cache.negative` sets other \
+         belongs to the error page, and says nothing about the resource. With a longer lifetime, the origin gets fewer \
+         requests, but clients get the error longer after the resource has appeared. `cache.negative` sets other \
          lifetimes by status."
         => site |p, v| p.cache.http.heuristic_error_max = duration(v)?),
     row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
         "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a cookie. \
-         (Those that say `public` or vary by `Cookie` have one anyway.) Off, the origin validates such a response \
-         before each use, and it is never served stale. On, a page that was made for one client, but does not say so, \
-         is shown to others."
+         (Responses that say `public` or vary by `Cookie` have one anyway.) Off, Larder validates such a response at \
+         the origin before each use, and never serves it stale. On, a page that was made for one client, but does not \
+         say so, is shown to others."
         => site |p, v| p.cache.http.heuristic_with_cookies = v.boolean()?),
     row!("cache.stale_if_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
-        "How long after its lifetime Larder may serve a response when the origin fails, unless the response forbids \
-         it (RFC 9111 4.2.4)."
+        "How long after the end of its lifetime a response may be served when the origin fails, unless the response \
+         forbids it (RFC 9111 4.2.4)."
         => site |p, v| p.cache.http.stale_if_error_max = duration(v)?),
     row!("cache.negative", "", List, "400=.. to 599=..", Prose("none"), Reload, "[\"404=10s\", \"410=5m\"]",
-        "Lifetimes, by status, of errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 \
-         allows a heuristic lifetime: for 404, 405, 410, 414, 451, 501, and any error that says `public`. With longer \
-         lifetimes, the origin gets fewer requests, but clients see a resource later that has appeared since."
+        "Lifetimes, by status, of errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 allows \
+         a heuristic lifetime: for 404, 405, 410, 414, 451, 501, and any error that says `public`. With longer \
+         lifetimes, the origin gets fewer requests, but clients get the error longer after the resource has appeared."
         => site |p, v| p.cache.http.negative_lifetimes = v.each("a status with a duration", value::negative_lifetime)?),
     row!("cache.honor_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
         "Obeys Cache-Control and Pragma in requests of clients, such as `no-cache`."
         => site |p, v| p.cache.http.honor_request_directives = v.boolean()?),
     row!("cache.normalize_vary", "", Boolean, "", Toml("true"), Reload, "false",
-        "When it selects a variant, ignores white space around commas in request fields, and treats a field that is \
+        "Ignores white space around commas in request fields when Larder selects a variant, and treats a field that is \
          split over several lines like one line."
         => site |p, v| p.cache.http.normalize_vary = v.boolean()?),
     row!("cache.normalize_language", "", Boolean, "", Toml("false"), Reload, "true",
@@ -65,9 +65,9 @@ pub(super) const SETTINGS: &[Setting] = &[
          chosen another language for that client."
         => site |p, v| p.cache.http.normalize_language = v.boolean()?),
     row!("cache.store_set_cookie", "", Boolean, "", Toml("false"), Reload, "true",
-        "Stores responses with `Set-Cookie` like any other. Off, Larder stores only those that say `public` or give a \
-         lifetime for shared caches (`s-maxage`, or `max-age` in a targeted field). On, one client's session can be \
-         given to others."
+        "Stores responses with `Set-Cookie` like any other. Off, Larder stores only responses with `Set-Cookie` that \
+         say `public` or give a lifetime for shared caches (`s-maxage`, or `max-age` in a targeted field). On, one \
+         client's session can be given to others."
         => site |p, v| p.cache.http.store_set_cookie = v.boolean()?),
     row!("cache.targeted_fields", "",
         List, "", Toml("[\"CDN-Cache-Control\"]"), Reload, "[\"Example-Cache-Control\", \"CDN-Cache-Control\"]",
@@ -118,13 +118,13 @@ pub(super) const SETTINGS: &[Setting] = &[
          `cookie`."),
     row!("rule.immutable", "", Boolean, "", Toml("false"), Reload, "true",
         "States that the response never changes: it is fresh for a year, unless `fresh` sets another time. If Larder \
-         knows the digest of the body, it verifies the body. If not, a client can force a validation by `no-cache`. \
-         Web pages are not stored, unless `types` names `text/html`."),
+         knows the digest of the body, it verifies the body. If it does not know the digest, a client can force a \
+         validation by `no-cache`. Web pages are not stored, unless `types` names `text/html`."),
     row!("rule.stale_while_revalidate", "", Duration, "", Prose("as the origin says"), Reload, "\"1m\"",
-        "How long after its lifetime Larder serves the response while it validates it. `must-revalidate` prevents \
-         this, unless `ignore` lists it."),
+        "How long after the end of its lifetime a response is served while Larder validates it. `must-revalidate` \
+         prevents this, unless `ignore` lists it."),
     row!("rule.stale_if_error", "", Duration, "", Prose("as the origin says"), Reload, "\"30d\"",
-        "How long after its lifetime Larder serves the response when the origin fails."),
+        "How long after the end of its lifetime a response is served when the origin fails."),
     row!("rule.ignore", "", List, "", Prose("nothing"), Reload, "[\"client no-cache\", \"vary: user-agent\"]",
         "Directives to ignore; see [Rules](#rules)."),
     row!("rule.store", "", Boolean, "", Toml("true"), Reload, "false",
@@ -151,18 +151,18 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("key.urls", "", List, "", Required, Reload, "[\"http://mirror.example/debian/\"]",
         "URL prefixes that this `[[key]]` matches, in whole path segments. Only the first match applies."),
     row!("key.strip", "", List, "", Prose("none"), Reload, "[\"utm_*\"]",
-        "Query arguments to leave out of the cache key. Name them, or give a prefix with `*`. Use it only for \
-         arguments that do not change the response."),
+        "Query arguments to leave out of the cache key. Name each argument, or give a prefix followed by `*`. Use this \
+         only for arguments that do not change the response."),
     row!("key.as", "", Text, "", Prose("none"), Reload, "\"http://deb.example/debian/\"",
-        "A URL prefix that replaces the matched one in the cache key, so that mirrors of one repository share \
-         entries. Use it only where both serve the same files. Larder still sends each request to the host that it \
+        "A URL prefix that replaces the matched one in the cache key, so that mirrors of one repository share entries. \
+         Use this only where both URLs serve the same files. Larder still sends each request to the host that it \
          names."),
     row!("mirror.name", "--mirror", Text, "", Prose("none"), Reload, "\"pypi\"",
         "A package registry that `larder mirror list` names, served under its path: `http://127.0.0.1:3128/pypi/` \
          and so on. See [Mirror package registries](../how-to/mirrors.md)."),
     row!("mirror.origin", "--origin-of NAME=URL",
         Text, "", Prose("the registry's own"), Reload, "\"https://npm.example.com\"",
-        "Server to use instead of the registry's first one. With `path`, your own server."),
+        "Server to use instead of the registry's main server. With `path`, your own server."),
     row!("mirror.registries", "",
         List, "", Prose("none"), Reload, "[\"registry.example.com:5000=http://10.0.0.8:5000\"]",
         "For the mirror `oci`: more container registries, as `HOST` or `HOST=URL`."),
@@ -186,7 +186,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          runs on this machine, because the requests that it forwards come from this machine too. Excludes `tokens`."),
     row!("build_cache.origin", "", Text, "", Prose("none"), Reload, "\"http://cache-1.example:3128/cache\"",
         "Another build cache, from which Larder requests results that it does not have. Larder never writes to it. \
-         While it does not respond, those results are misses."),
+         While that cache does not respond, results that only it has are misses."),
     row!("rate_limit.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
         "Bytes per second that clients receive. See [Rate limits](#rate-limits)."),
     row!("rate_limit.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",
@@ -327,10 +327,10 @@ pub(super) const SETTINGS: &[Setting] = &[
          start lines and `/metrics` show it."
         => run |s, v| s.proxy.limits.waiting_count_max = count(v)?),
     row!("limits.lag", "", Duration, "", Toml("\"50ms\""), Reload, "\"200ms\"",
-        "How long a ready request may wait for the processor. If all wait longer for half a second, a share of the \
-         requests gets 503 with Retry-After. The share grows until the wait is shorter. If that does not help within \
-         a second, nothing is refused for ten seconds, because a refusal costs half as much as a short response. Hits \
-         from memory are never refused. With `0s`, no request is."
+        "How long a ready request may wait for the processor. If, for half a second, every request waits longer, a \
+         share of the requests gets 503 with Retry-After. The share grows until the wait is shorter. If that does not \
+         help within a second, nothing is refused for ten seconds, because a refusal costs half as much as a short \
+         response. Hits from memory are never refused. With `0s`, no request is refused."
         => run |s, v| s.proxy.limits.lag = duration(v)?),
     row!("limits.streams", "", Count, "1 to 65535", Toml("128"), Reload, "64",
         "Highest number of concurrent requests on one HTTP/2 connection."
@@ -364,7 +364,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          back, up to this value. So this is also the longest pause that a client may make."
         => site |p, v| p.limits.body_grace = duration(v)?),
     row!("limits.store_timeout", "", Duration, "", Toml("\"3s\""), Reload, "\"2s\"",
-        "How long Larder waits for a response of the store before it contacts the origin instead. It tries a slow \
+        "How long Larder waits for a response of the store before it contacts the origin instead. Larder tries a slow \
          store again less and less often, but at least once a minute."
         => run |s, v| s.proxy.limits.store = duration(v)?),
     row!("limits.origin_connect_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"5s\"",
@@ -400,7 +400,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Region of the bucket."
         => run |s, v| s.proxy.tier.bucket.region = Some(v.parsed("a region", value::object_prefix)?)),
     row!("tier.prefix", "", Text, "", Toml("\"\""), Restart, "\"caches/office\"",
-        "Prefix of all names in the bucket. Larder adds a name of its own, so several Larders may have the same one."
+        "Prefix of all names in the bucket. Larder adds a name of its own, so several Larders may have the same prefix."
         => run |s, v| s.proxy.tier.bucket.prefix = v.parsed("a prefix", value::object_prefix)?),
     row!("tier.secret", "", Text, "", Prose("a secret of the store"), Restart, "\"/etc/larder/tier-secret\"",
         "A file with the secret that signs the entries in the tier, readable by Larder's user only and of at least 16 \
@@ -412,7 +412,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.tier.bytes_max = bytes(v)?),
     row!("tier.admit", "", Text, "hit, all", Toml("\"hit\""), Restart, "\"all\"",
         "Which evicted entries Larder writes to the tier. `hit` writes those that were requested again, and those of \
-         at least `tier.large`. `all` writes every entry, so everything that the store ever contained."
+         at least `tier.large`. `all` writes every evicted entry."
         => run |s, v| s.proxy.tier.admits_all = v.parsed("hit or all", value::tier_admission)?),
     row!("tier.large", "", Size, "", Toml("\"256KiB\""), Restart, "\"1MiB\"",
         "Length from which Larder writes an evicted entry to the tier even if it was not requested again. Bodies over \
@@ -422,14 +422,14 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Longest time that a request waits for the tier before Larder contacts the origin."
         => run |s, v| s.proxy.tier.timeout = duration(v)?),
     row!("tier.pack_age", "", Duration, "", Toml("\"1m\""), Restart, "\"10m\"",
-        "Longest time that an entry waits until its pack of 16 MiB is full. Lookups do not find it while it waits. \
-         With a longer time, Larder stores fewer and longer packs."
+        "Longest time that an entry waits until its pack of 16 MiB is full. While the entry waits, lookups do not find \
+         it. With a longer time, Larder stores fewer and longer packs."
         => run |s, v| s.proxy.tier.pack_age = duration(v)?),
     row!("tier.writes_per_day", "", Size, "", Prose("no limit"), Restart, "\"200GB\"",
-        "Highest number of bytes that Larder writes to the tier per day, and a 24th of it at once. Entries beyond it \
-         are evicted without going to the tier."
+        "Highest number of bytes that Larder writes to the tier per day; at most a 24th of it at once. Entries beyond \
+         this limit are evicted without going to the tier."
         => run |s, v| s.proxy.tier.write_bytes_per_day = Some(bytes(v)?)),
     row!("tier.puts_per_day", "", Count, "1 or more", Prose("no limit"), Restart, "5000",
-        "Highest number of packs that Larder stores per day, and a 24th of it at once."
+        "Highest number of packs that Larder stores per day; at most a 24th of it at once."
         => run |s, v| s.proxy.tier.puts_per_day = Some(count(v)? as u64)),
 ];
