@@ -19,38 +19,39 @@ use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
 const OPENING: &str = "
 `cargo run --profile fast -p larder-sim --example laboratory -- docs/internals/laboratory.md docs/figures` writes this
 page. Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper
-count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with tables that
-vary its assumptions, which are left out here. The commands are in packages, and in
+count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report. It also
+prints tables that vary the assumptions of the report; this page leaves them out. The commands are in packages, and in
 builds with `--features lab`.
 
 ## Method
 
-`ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. They complete each
-operation at once and add up the time that it would have taken. They keep written data, except zeros, so that the engine
-can read it back. One thread drives the store and sets its clock. `larder sim run` does the same with traces and
-workloads.
+`ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. Both complete each
+operation at once and add up the time that it would have taken. Both keep written data, except zeros, so that the engine
+can read it back. One thread drives the store and sets its clock. `larder sim run` simulates traces and workloads in the
+same way.
 
 PolyMix's robots, its simulated users, send their requests at the rate that the paper prints, so the pages of many
 robots interleave. Disk, caches and working set are 3 to 200 times smaller than the paper's, with fewer objects but all
-robots. The cylinder groups of the disk shrink with it, because otherwise their number, and so the results, would depend
-on the size of the simulation. Squid, ESP and expv1 read an object in pieces of 4 KB. Each piece waits for its turn at
-the disk, which serves other requests in between.
+robots. The cylinder groups of the disk shrink in proportion, because otherwise their number, and so the results, would
+depend on the size of the simulation. Squid, ESP and expv1 read an object in pieces of 4 KB. Each of these pieces waits
+for its turn at the disk, which serves other requests in between.
 
-In the reports on Squid and ESP, one request in 20 is a reload (PolyMix's `Reload`). It waits for the server, counts in
-the mean response time, and is neither a hit nor a miss, as in Polygraph's reports. Packets to and from servers take 40
-ms each, as PolyMix-4 prescribes, with the round trips of TCP's slow start. So a miss takes 0.2 s longer than the
-server's 2.5 s.
+In the reports on Squid and ESP, one request in 20 is a reload (PolyMix's `Reload`). A reload waits for the server. As
+in Polygraph's reports, the mean response time includes reloads, but a reload is neither a hit nor a miss. Packets to
+and from servers take 40 ms each, as PolyMix-4 prescribes, with the round trips of TCP's slow start. So a miss takes 0.2
+s longer than the server's 2.5 s.
 
-A ratio is the simulated value divided by the paper's. If the paper prints a range or bound, its nearer end counts, and
-a value within it has the ratio 1. Gains are compared as gains: 5% is far from 30%, although 1.05 is close to 1.3.
+A ratio is the simulated value divided by the paper's. If the paper prints a range or bound, the end that is nearer to
+the simulated value counts, and a value within the range has the ratio 1. Gains are compared as gains: 5% is far from
+30%, although 1.05 is close to 1.3.
 
 Each line of a report compares one value. The paper's value is *printed*, *derived* from printed ones, or *external* (by
 other authors). The line itself has one of these kinds:
 
 - *fitted*: a constant was chosen so that this value comes out, or a rule was added after its effect was known.
 - *repeated*: another line compares the same simulated value with another printing.
-- *derived*: it follows from other lines and from inputs by arithmetic.
-- *conditional*: no constant was chosen to match it, but it depends on assumed constants (`[D]` and `[M]` in the
+- *derived*: the value follows from other lines and from inputs by arithmetic.
+- *conditional*: no constant was chosen to match the value, but it depends on assumed constants (`[D]` and `[M]` in the
   machines, and the beds of the reports), and other assumptions may give another value.
 - *predicted*: like *conditional*, but the simulated value matches over the whole range of each assumed constant.
 
@@ -58,23 +59,24 @@ other authors). The line itself has one of these kinds:
 that of each assumed value of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges
 docs/internals/laboratory.md crates/larder-sim/papers/ranges.tsv` simulates every report that meets a conditional row
 with each constant at the ends of its range. If a constant's own value is an end of its range, the middle of the range
-is simulated too. A report is finished when each of its rows was missed once. Constants of beds are varied first, those
-with the widest range first, then constants of machines. Two other seeds are tried as well. The account and the reports
-have the results.
+is simulated too. The variation of a report ends when each of its rows was missed once. Constants of beds are varied
+first, those with the widest range first, then constants of machines. Two other seeds are tried as well. The account and
+the reports have the results.
 
-The account counts claims. A claim is one finding of a paper. Its rows are the places where the paper prints it; there
-are 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its quote, and the lines that
-reproduce it or the reason why none does. A row is met within 25% of a printed value, and within a range or bound as it
-is printed. A claim counts as compared if each of its rows is compared, or cannot be compared. It is met if all of its
-compared rows are met. Where a text permits several readings, the row names the one that is taken.
+The account counts claims. A claim is one finding of a paper. The rows of a claim are the places where the paper prints
+it; all claims together have 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its
+quote, and the lines that reproduce it or the reason why none does. A row is met within 25% of a printed value, and
+within a range or bound as it is printed. A claim counts as compared if each of its rows is compared, or cannot be
+compared. A claim is met if all of its compared rows are met. Where a text permits several readings, the row names the
+one that is taken.
 
 ## Traces, workloads, sweeps
 
 `tests/real/sim_live.sh` replays five traces through the running proxy and through the simulator, both with shipped
-defaults, and fails if their hit ratios differ by more than half a point, or two points of PolyMix. Two traces are of
-PolyMix-3 and PolyMix-4, scaled to two cores. They have 200,000 requests of a working set up to 1 GB, for a store of 128
-MB. One user without pauses sends the requests instead of the robots. The traces leave out responses that no cache may
-store, life cycles, reloads and the think time of servers.
+defaults, and fails if their hit ratios differ by more than half a point, or two points with PolyMix. Two traces are of
+PolyMix-3 and PolyMix-4, scaled to two cores. These two have 200,000 requests of a working set up to 1 GB, for a store
+of 128 MB. One user without pauses sends the requests instead of the robots. The traces leave out responses that no
+cache may store, life cycles, reloads and the think time of servers.
 
 Hits in percent on a busy machine (a load average of 9 on two cores), 28 November 2026, with the store in `/dev/shm`:
 
@@ -87,30 +89,31 @@ Hits in percent on a busy machine (a load average of 9 on two cores), 28 Novembe
 | PolyMix-4 | 59.22 | 59.60 |
 
 `larder sim run` has the memory cache of the proxy in front of its stores. With an LRU instead, `markatos` had 32.42%.
-The store refuses one in seven of its objects because they are too long, so these are in memory only, and an LRU keeps
-them there for longer. The proxy's memory cache hashes with a new seed in each run, so hits differ by up to 0.2 points
-between runs. The reports on the papers have an LRU, as the proxies of the papers do, and repeat exactly. If other
-programs use the store's disk, live hits are up to 5 points lower, because the proxy bypasses a store that does not
-respond.
+In `markatos`, one in seven objects is too long for the store. These objects are in memory only, and an LRU keeps them
+there for longer. The proxy's memory cache hashes with a new seed in each run, so hits differ by up to 0.2 points
+between runs. The reports on the papers use an LRU in memory, as the proxies of the papers do, so they repeat exactly.
+If other programs use the store's disk, live hits are up to 5 points lower, because the proxy bypasses a store that does
+not respond.
 
 `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's
 oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes
 determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs or spaces. A first line
-may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`.
-Without names, the columns are time, key and size, or key and size. A file with more columns and no names is refused.
-The collections of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008) are
-recognized; of their requests, only reads are used. Damaged lines are skipped and counted, and the first one is printed.
-The site of an entry is the host of its URL. Its group is the set of objects that a workload requests together.
+may name the columns, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`,
+`ts`. Without names, the columns are time, key and size, or key and size. A file with more columns and no names is
+refused. The collections of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008)
+are recognized; of their requests, only reads are used. Damaged lines are skipped and counted, and the first one is
+printed. The site of an entry is the host of its URL. The group of an entry is the set of objects that a workload
+requests together.
 
 `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `small-objects`, `markatos`, `polymix-3` or `polymix-4`. A seed gives
 the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14
 to 30 bytes per request.
 
 `--sweep` varies the size of the store (`size=100GB..4TB`), the memory cache (`memory-cache=16MB..1GB`), or the share of
-the store that entries may use (`utilization=50..95`). The last is the method of Markatos et al.: the simulator removes
-the least recently used entries to keep the share. Each policy sees the same requests, and simulations run on all cores.
-`--output` is table, JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An entry longer than
-the store is a miss.
+the store that entries may use (`utilization=50..95`). Varying this share is the method of Markatos et al.: the
+simulator removes the least recently used entries to keep the share. Each policy sees the same requests, and simulations
+run on all cores. `--output` is table, JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An
+entry longer than the store is a miss.
 
 ## Machines
 
