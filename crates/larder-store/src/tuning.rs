@@ -260,7 +260,7 @@ table! {
     /// requested again and again. Less: less flash wear.
     write_factor_max: f64 = 1.3, share in 1.0..=16.0;
     /// `log`: limit on the bytes written per day, in multiples of the volume's size, for new and rewritten entries.
-    /// When it is used up, no new entry is stored. More: more hits. Less: less flash wear. 0: no limit.
+    /// When the limit is reached, no new entry is stored. More: more hits. Less: less flash wear. 0: no limit.
     writes_per_day: f64 = 0.0, share in 0.0..=1000.0;
     /// `log`: what to maximize. `requests`: the request hit ratio, which favors short entries. `bytes`: the byte hit
     /// ratio, for mirrors of large files. `balanced`: a compromise.
@@ -276,18 +276,19 @@ table! {
     /// pauses between their requests take fewer reads, but a kill loses the entries of a longer time.
     group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `simple` to `esp`, `ucfs`: whether changes of the map are written to a journal. On: a kill loses the entries of
-    /// the last second and a power loss those of the last five seconds. This takes 24 bytes for each entry stored or
-    /// removed, and occasionally 24 bytes for each entry in the store. Off: both lose everything, as in the papers.
-    /// Only for a new volume.
+    /// the last second and a power loss those of the last five seconds. The journal takes 24 bytes for each entry
+    /// stored or removed, and occasionally 24 bytes for each entry in the store. Off: a kill or a power loss loses
+    /// everything, as in the papers. Only for a new volume.
     map_journal: bool = true, switch;
     /// `buddy`: longest entry, with its key and head, that is kept in a file of slots. Longer entries get a file each.
     /// More: fewer files created and removed, more files of slots. 128 KiB as published.
     buddy_threshold_bytes: u64 = 128 << 10, bytes in 512..=500 << 10;
-    /// `buddy`: share of its size that entries may take, in percent. The remainder allows for free slots of unsuitable
-    /// lengths. More: more entries, but entries of rare lengths find no room once all files have their largest size.
+    /// `buddy`: share of the store's size that entries may take, in percent. The remainder allows for free slots of
+    /// unsuitable lengths. More: more entries, but entries of rare lengths find no room once all files have their
+    /// largest size.
     buddy_used_percent: u32 = 85, count in 10..=99;
     /// `buddy`: whether the file of a longer entry is in a directory of its site. On, with a threshold of 8 KiB, the
-    /// layout is that of SQUIDML. Off: all of them are in one directory, as published.
+    /// layout is that of SQUIDML. Off: all such files are in one directory, as published.
     buddy_long_by_site: bool = false, switch;
     /// `stream` and the policies on its file: share of the file that may be in use at a time, in percent. More: more
     /// entries, but shorter free runs, so that long entries evict more bytes than they need. The paper's working point
@@ -383,11 +384,12 @@ table! {
     /// The paper reads up to 64 KiB at the price of a seek.
     hashcache_first_read_bytes: u64 = 64 << 10, power in 4096..=1 << 20;
     /// `hashcache-log-lru`: entries of a set whose position is in memory; the other positions are in a file. Half of
-    /// `hashcache_ways` as published. More: fewer hits that take a second read, but 32 bits per set for each.
+    /// `hashcache_ways` as published. More: fewer hits that take a second read, but 32 bits of memory per set for each
+    /// position.
     hashcache_positions: u32 = 4, count in 1..=15;
     /// `hashcache-log-lru`: number of new positions that are collected before they are written to the file. More: more
-    /// positions share a write. At most twice as many are in memory, 40 bytes each. At most one for every 256 entries
-    /// of the store.
+    /// positions share a write. At most twice this number are in memory, 40 bytes each. The store uses at most one for
+    /// every 256 of its entries.
     hashcache_positions_waiting: usize = 1_000_000, count in 1..=1_000_000;
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     socket_mode: u32,
 
-    /// Most programs that are connected at once
+    /// Highest number of programs connected at once
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
 
