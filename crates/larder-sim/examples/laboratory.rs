@@ -19,22 +19,22 @@ use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
 const OPENING: &str = "
 `cargo run --profile fast -p larder-sim --example laboratory -- docs/internals/laboratory.md docs/figures` writes this
 page. Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper
-count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report. It also
-prints tables that vary the assumptions of the report; this page leaves them out. The commands are in packages, and in
-builds with `--features lab`.
+count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with
+tables that vary its assumptions, which are left out here. The packages have these commands, and so do builds with
+`--features lab`.
 
 ## Method
 
-`ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. Both complete each
-operation at once and add up the time that it would have taken. Both keep written data, except zeros, so that the engine
-can read it back. One thread drives the store and sets its clock. `larder sim run` simulates traces and workloads in the
-same way.
+`ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. The two models complete
+each operation at once and add up the time that it would have taken. The models keep written data, except zeros, so that
+the engine can read it back. One thread drives the store and sets its clock. `larder sim run` simulates traces and
+workloads in the same way.
 
 PolyMix's robots, its simulated users, send their requests at the rate that the paper prints, so the pages of many
 robots interleave. Disk, caches and working set are 3 to 200 times smaller than the paper's, with fewer objects but all
-robots. The cylinder groups of the disk shrink in proportion, because otherwise their number, and so the results, would
-depend on the size of the simulation. Squid, ESP and expv1 read an object in pieces of 4 KB. Each of these pieces waits
-for its turn at the disk, which serves other requests in between.
+robots. The cylinder groups of the disk shrink with the disk, because otherwise their number, and so the results, would
+depend on the size of the simulation. Squid, ESP and expv1 read an object in pieces of 4 KB. Each piece waits for its
+turn at the disk, which serves other requests in between.
 
 In the reports on Squid and ESP, one request in 20 is a reload (PolyMix's `Reload`). A reload waits for the server. As
 in Polygraph's reports, the mean response time includes reloads, but a reload is neither a hit nor a miss. Packets to
@@ -49,9 +49,9 @@ Each line of a report compares one value. The paper's value is *printed*, *deriv
 other authors). The line itself has one of these kinds:
 
 - *fitted*: a constant was chosen so that this value comes out, or a rule was added after its effect was known.
-- *repeated*: another line compares the same simulated value with another printing.
-- *derived*: the value follows from other lines and from inputs by arithmetic.
-- *conditional*: no constant was chosen to match the value, but it depends on assumed constants (`[D]` and `[M]` in the
+- *repeated*: another line compares the same simulated value with another place of the paper.
+- *derived*: it follows from other lines and from inputs by arithmetic.
+- *conditional*: no constant was chosen to match it, but it depends on assumed constants (`[D]` and `[M]` in the
   machines, and the beds of the reports), and other assumptions may give another value.
 - *predicted*: like *conditional*, but the simulated value matches over the whole range of each assumed constant.
 
@@ -64,21 +64,22 @@ first, those with the widest range first, then constants of machines. Two other 
 the reports have the results.
 
 The account counts claims. A claim is one finding of a paper. The rows of a claim are the places where the paper prints
-it; all claims together have 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its
-quote, and the lines that reproduce it or the reason why none does. A row is met within 25% of a printed value, and
-within a range or bound as it is printed. A claim counts as compared if each of its rows is compared, or cannot be
+it; there are 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its quote, and the lines
+that reproduce it or the reason why none does. A row with a printed value is met within 25% of this value; a row with a
+printed range or bound is met within it. A claim counts as compared if each of its rows is compared, or cannot be
 compared. A claim is met if all of its compared rows are met. Where a text permits several readings, the row names the
 one that is taken.
 
 ## Traces, workloads, sweeps
 
 `tests/real/sim_live.sh` replays five traces through the running proxy and through the simulator, both with shipped
-defaults, and fails if their hit ratios differ by more than half a point, or two points with PolyMix. Two traces are of
-PolyMix-3 and PolyMix-4, scaled to two cores. These two have 200,000 requests of a working set up to 1 GB, for a store
-of 128 MB. One user without pauses sends the requests instead of the robots. The traces leave out responses that no
-cache may store, life cycles, reloads and the think time of servers.
+defaults, and fails if their hit ratios differ by more than half a point, or two points of PolyMix. Two traces are of
+PolyMix-3 and PolyMix-4, scaled to two cores. These two traces have 200,000 requests of a working set up to 1 GB, for a
+store of 128 MB. One user without pauses sends the requests instead of the robots. The traces leave out responses that
+no cache may store, life cycles, reloads and the think time of servers.
 
-Hits in percent on a busy machine (a load average of 9 on two cores), 28 November 2026, with the store in `/dev/shm`:
+The table has hits in percent, on a busy machine (a load average of 9 on two cores), on 28 November 2026, with the store
+in `/dev/shm`:
 
 | trace | live | simulated |
 |---|--:|--:|
@@ -89,21 +90,21 @@ Hits in percent on a busy machine (a load average of 9 on two cores), 28 Novembe
 | PolyMix-4 | 59.22 | 59.60 |
 
 `larder sim run` has the memory cache of the proxy in front of its stores. With an LRU instead, `markatos` had 32.42%.
-In `markatos`, one in seven objects is too long for the store. These objects are in memory only, and an LRU keeps them
-there for longer. The proxy's memory cache hashes with a new seed in each run, so hits differ by up to 0.2 points
-between runs. The reports on the papers use an LRU in memory, as the proxies of the papers do, so they repeat exactly.
-If other programs use the store's disk, live hits are up to 5 points lower, because the proxy bypasses a store that does
+The store refuses one in seven objects of `markatos` because they are too long, so these are in memory only, and an LRU
+keeps them in memory for longer. The proxy's memory cache hashes with a new seed in each run, so hits differ by up to
+0.2 points between runs. The reports on the papers have an LRU, as the proxies of the papers do, and repeat exactly. If
+other programs use the store's disk, live hits are up to 5 points lower, because the proxy bypasses a store that does
 not respond.
 
 `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's
 oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes
 determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs or spaces. A first line
-may name the columns, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`,
-`ts`. Without names, the columns are time, key and size, or key and size. A file with more columns and no names is
-refused. The collections of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008)
-are recognized; of their requests, only reads are used. Damaged lines are skipped and counted, and the first one is
-printed. The site of an entry is the host of its URL. The group of an entry is the set of objects that a workload
-requests together.
+may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`.
+Without names, the columns are time, key and size, or key and size. A file with more columns and no names is refused.
+The collections of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008) are
+recognized; of their requests, only reads are used. Damaged lines are skipped and counted, and the first one is printed.
+The site of an entry is the host of its URL. The group of an entry is the set of objects that a workload requests
+together.
 
 `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `small-objects`, `markatos`, `polymix-3` or `polymix-4`. A seed gives
 the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14
