@@ -33,7 +33,7 @@ pub(crate) struct EnvFlags {
     #[arg(long, value_enum, default_value_t = Shell::Bash)]
     shell: Shell,
 
-    /// Print lines that undo the others
+    /// Print lines that reverse the effect of the usual ones
     #[arg(long)]
     undo: bool,
 }

@@ -74,7 +74,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "MODE", value_parser = parse_mode, default_value = "600")]
     socket_mode: u32,
 
-    /// Highest number of programs connected at once
+    /// Maximum number of programs that are connected at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
 

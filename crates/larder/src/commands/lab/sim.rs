@@ -164,8 +164,8 @@ struct PolicyList(Vec<&'static Policy>);
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
 pub(crate) struct PaperFlags {
-    /// Names of tables and figures, or `all`. `count` is `all` without the tables that vary an assumption: the shortest
-    /// way to the account of all printed claims. See `larder sim papers`
+    /// Names of tables and figures (see `larder sim papers`), or `all`. `count` simulates all of them without the
+    /// tables that vary an assumption; that is the quickest way to see how many printed claims are met
     #[arg(required = true, value_parser = parse_paper)]
     names: Vec<String>,
 

@@ -32,7 +32,7 @@ pub(crate) struct ClusterFlags {
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = parse_kept)]
     kept: u64,
 
-    /// Number of nodes that leave, and of nodes that join, one at a time
+    /// Number of cases in which one node leaves, and in which one joins
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = parse_count)]
     moves: u64,
 

@@ -8,7 +8,7 @@ use larder_sim::PlanTest;
 /// The flags of `larder sim plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanTestFlags {
-    /// Size of the simulated stores, which stand for stores of half a disk
+    /// Size of the simulated stores, each of which represents a store on half of a disk
     #[arg(long, default_value = "64MiB", value_parser = size::parse)]
     size: u64,
 

@@ -26,7 +26,7 @@ pub(crate) struct SpeedFlags {
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Requests for each published eviction algorithm, held in memory; 0 skips these
+    /// Requests for each published eviction algorithm, held in memory; 0 skips them
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
     requests: u64,
 
