@@ -118,7 +118,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          `cookie`."),
     row!("rule.immutable", "", Boolean, "", Toml("false"), Reload, "true",
         "States that the response never changes: it is fresh for a year, unless `fresh` sets another time. If Larder \
-         knows the digest of the body, it verifies the body. If it does not know the digest, a client can force a \
+         knows the digest of the body, it verifies the body. If Larder does not know the digest, a client can force a \
          validation by `no-cache`. Web pages are not stored, unless `types` names `text/html`."),
     row!("rule.stale_while_revalidate", "", Duration, "", Prose("as the origin says"), Reload, "\"1m\"",
         "How long after the end of its lifetime a response is served while Larder validates it. A response with \
@@ -346,8 +346,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.limits.abandoned_count_max = small_count(v)?),
     row!("limits.control_frames", "", Count, "1 to 65535", Toml("2000"), Reload, "1000",
         "Highest number of frames without a request (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a \
-         client may send within ten seconds on one HTTP/2 connection. Each request permits 16 more, and each 64 bytes \
-         received permit one more. Beyond the limit, Larder closes the connection."
+         client may send within ten seconds on one HTTP/2 connection. Each request permits 16 more frames, and each 64 \
+         bytes received permit one more frame. Beyond the limit, Larder closes the connection."
         => run |s, v| s.proxy.limits.control_count_max = small_count(v)?),
     row!("limits.idle_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"2m\"",
         "How long a client connection may be idle between two requests."
