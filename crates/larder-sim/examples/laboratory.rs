@@ -41,8 +41,9 @@ in Polygraph's reports, the mean response time includes reloads, but a reload is
 and from servers take 40 ms each, as PolyMix-4 prescribes, with the round trips of TCP's slow start. So a miss takes 0.2
 s longer than the server's 2.5 s.
 
-A ratio is the simulated value divided by the paper's. If the paper prints a range or bound, its nearer end counts, and
-a value within it has the ratio 1. Gains are compared as gains: 5% is far from 30%, although 1.05 is close to 1.3.
+A ratio is the simulated value divided by the paper's. If the paper prints a range or bound, the end that is nearer to
+the simulated value counts, and a value within the range has the ratio 1. Gains are compared as gains: 5% is far from
+30%, although 1.05 is close to 1.3.
 
 Each line of a report compares one value. The paper's value is *printed*, *derived* from printed ones, or *external* (by
 other authors). The line itself has one of these kinds:
@@ -58,9 +59,9 @@ other authors). The line itself has one of these kinds:
 that of each assumed value of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges
 docs/internals/laboratory.md crates/larder-sim/papers/ranges.tsv` simulates every report that meets a conditional row
 with each constant at the ends of its range. If a constant's own value is an end of its range, the middle of the range
-is simulated too. A report is finished when each of its rows was missed once. Constants of beds are varied first, those
-with the widest range first, then constants of machines. Two other seeds are tried as well. The account and the reports
-have the results.
+is simulated too. The variation of a report ends when each of its rows was missed once. Constants of beds are varied
+first, those with the widest range first, then constants of machines. Two other seeds are tried as well. The account and
+the reports have the results.
 
 The account counts claims. A claim is one finding of a paper. The rows of a claim are the places where the paper prints
 it; there are 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its quote, and the lines

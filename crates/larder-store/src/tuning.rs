@@ -260,7 +260,7 @@ table! {
     /// requested again and again. Less: less flash wear.
     write_factor_max: f64 = 1.3, share in 1.0..=16.0;
     /// `log`: limit on the bytes written per day, in multiples of the volume's size, for new and rewritten entries.
-    /// When it is used up, no new entry is stored. More: more hits. Less: less flash wear. 0: no limit.
+    /// When the limit is reached, no new entry is stored. More: more hits. Less: less flash wear. 0: no limit.
     writes_per_day: f64 = 0.0, share in 0.0..=1000.0;
     /// `log`: what to maximize. `requests`: the request hit ratio, which favors short entries. `bytes`: the byte hit
     /// ratio, for mirrors of large files. `balanced`: a compromise.
@@ -271,23 +271,24 @@ table! {
     /// `log`: bytes written for index checkpoints, as a share of the bytes written to the log. More: less to replay
     /// after a crash. Less: fewer bytes written. 0: only at close.
     checkpoint_share: f64 = 0.02, share in 0.0..=1.0;
-    /// `log`, `log-clock`, `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for
-    /// another one of it, so that they are written next to each other; 12 seconds in all. More: pages with long pauses
-    /// between their requests take fewer reads, but a kill loses the entries of a longer time.
+    /// `log`, `log-clock`, `hashcache-log`, `hashcache-log-lru`: how long the entries of a page wait in memory for the
+    /// page's next entry, so that they are written next to each other; at most 12 seconds in all. More: pages with long
+    /// pauses between their requests take fewer reads, but a kill loses the entries of a longer time.
     group_window: Duration = Duration::from_secs(2), time in Duration::ZERO..=Duration::from_secs(60);
     /// `simple` to `esp`, `ucfs`: whether changes of the map are written to a journal. On: a kill loses the entries of
-    /// the last second and a power loss those of the last five seconds. This takes 24 bytes for each entry stored or
-    /// removed, and occasionally 24 bytes for each entry in the store. Off: both lose everything, as in the papers.
-    /// Only for a new volume.
+    /// the last second and a power loss those of the last five seconds. The journal takes 24 bytes for each entry
+    /// stored or removed, and occasionally 24 bytes for each entry in the store. Off: a kill or a power loss loses
+    /// everything, as in the papers. Only for a new volume.
     map_journal: bool = true, switch;
     /// `buddy`: longest entry, with its key and head, that is kept in a file of slots. Longer entries get a file each.
     /// More: fewer files created and removed, more files of slots. 128 KiB as published.
     buddy_threshold_bytes: u64 = 128 << 10, bytes in 512..=500 << 10;
-    /// `buddy`: share of its size that entries may take, in percent. The remainder allows for free slots of unsuitable
-    /// lengths. More: more entries, but entries of rare lengths find no room once all files have their largest size.
+    /// `buddy`: share of the store's size that entries may take, in percent. The remainder allows for free slots of
+    /// unsuitable lengths. More: more entries, but entries of rare lengths find no room once all files have their
+    /// largest size.
     buddy_used_percent: u32 = 85, count in 10..=99;
     /// `buddy`: whether the file of a longer entry is in a directory of its site. On, with a threshold of 8 KiB, the
-    /// layout is that of SQUIDML. Off: all of them are in one directory, as published.
+    /// layout is that of SQUIDML. Off: all such files are in one directory, as published.
     buddy_long_by_site: bool = false, switch;
     /// `stream` and the policies on its file: share of the file that may be in use at a time, in percent. More: more
     /// entries, but shorter free runs, so that long entries evict more bytes than they need. The paper's working point
@@ -298,9 +299,9 @@ table! {
     page_bytes: u64 = 8 << 10, power in 4 << 10..=1 << 20;
     /// All policies except those with files: whether the reads of lookups wait for each other, and go to the device in
     /// batches that are sorted by place. Only for a spinning disk without a queue of its own. `lazy-reads` and
-    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`log`,
-    /// `log-clock`, `hashcache-log`, `hashcache-log-lru`, `ucfs`): while the first read of a page waits, the rest of
-    /// the page is requested too, and they lose almost half of their rate.
+    /// `lazy-reads-loc` always do so. Do not turn it on for policies that read groups or clusters (`log`, `log-clock`,
+    /// `hashcache-log`, `hashcache-log-lru`, `ucfs`): while the first read of a page waits, the rest of the page is
+    /// requested too, and these policies lose almost half of their rate.
     sorted_reads: bool = false, switch;
     /// `lazy-reads`, `lazy-reads-loc`, `sorted_reads`: reads in a batch. More: shorter seeks of a disk's arm, but a
     /// longer wait for each read. 10 as published.
@@ -320,9 +321,9 @@ table! {
     squid_directory_files: u32 = 256, count in 1..=65_536;
     /// `esp`: block size. More: a smaller bitmap, but more wasted space behind each entry. 4 KiB as published.
     esp_block_bytes: u64 = 4 << 10, power in 512..=64 << 10;
-    /// `esp`: levels of the bitmap. More: long free runs are found sooner, but more of their ends is skipped. With 7
-    /// levels, where a node of the top level covers 64 blocks, a full store found so few free runs that it refused many
-    /// entries: 22% of the requests were hits instead of 46%. 3 as in the paper's example.
+    /// `esp`: levels of the bitmap. More: long free runs are found sooner, but more of each run's ends is skipped. With
+    /// 7 levels, where a node of the top level covers 64 blocks, a full store found so few free runs that it refused
+    /// many entries: 22% of the requests were hits instead of 46%. 3 as in the paper's example.
     esp_level_count: u32 = 3, count in 1..=16;
     /// `esp`: the search looks for a free run longer than this. More: entries that are stored together are close
     /// together, but a disk's arm moves far. 1 MB is too low according to the paper.
@@ -357,7 +358,7 @@ table! {
     /// longer than half a cluster has clusters of its own. Only for a new volume.
     ucfs_cluster_bytes: u64 = 128 << 10, power in (32 << 10)..=(1 << 20);
     /// `ucfs`: number of clusters that are filled at a time, each for a share of the sites. More: fewer sites share a
-    /// cluster, but more memory waits to be written. A store has at most one for every eight clusters.
+    /// cluster, but more bytes wait in memory to be written. At most one cluster in eight is being filled.
     ucfs_groups: usize = 16, count in 1..=1024;
     /// `tiny`: size of a set. An entry longer than half a set takes two reads. More: more entries take one read, but
     /// more bytes are written and read for each. Only for a new volume.
@@ -366,11 +367,12 @@ table! {
     /// index takes more memory. Only for a new volume.
     tiny_front_percent: u64 = 5, count in 1..=50;
     /// `tiny`: number of entries of a set that must be in the front before the set is written. Applies to short entries
-    /// without hits; a set that is almost empty is written earlier. If a set holds more than 15 entries for each of
-    /// these, it is one for every 15. More: fewer bytes written, but more entries dropped before they could be hit.
+    /// without hits; a set that is almost empty is written earlier. If a set holds more than 15 times this many
+    /// entries, one for every 15 is required instead. More: fewer bytes written, but more entries dropped before they
+    /// could be hit.
     tiny_threshold: u64 = 2, count in 1..=16;
     /// `tiny`: bytes that must move to a set, in percent of the set, for a write if there are fewer entries than the
-    /// threshold. An entry in the ring of long entries counts with its whole length, one that was hit with four times
+    /// threshold. An entry in the ring of long entries counts as its whole length, an entry that was hit as four times
     /// its length. Less: fewer entries dropped before they could be hit, but more bytes written for each (at 25, up to
     /// four times their length).
     tiny_move_percent: u64 = 25, count in 1..=100;
@@ -382,11 +384,12 @@ table! {
     /// The paper reads up to 64 KiB at the price of a seek.
     hashcache_first_read_bytes: u64 = 64 << 10, power in 4096..=1 << 20;
     /// `hashcache-log-lru`: entries of a set whose position is in memory; the other positions are in a file. Half of
-    /// `hashcache_ways` as published. More: fewer hits that take a second read, but 32 bits per set for each.
+    /// `hashcache_ways` as published. More: fewer hits that take a second read, but 32 bits of memory per set for each
+    /// position.
     hashcache_positions: u32 = 4, count in 1..=15;
     /// `hashcache-log-lru`: number of new positions that are collected before they are written to the file. More: more
-    /// positions share a write. At most twice as many are in memory, 40 bytes each. At most one for every 256 entries
-    /// of the store.
+    /// positions share a write. At most twice this number are in memory, 40 bytes each. The store uses at most one for
+    /// every 256 of its entries.
     hashcache_positions_waiting: usize = 1_000_000, count in 1..=1_000_000;
 }
 

@@ -86,7 +86,7 @@ metric_table! {
             "Times that the memory limit fell because memory was short on the machine or in a control group",
             state.counts.memory_yields.load(Relaxed);
         Gauge waiting_requests = "Requests that wait for a response", state.counts.waiting.load(Relaxed);
-        Gauge waiting_requests_max = "Most requests that may wait for a response",
+        Gauge waiting_requests_max = "Highest number of requests that may wait for a response",
             state.config.limits.waiting_count_max;
         Gauge offline = "1 while Larder is offline, by command or because the uplink is down",
             u8::from(state.origins.uplink.is_offline());
@@ -94,7 +94,8 @@ metric_table! {
         Gauge origin_waiting_requests =
             "Requests that wait for one of their origin's connections (limits.origin_connections)",
             state.origins.rooms.waiting_count();
-        Counter pins_refused = "Pinned entries that were refused for lack of room", state.cache.pins.refused_count();
+        Counter pins_refused = "Entries that could not be pinned because the limit for pinned entries was reached",
+            state.cache.pins.refused_count();
     }
 }
 

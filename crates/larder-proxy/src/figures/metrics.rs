@@ -231,7 +231,7 @@ counters! {
     exchanges_parked: Gauge;
     /// Client connections and requests refused for lack of room, by reason.
     refused: Counter by reason = Shortage::token;
-    /// Tunnels to listed hosts that were passed through unread.
+    /// Tunnels to hosts listed for interception that were passed through unread.
     interception_bypassed: Counter by reason = BypassReason::token;
     /// Store errors; each request continued without the store.
     store_errors: Counter;
@@ -247,9 +247,9 @@ counters! {
     broken_responses: Counter by reason = BodyError::token;
     /// Fetches of missing parts of stored bodies, or of bodies that their origin cut off.
     range_fills: Counter;
-    /// Responses of other nodes of the fleet.
+    /// Responses that this node got from other nodes of the fleet.
     sibling_responses: Counter;
-    /// Requests that went past the node of the fleet that owns the resource.
+    /// Requests that bypassed the node of the fleet that owns the resource, because it failed or did not respond.
     sibling_bypasses: Counter;
     /// Bytes of other nodes' responses that this node stored too.
     sibling_copy_bytes: Counter;

@@ -105,9 +105,9 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
          there. So of 200 entries in a store of 32 MB about 8 are gone before a kill, which loses none \
          (`basic_loses_colliding_entries_and_none_to_a_kill`)."
             .to_owned(),
-        "The paper counts the seek of the accumulated writes. These take one more for each segment of the log that \
-         begins in the batch. Stores also read where another key has the same bits of hash, which moves the head too: \
-         the table has both. Half of the positions of hashcache-log-lru are in memory."
+        "The paper counts one seek for the accumulated writes. Here they take another seek for each segment of the log \
+         that begins in the batch. Storing an object also reads where another key has the same bits of hash, which \
+         moves the head too: the table has both. Half of the positions of hashcache-log-lru are in memory."
             .to_owned(),
     ];
     Ok(report)

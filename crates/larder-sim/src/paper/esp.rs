@@ -141,15 +141,15 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.comparisons =
         lines.iter().enumerate().map(|(at, what)| Comparison::published("esp-squid", *what, ratio(at))).collect();
     report.remarks = vec![
-        "Both programs wait for the disk in these comparisons; the last one is at a response time of 3 s. Both keep \
-         their data on ext2, ESP in one file, as in the paper. The paper does not say whether Squid (ufs, or aufs and \
-         diskd) or ESP waited for the disk; the axes of its figures are lost."
+        "Both programs wait for the disk in these comparisons; the last comparison is at a response time of 3 s. Both \
+         keep their data on ext2, ESP in one file, as in the paper. The paper does not say whether Squid (ufs, or aufs \
+         and diskd) or ESP waited for the disk; the axes of its figures are lost."
             .to_owned(),
         "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times the rate of a Squid that waits \
          for files on ext2, and 1.9 times that of one that does not wait."
             .to_owned(),
         "Both read in pieces of 4 KB, as Squid does (squid-peak). ESP's objects are contiguous in its file, but each \
-         piece waits for its turn at the disk too, so pieces take from ESP more than from Squid. The paper states \
+         piece waits for its turn at the disk too, so reading in pieces costs ESP more than Squid. The paper states \
          neither the size of the cache, which is 10 GB a disk here, nor the rate, which is 100/s."
             .to_owned(),
         format!(
@@ -197,14 +197,14 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
     }
     report.remarks = vec![
         "The paper: the threshold changes the hit ratio by up to 10%; 1 MB is too low, and far more moves the head \
-         far. At the disk's full speed the effect does not appear. More entries are stored then than the 10 to 25 a \
+         far. At the disk's full speed the effect does not appear, because more entries are stored than the 10 to 25 a \
          second that are evicted below the low watermark. So the disk is always used up to that mark, whatever the \
-         threshold. The effect appears at loads that store about 10 to 25 entries a second. A threshold that is not \
-         reached evicts 15 more entries a second and keeps less: 3.7 points of 50, which is 7.5% of the hits. There, a \
-         low threshold gives more hits."
+         threshold. The effect appears at loads that store about 10 to 25 entries a second. If no free run reaches the \
+         threshold, ESP evicts 15 more entries a second and keeps fewer. This costs 3.7 points of 50, which is 7.5% of \
+         the hits. At these loads, a low threshold gives more hits."
             .to_owned(),
-        "The number of levels affects hits most. The paper gives it only in an example (3). With 7 levels, whose \
-         nodes are 256 KB, hardly any run is found, and most entries are refused."
+        "The number of levels affects hits most. The paper gives this number only in an example (3). With 7 levels, \
+         whose nodes are 256 KB, hardly any run is found, and most entries are refused."
             .to_owned(),
     ];
     let names = ESP_LOADS_PER_S.map(|load_per_s| format!("{load_per_s}/s"));
@@ -326,9 +326,9 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ));
     report.remarks.push(
         "SQUIDML is Maltzahn's Squid (1999): entries under 8 KB in one mapped file, the others in a directory per \
-         server. Here it is buddy with `buddy_threshold_bytes` of 8 KiB and `buddy_long_by_site`: its slots are in \
-         a file for each length, and are read from the disk at each hit. The abstract does not say on which of the two \
-         file systems SQUIDML was. The line compares FFS, as for the Squid that is named first; the table has both."
+         server. Here SQUIDML is buddy with `buddy_threshold_bytes` of 8 KiB and `buddy_long_by_site`: its slots are \
+         in a file for each length, and are read from the disk at each hit. The abstract does not say on which of the \
+         two file systems SQUIDML was. The line compares FFS, as for the Squid that is named first; the table has both."
             .to_owned(),
     );
     let bars = cases.iter().zip(&outcomes).map(|(case, outcome)| (case.label.to_owned(), vec![milliseconds(outcome)]));

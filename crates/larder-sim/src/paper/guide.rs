@@ -117,16 +117,17 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.tables.extend(options.varied(|| spread(options))?);
     report.remarks = vec![
-        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, Squid waits for \
-         all I/O on directories and inodes, and for reads of data; diskd and aufs wait for none. PolyMix-4."
+        "The rates are the greatest ones with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, \
+         Squid waits for all I/O on directories and inodes, and for reads of data; diskd and aufs wait for none. \
+         PolyMix-4."
             .to_owned(),
-        "This checks the models of squid-peak and esp-squid, with one constant from the same tables (the processor \
-         time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to 56.8% in \
-         all rows."
+        "This report checks the models of squid-peak and esp-squid, with one constant from the same tables (the \
+         processor time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to \
+         56.8% in all rows."
             .to_owned(),
-        "Squid reads in pieces of 4 KB, except with COSS. That reads an object at once, as the source of Squid 2.5 \
-         shows. A disk is given one operation at a time by ufs and diskd, which has a process for each disk, and 16 by \
-         aufs."
+        "Squid reads in pieces of 4 KB, except with COSS. COSS reads an object at once, as the source of Squid 2.5 \
+         shows. Ufs gives a disk one operation at a time, and so does diskd, which has a process for each disk. Aufs \
+         gives a disk 16."
             .to_owned(),
         "Missed: FFS is 1.4 to 2.0 times too fast with and without waiting, ext2 1.3 to 1.8 times without waiting, and \
          too slow with ufs. An operation \

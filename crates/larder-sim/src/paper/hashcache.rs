@@ -72,8 +72,8 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.remarks.push(
         "hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes 2.5 bits \
-         more per object for positions that are not in its file yet. The lines \"less memory than others\" count from \
-         the 32 bytes an object of the leanest index that the paper knows."
+         more per object for positions that are not in its file yet. The lines \"less memory than others\" are \
+         relative to the leanest index that the paper knows, with 32 bytes per object."
             .to_owned(),
     );
     report.remarks.push(
@@ -189,11 +189,12 @@ const LOW_END: TestBed = TestBed {
         bed_line("hashcache-setmem-lru, 30% on two disks", ("hashcache-setmem-lru", SATA), (2, 160.0)).resident(0.3),
         bed_line("hashcache-setmem-lru, 40% on two disks", ("hashcache-setmem-lru", SATA), (2, 160.0)).resident(0.4),
     ],
-    remark: "Squid has 18 GB of the disk, as in the paper. The working set takes 80% of that for all policies: 18 GB \
-        hold it. By PolyMix-4's own rule, it is 15 GB at 275 requests/s. The paper ran setmem-lru with 30 and 40% of the \
-        sets in memory, but its rates are lost. Two disks take slightly more than twice the rate of one in the paper, \
-        because the first also has the log (H13). A log that is written every 5 s takes a seek of 14 ms, 0.3% of the \
-        disk's time, which is less than the loads of two disks differ: not reproduced.",
+    remark: "Squid has 18 GB of the disk, as in the paper. The working set takes 80% of these 18 GB for all policies. \
+        By PolyMix-4's own rule, the working set is 15 GB at 275 requests/s. The paper ran setmem-lru with 30 and 40% \
+        of the sets in memory, but the rates of these runs are lost. In the paper, two disks serve slightly more than \
+        twice the rate of one, because the first also has the log (H13). A log that is written every 5 s takes a seek \
+        of 14 ms, 0.3% of the disk's time, which is less than the difference between the loads of two disks: not \
+        reproduced.",
 };
 
 const HIGH_END: TestBed = TestBed {
@@ -207,7 +208,8 @@ const HIGH_END: TestBed = TestBed {
     ],
     is_spread: false,
     unprinted: &[],
-    remark: "The working set takes 80% of the disks. One disk of 15,000 rpm has the memory of all.",
+    remark: "The working set takes 80% of the disks. In the runs with one disk of 15,000 rpm, that disk has all the \
+        memory.",
 };
 
 const LARGE: TestBed = TestBed {
@@ -222,10 +224,10 @@ const LARGE: TestBed = TestBed {
     ],
     is_spread: true,
     unprinted: &[],
-    remark: "hashcache-log-lru with 6 of 8 positions in memory. Each disk has 50 GB of data, which lie all over it, as in \
-        the paper; the working set is 80% of them. Files are cached in the 40% of the memory that HashCache-Log leaves. \
-        With the 50 GB in one place, seeks are shorter, and both policies are too fast. This was known when the data \
-        were spread, so the lines are fitted.",
+    remark: "hashcache-log-lru has 6 of 8 positions in memory. Each disk has 50 GB of data, spread over the whole \
+        disk, as in the paper; the working set is 80% of the data. Files are cached in the 40% of the memory that \
+        HashCache-Log leaves. With the 50 GB in one place, seeks are shorter, and both policies are too fast. This was \
+        known when the data were spread, so the lines are fitted.",
 };
 
 pub(crate) fn low_end(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -423,8 +425,8 @@ fn reads_of_squid(outcome: &BedOutcome) -> String {
     let reads = outcome.per_request(|disk| disk.served.reads);
     let hits = outcome.per_request(|disk| disk.disk_hits);
     format!(
-        "Squid reads {reads:.1} times for a request, of which {hits:.2} are hits: the pieces of their bodies, inodes and \
-         directories."
+        "Squid makes {reads:.1} reads and has {hits:.2} disk hits per request. A hit reads the pieces of its body, inodes \
+         and directories."
     )
 }
 
@@ -475,14 +477,14 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
     (options.progress)(1);
     report.remarks.push(
         "Derived: hits 60%, storable 80%, a quarter of objects longer than a bin. The number of useful objects per \
-         read of a group, 2.14, was chosen so that the rates come out that the paper expects."
+         read of a group, 2.14, was chosen to give the rates that the paper expects."
             .to_owned(),
     );
     report.remarks.push(
-        "Nothing is simulated here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
-         hashcache-log-lru. The formula ignores groups, and counts a second read for the positions in the file; the \
-         paper measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also \
-         above the paper's own expectation."
+        "Nothing is simulated here: `paper` is the paper's measurement, `simulated` the result of the formulas. \
+         Missed: hashcache-log-lru. The formula ignores groups, and counts a second read for the positions in the \
+         file; the paper measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks \
+         is also above the paper's own expectation."
             .to_owned(),
     );
     let bars = report

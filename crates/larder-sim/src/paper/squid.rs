@@ -169,27 +169,27 @@ fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Compariso
 fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
     let versions = VERSIONS.map(|version| format!("{} ({})", version.name, version.about)).join(", ");
     vec![
-        format!("Versions: {versions}. The rates without a version are of the last one."),
+        format!("Versions: {versions}. Rates without a version are those of the last version."),
         "A peak is the rate at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at a \
          miss. The times of a version are at the rate of its table, which may be beyond its simulated peak. The \
          processor time of a request was measured by the Definitive Guide, for Squid without a disk cache (332/s at \
-         500 MHz). It is scaled by the clock."
+         500 MHz). This time is scaled by the clock of the processor."
             .to_owned(),
         "Kqueue takes 8% off the processor time, as the study's text says. The share is an input, because a \
          measurement does not give it. `larder bench descriptors` measures a call of poll over 1,844 connections, as \
-         many as Table 6.3 has by Little's law, at 0.65 ms (docs/internals/measurements.md). By the clocks, that is \
-         2.6 ms in 1998, more than a request takes. But a call serves all sockets that are ready, and the busier the \
-         process, the more these are. With one ready request, poll would halve the rate; with 14, it takes the 8%; \
-         the study does not print the number."
+         many as Table 6.3 has by Little's law, at 0.65 ms (docs/internals/measurements.md). Scaled by the clocks of \
+         the processors, that is 2.6 ms in 1998, more than a request takes. But a call serves all sockets that are \
+         ready, and a busier process finds more sockets ready. With one ready request, poll would halve the rate; with \
+         14, it takes the 8%; the study does not print the number."
             .to_owned(),
-        "As in Polygraph's reports, hits and misses are those of plain requests, and the response time is that of \
-         all. One request in 20 is a reload, which waits for the server whether the object is cached or not. The \
-         paper's own columns show this: 95% of the mean of its hits and misses, and 5% of its misses, are within \
-         0.2% of its response times from 200 to 360/s."
+        "As in Polygraph's reports, hits and misses are those of plain requests, and the response time is that of all \
+         requests. One request in 20 is a reload, which waits for the server whether the object is cached or not. The \
+         paper's own columns show this: 95% of the mean of its hits and misses, and 5% of its misses, are within 0.2% \
+         of its response times from 200 to 360/s."
             .to_owned(),
         "Servers are 40 ms away, which adds round trips to a miss. PolyMix-3 delays each packet (Pai et al., USITS \
-         2003); the length of the delay is that of PolyMix-4. The 0.44 s that the paper's misses take beyond the \
-         think time at 200/s were not used: connections, slow start and delays give 0.19 s of them."
+         2003); the length of the delay is that of PolyMix-4. The 0.44 s that the paper's misses take beyond the think \
+         time at 200/s were not used as an input: connections, slow start and delays give 0.19 s of them."
             .to_owned(),
         format!(
             "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file.",
@@ -197,11 +197,11 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
             demands[1].disk_ms(),
             demands[2].disk_ms(),
         ),
-        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source). Each is an operation that \
-         waits for its turn at the disk, which serves others in between, in the order of addresses. FFS keeps the rest \
-         of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added after hits had \
-         been too slow near the peak, and too fast far from it. Disks sort their queues, and a piece that comes after \
-         a pause waits for half a revolution."
+        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source). Each piece is an operation \
+         that waits for its turn at the disk, which serves others in between, in the order of addresses. FFS keeps the \
+         rest of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added after hits \
+         had been too slow near the peak, and too fast far from it: disks sort their queues, and a piece that comes \
+         after a pause waits for half a revolution."
             .to_owned(),
         "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
          assumed to wait for each operation, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. \

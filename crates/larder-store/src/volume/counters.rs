@@ -11,17 +11,17 @@ macro_rules! for_each_counter {
             lookups,
             /// Lookups that found an entry.
             hits,
-            /// Lookups that read the record of another key.
+            /// Lookups that read the record of another key in vain.
             false_matches,
             /// Entries committed.
             commits,
             /// Entries not stored for lack of room.
             rejected,
-            /// Entries not stored because others were worth more.
+            /// Entries not stored because stored ones were worth more.
             not_admitted,
-            /// Entries not stored because as much was written as store.tuning.writes_per_day allows.
+            /// Entries not stored because store.tuning.writes_per_day was used up.
             write_limit_refused,
-            /// Entries evicted for space.
+            /// Entries evicted to make room.
             evicted,
             /// Entries lost because both of their buckets were full, or because another key took their place.
             displaced,
@@ -57,7 +57,7 @@ macro_rules! for_each_counter {
             admitted_bytes,
             /// Segments loaded, of those found at start.
             recovered_segments,
-            /// Segments found at start.
+            /// Segments found on the volumes at start.
             recoverable_segments,
         }
     };

@@ -37,9 +37,9 @@ Examples:
 Every https:// host that the command requests is intercepted; --intercept names fewer. The CA is created \
 for this command: only its processes trust it, and it is deleted when they end.
 
-If a Larder of yours runs, the command goes through it. Otherwise one is started on the default store \
-and ends with the last command that uses it. It goes through the proxy that the environment names \
-(https_proxy, no_proxy), if any.
+If a Larder of yours runs, the command goes through it. Otherwise a Larder is started on the default \
+store, and ends with the last command that uses it. The started Larder goes through the proxy that the \
+environment names (https_proxy, no_proxy), if any.
 
 Exit code: that of the command; 128 plus the signal's number if a signal ended it; 127 or 126 if it \
 cannot be found or run; 1 if there is no Larder to go through.";

@@ -46,8 +46,8 @@ Examples:
   larder unpack crawl.warc       of other programs, if its records have digests
 
 Each response is stored with the age that the file gives it. Records with a wrong length or digest, \
-responses that may not be stored, and responses that are stored already and as new are counted and left \
-out. Exit codes: 0 all stored, 1 some left out.";
+responses that may not be stored, and responses that are already stored and at least as new are counted \
+and left out. Exit codes: 0 all stored, 1 some left out.";
 
 /// The flags of `larder pack`.
 #[derive(Debug, Args)]

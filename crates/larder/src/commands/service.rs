@@ -25,7 +25,7 @@ Examples:
   sudo larder service uninstall
 
 The service runs this binary where it is, as the user `larder`, with the configuration \
-/etc/larder/larder.toml. It serves this machine only until the configuration says otherwise.";
+/etc/larder/larder.toml. Until the configuration says otherwise, it serves this machine only.";
 
 /// The subcommands of `larder service`.
 #[derive(Debug, Subcommand)]

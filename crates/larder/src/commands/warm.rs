@@ -69,7 +69,7 @@ pub(crate) struct WarmFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value::jobs)]
     jobs: u8,
 
-    /// Most bytes per second, over all fetches, such as 500KB [default: no limit]
+    /// Limit on bytes per second, for all fetches together, such as 500KB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = value::rate)]
     rate: Option<NonZeroU64>,
 

@@ -20,7 +20,7 @@ metric_table! {
         Gauge log_sent =
             "Position of the last purge in this node's log that was sent to the shared log; 0 without a shared log",
             *state.cache.purges.log_sent().borrow();
-        Counter log_skipped = "Entries of the shared log that were skipped: no node's, or appended again",
+        Counter log_skipped = "Entries of the shared log that were skipped: not written by a node, or appended twice",
             state.fleet.as_ref().map_or(0, |link| link.peers.skipped_count());
     }
 }
@@ -29,7 +29,7 @@ metric_table! {
     pub(super) fn nodes("larder_fleet_node_", peers: Vec<PeerState>) {
         Gauge up[node] = "1 while the purges of a node of the fleet can be read",
             each(peers, |peer| Some(u64::from(peer.fault.is_none() && peer.contact.is_some())));
-        Gauge lag_seconds[node] = "Time since all purges of a node were last known here",
+        Gauge lag_seconds[node] = "Time since this node last knew all purges of the node",
             each(peers, |peer| peer.contact.map(|at| at.elapsed().as_secs()));
         Gauge log_end[node] = "Position of a node's last purge in its log, as of its last response",
             each(peers, |peer| peer.contact.map(|_| peer.end));

@@ -24,7 +24,7 @@ pub(crate) type NamedSums = Vec<(String, SiteSums)>;
 
 metric_table! {
     pub(crate) fn metrics("larder_site_", sites: NamedSums) {
-        Counter requests[site, result] = "Exchanges by site, for the busiest sites, and for all others together",
+        Counter requests[site, result] = "Exchanges by site; `other` stands for all but the busiest sites",
             sites.iter().flat_map(|(name, sums)| {
                 OutcomeKind::ALL.map(|kind| labeled(&[name, kind.token()], sums.kinds[kind as usize]))
             }).collect();

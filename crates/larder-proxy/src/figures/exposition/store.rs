@@ -27,7 +27,7 @@ metric_table! {
         Gauge removals_waiting = "Removals that could not be written yet", stats.removals_waiting;
         Gauge pinned_entries = "Pinned entries", stats.pinned_entries;
         Gauge pinned_bytes = "Bytes used by pinned entries", stats.pinned_bytes;
-        Gauge pinned_bytes_max = "Most bytes that pinned entries may use", stats.pinned_bytes_max;
+        Gauge pinned_bytes_max = "Highest number of bytes that pinned entries may use", stats.pinned_bytes_max;
         Gauge loaded = "1 once the index is loaded", u8::from(stats.loaded);
     }
 }

@@ -17,7 +17,7 @@ metric_table! {
         Counter corrupt = "Entries of the second tier that were damaged or gone (served as misses)",
             tier.figures().corrupt.load(Relaxed);
         Counter stored = "Evicted entries stored in the second tier", tier.figures().stored.load(Relaxed);
-        Counter dropped = "Evicted entries not stored in the second tier: over budget, or not responding",
+        Counter dropped = "Evicted entries not stored in the second tier: its write limit was reached, or it failed",
             tier.figures().dropped.load(Relaxed);
         Counter packs_stored = "Packs stored in the second tier", tier.figures().packs.load(Relaxed);
         Counter written_bytes = "Bytes of packs stored in the second tier", tier.figures().bytes.load(Relaxed);

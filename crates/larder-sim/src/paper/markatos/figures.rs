@@ -146,7 +146,7 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.remarks.push(format!(
         "The fast fall ends at the point that is farthest from the line between the ends. The flat part starts where \
-         the time is within 1% of the last one. {:.0}% of the fall from 1 to 256 blocks is done at 10, all but {:.1}% \
+         the time is within 1% of the last time. {:.0}% of the fall from 1 to 256 blocks is done at 10, all but {:.1}% \
          at 64.",
         (at_1 - at_10) / (at_1 - at_256) * 100.0,
         (at_64 - at_256) / (at_1 - at_256) * 100.0
@@ -255,17 +255,18 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
          deletes by an exact LRU. In such a run, more than half of the writes go to unused space, and documents that \
          were written together are deleted together. The paper's curve needs two conditions at once: a disk that is \
          full from the start, and documents deleted only approximately in the order of their last use (any of the \
-         oldest tenth). Then the write pointer finds whole free areas at 71%, and holes of single documents at 95%; \
-         STREAM and STREAM-PACK rise 1.6 and 1.8 times and converge, and without read-ahead STREAM-PACK rises twice. \
-         Either condition alone is not enough. New versions, hits in memory and the way of counting utilization have \
-         almost no effect."
+         oldest tenth). Under both conditions, the write pointer finds whole free areas at 71%, and holes of single \
+         documents at 95%; STREAM and STREAM-PACK rise 1.6 and 1.8 times and converge, and without read-ahead \
+         STREAM-PACK rises twice. Either condition alone is not enough. New versions, hits in memory and the way of \
+         counting utilization have almost no effect."
             .to_owned(),
         "From 90% on, record heads and rounding to slots bring the store to its own limit of 95% of all slots, so it \
          evicts slightly earlier than required. If utilization is counted in slots, the times differ by 0.4%."
             .to_owned(),
         format!(
-            "BUDDY on 2 GB takes {:.0} s; the paper's text implies about 7,300 s. Its constants were calibrated on 1 \
-             GB and 300,000 operations. The factor of {:.2} explains most of the excess in the ratios at 71%.",
+            "BUDDY on 2 GB takes {:.0} s; the paper's text implies about 7,300 s. The machine's constants were \
+             calibrated on 1 GB and 300,000 operations. The factor of {:.2} explains most of the excess in the ratios \
+             at 71%.",
             at(0, 71.0),
             at(0, 71.0) / 7300.0
         ),
@@ -289,8 +290,8 @@ pub(crate) fn figure_7(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let moves = moves_of_a_read(options)?;
     report.comparisons = vec![printed("gain of LAZY-READS at 71%", gain), printed("head movements of a read", moves)];
     report.remarks.push(
-        "The head movements of a read are those of STREAM-PACK's run at 71%, without those of the same run with its \
-         reads left out."
+        "The head movements of a read are those of STREAM-PACK's run at 71%, minus those of the same run without its \
+         reads."
             .to_owned(),
     );
     Ok(report)
@@ -348,10 +349,10 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
         "Missed as set up: the paper's gain is 1.3 everywhere and 2.5 at 76%. With an exact LRU, holes in the file are \
          long, so plain LAZY-READS is fast too; and half of the run writes to space that was never used. The gain is \
          1.4 on a disk that is full from the start, if a page's documents are deleted together but pages in random \
-         order. Then the buffers put a page's documents into one hole, and deleting the page leaves one hole. One of \
-         these two conditions alone gives 1.2; deleting documents individually removes the gain. In the paper 8 \
-         buffers help already; here they gain nothing. Nothing tried gives 2.5 at 76%. That point is inconsistent with \
-         the paper's own 1.25 at 71% (Table 1)."
+         order. In this case, the buffers put a page's documents into one hole, and deleting the page leaves one hole. \
+         One of these two conditions alone gives 1.2; deleting documents individually removes the gain. In the paper, \
+         as few as 8 buffers help; here 8 buffers gain nothing. Nothing that was tried gives 2.5 at 76%. That point is \
+         inconsistent with the paper's own 1.25 at 71% (Table 1)."
         .to_owned(),
     );
     Ok(report)

@@ -68,7 +68,7 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
             counts.gets, counts.memory_hits, counts.reads, counts.writes, counts.deletes
         ),
         "The machine's constants marked [C] were chosen while looking at this table: the agreement shows that the form \
-         is adequate, not that it predicts."
+         of the model is adequate, not that the model predicts."
             .to_owned(),
         "The gain of locality buffers is too small: in this workload, the pages of one server are further apart than \
          they seem to have been in the paper's trace. The rates of SQUID and MULTIPLE-DIRS are a few gets/s, so \
@@ -141,8 +141,8 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.remarks = vec![
         "The paper's Table 1 and Table 2 differ by up to 6% for the same policy; no reproduction can be closer."
             .to_owned(),
-        "Missed: the improvement of LOC-128 is too small, by half alone and by two fifths with lazy reads. \
-         markatos-figure8 shows its causes."
+        "Missed: the improvement of LOC-128 is too small, by half alone and by two fifths with lazy reads. The report \
+         markatos-figure8 shows the causes."
             .to_owned(),
     ];
     let bars = report.comparisons[..TABLE_1.len()].iter();

@@ -92,24 +92,25 @@ const SETTINGS: &[Setting] = &[
         flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
         => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
-        "Networks of balancers and proxies in front of Larder. They name the client in the field `client_field`, or \
-         in a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate limits, the log and \
-         forwarded fields then use the client's address. From other networks, Larder ignores the field and refuses a \
-         PROXY header. See [Behind a balancer](#behind-a-balancer)."),
+        "Networks of balancers and proxies in front of Larder. These proxies name the client in the field \
+         `client_field`, or in a PROXY header (version 1 or 2) at the start of a connection. Access rules, rate \
+         limits, the log and forwarded fields then use the client's address. From other networks, Larder ignores the \
+         field and refuses a PROXY header. See [Behind a balancer](#behind-a-balancer)."),
     row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
-        "The field in which trusted proxies name the client. Choose the one that yours write. Most of them pass the \
-         other one on as the client sent it, so a client could forge it."),
+        "The field in which trusted proxies name the client. Choose the field that your proxies write. Most proxies \
+         pass the other field on as the client sent it, so a client could forge it."),
     row!("ready_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
         "Path on the client port for health checks of balancers. A request for it gets 200, or 503 while the store is \
-         being loaded and during `drain_notice`. It takes precedence over every site, so clients cannot reach a \
-         resource of a site at this path. Larder neither logs nor counts these requests."),
+         being loaded and during `drain_notice`. This path takes precedence over every site, so clients cannot reach a \
+         resource of a site at this path. Larder neither logs nor counts these health checks."),
     row!("node", "", Text, "", Prose("the host's name, in metrics and JSON log lines only"), Reload, "\"cache-a\"",
-        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If you set it, it also appears \
-         in `Cache-Status`, and in `Via` and `CDN-Loop` unless `name` is set. The nodes then need different names."),
+        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If you set this key, the name \
+         also appears in `Cache-Status`, and in `Via` and `CDN-Loop` unless `name` is set. Nodes with this key need \
+         different names."),
     row!("drain_notice", "", Duration, "", Toml("\"0s\""), Reload, "\"5s\"",
         "Time after SIGTERM or SIGINT during which health checks fail while Larder serves all requests as before. \
-         Balancers thus send requests elsewhere before connections are refused. Use a little more than the time that \
-         your balancer takes to notice."),
+         Balancers thus send requests elsewhere before connections are refused. Set a little more than the time after \
+         which your balancer notices that health checks fail."),
     row!("origin", "--origin", Text, "", Prose("none"), Reload, "\"http://127.0.0.1:9000\"",
         "The origin of a reverse proxy, for every host that no `[[site]]` names. Schemes are `http://`, `https://`, \
          and `h2c://` for HTTP/2 without TLS. The URL may have a base path.",
@@ -151,16 +152,16 @@ const SETTINGS: &[Setting] = &[
     row!("listener.tls", "", Boolean, "", Toml("false"), Reload, "true",
         "Whether clients of this listener connect with TLS."),
     row!("listener.proxy_protocol_from", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
-        "Networks of load balancers that send the client's address by the PROXY protocol, version 1 or 2. \
-         Connections from these networks must begin with a PROXY header; others must not. Access rules, the log \
-         and forwarded fields use the address from the header."),
+        "Networks of load balancers that send the client's address by the PROXY protocol, version 1 or 2. Connections \
+         from these networks must begin with a PROXY header; connections from other networks must not. Access rules, \
+         the log and forwarded fields use the address from the header."),
     row!("listener.origin_form", "", Boolean, "", Toml("false"), Reload, "true",
         "Treats requests that name their target by the Host field alone as forward requests. nginx and Envoy send \
          such requests. Requires `forward.enabled`. Mirrors and `/proxy.pac` are not available on this listener."),
     row!("certificate.file", "--certificate FILE,KEY", Text, "", Required, Reload, "\"/etc/larder/example.pem\"",
-        "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends, and \
-         the first one if none matches. It reloads the files within seconds of a change; if a new file is \
-         invalid, it logs an error and keeps the old one."),
+        "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends. If no \
+         certificate matches, it picks the first one. Larder reloads the files within seconds of a change; if a new \
+         file is invalid, it logs an error and keeps the old one."),
     row!("certificate.key", "", Text, "", Required, Reload, "\"/etc/larder/example.key\"",
         "The private key of the chain in PEM."),
     row!("site.preserve_host", "",
@@ -183,12 +184,12 @@ const SETTINGS: &[Setting] = &[
     row!("site.name", "", Text, "", Prose("its first host and path"), Reload, "\"downloads\"",
         "Name of the site in the output of `larder explain`."),
     row!("site.origin", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.5:8080\"",
-        "The origin of a reverse proxy, for the requests that the site matches. It receives the whole path. Not \
-         allowed together with `listeners`."),
+        "The origin of a reverse proxy, for the requests that the site matches. The origin receives the whole path. \
+         Not allowed together with `listeners`."),
     row!("site.origins", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.6:8080\", weight = 2 }]",
-        "Several origins with the same content, each with `url` and `weight` (1 to 100, default 1). If a request \
-         fails at one, Larder sends it to another, provided that the first did not process it, or that repeating it \
-         is safe."),
+        "Several origins with the same content, each with `url` and `weight` (1 to 100, default 1). If a request fails \
+         at one origin, Larder sends it to another, provided that the first one did not process the request, or that \
+         repeating it is safe."),
     row!("site.balance", "",
         Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
         "How to choose among several origins. `round_robin` takes them in turn, by weight. `consistent_hash` sends \
@@ -199,12 +200,12 @@ const SETTINGS: &[Setting] = &[
     row!("site.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
         "Time for which Larder does not use an origin after `site.max_fails` failures."),
     row!("site.check_path", "", Text, "", Prose("none"), Reload, "\"/health\"",
-        "A path that Larder requests from each origin periodically. It stops using an origin that does not respond, \
-         or responds with a status of 400 or more, until a check succeeds."),
+        "A path that Larder requests from each origin periodically. Larder stops using an origin that does not \
+         respond, or responds with a status of 400 or more, until a check succeeds."),
     row!("site.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
         "Time between two health checks of an origin."),
     row!("site.parent", "", Text, "", Prose("none"), Reload, "\"http://10.0.0.9:3128\"",
-        "A proxy through which to reach the site's origins. By default Larder contacts them directly."),
+        "A proxy through which to reach the site's origins. By default Larder contacts these origins directly."),
     row!("store.path", "--disk",
         List, "", Prose("`larder/store.larder` in the user's cache directory"), Restart, "[\"/var/cache/larder\", \"/dev/sdb\"]",
         "Place of the store: a file, an existing directory that will contain `store.larder`, a block device, or \
@@ -223,8 +224,8 @@ const SETTINGS: &[Setting] = &[
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
         "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the policy \
-         that [`larder plan`](../how-to/planning.md) recommends; the memory size then includes the index. A store \
-         keeps the policy it was created with.",
+         that [`larder plan`](../how-to/planning.md) recommends; with `auto`, the memory size includes the index. A \
+         store keeps the policy it was created with.",
         flag once("POLICY", STORE, "Storage policy, or auto; `larder help tuning` lists them [default: the existing one, or log]")
         => run |s, v| s.store.policy = Some(v.parsed("a policy", tuning::parse_choice)?)),
     row!("store.mean_object_size", "--mean-object-size",
@@ -232,8 +233,8 @@ const SETTINGS: &[Setting] = &[
         "Expected mean size of stored objects, 512 B to 1 MiB; with `tiny` from 64 B. With the HashCache policies and \
          `tiny`, the index has room for the store's size divided by this value. A smaller value takes more memory. If \
          the value is larger than the real mean, entries are lost early (`larder_store_displaced_total` grows). The \
-         index of `log` grows with its entries, so there the value only decides how much room a new store reserves \
-         for checkpoints.",
+         index of `log` grows with its entries, so with `log` the value only decides how much room a new store \
+         reserves for checkpoints.",
         flag once("SIZE", STORE, "Expected mean size of stored objects [default: 8KiB; 16KiB from 256GiB of store]")
         => run |s, v| s.store.mean_object_size_bytes = Some(bytes(v)?)),
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",
@@ -243,24 +244,24 @@ const SETTINGS: &[Setting] = &[
         => run |s, v| s.store.io = v.parsed("auto, uring or threads", value::io)?),
     row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies in transfer, \
-         connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
-         for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
-         again later. Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
-         `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
-         others need it; see [Memory](#memory-of-the-process). A size is at most the machine's \
-         memory.",
+         connections and memory cache. Larder prints the parts at start and refuses a size that is too small for them. \
+         While Larder runs, the memory cache shrinks when other parts grow beyond their share, and grows again later. \
+         Connections and requests for which no memory is left get 503 with Retry-After. `auto` takes half of the free \
+         memory of the machine, or of the tightest control group (`memory.high`, `memory.max`). With `auto`, Larder \
+         takes at most the store's size, or 256 MiB if that is more, and gives memory back while other programs need \
+         it; see [Memory](#memory-of-the-process). A size is at most the machine's memory.",
         flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
         => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
     row!("memory.cache", "--memory-cache", Size, "0, or at least 64 KiB", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
-        "Memory for whole responses in front of the store. A change from 0 needs a restart.",
+        "Memory for whole responses in front of the store. A change from 0 to a size needs a restart.",
         flag once("SIZE", STORE, "Size of the memory cache [default: the rest of --memory]")
         => run |s, v| s.memory_cache = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("memory.windows", "",
         Size, "0, or at least 64 KiB", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
-        "Memory for all bodies in transfer to clients: data that fetches have read ahead of their clients, chunks \
-         that were read from disk, and data that waits for a client's connection. With more, an origin is finished \
-         sooner when its clients are slow. When this memory is used up, each body gets 16 KiB. `larder_window_bytes` \
-         in `/metrics` shows the current use."
+        "Memory for all bodies in transfer to clients: data that fetches have read ahead of their clients, chunks that \
+         were read from disk, and data that waits for a client's connection. With more memory, a fetch from an origin \
+         ends sooner when its clients are slow. When this memory is used up, each body gets 16 KiB. \
+         `larder_window_bytes` in `/metrics` shows the current use."
         => run |s, v| s.proxy.window_bytes = Some(v.parsed("a size", size::parse_of_memory)?)),
     row!("forward.enabled", "", Boolean, "", Prose("on if there is neither an origin nor a site"), Reload, "true",
         "Makes Larder a forward proxy: it accepts CONNECT and requests with a whole URL, for any allowed target."
@@ -321,7 +322,7 @@ const SETTINGS: &[Setting] = &[
     row!("site.origins.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
         "Share of the requests that this origin gets, in relation to the others."),
     row!("parents.members", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.9:3128\", weight = 2 }]",
-        "Several parent proxies, each with `url` and `weight`. Use this instead of `parent`."),
+        "Several parent proxies, each with `url` and `weight`. Use `members` instead of `parent`."),
     row!("parents.balance", "",
         Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
         "How to choose among several parents. `round_robin` takes them in turn, by weight. `consistent_hash` sends \
@@ -331,12 +332,12 @@ const SETTINGS: &[Setting] = &[
     row!("parents.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
         "Time for which Larder does not use a parent after `parents.max_fails` failures."),
     row!("parents.check_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
-        "A path that Larder requests from each parent periodically. It stops using a parent that does not respond, or \
-         responds with a status of 400 or more, until a check succeeds."),
+        "A path that Larder requests from each parent periodically. Larder stops using a parent that does not respond, \
+         or responds with a status of 400 or more, until a check succeeds."),
     row!("parents.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
         "Time between two health checks of a parent."),
     row!("parents.direct", "", Text, "never, on-failure", Toml("\"never\""), Reload, "\"on-failure\"",
-        "With `on-failure`, Larder contacts origins directly while it cannot reach any parent. It never bypasses a \
+        "With `on-failure`, Larder contacts origins directly while it cannot reach any parent. Larder never bypasses a \
          parent that responds with a refusal."),
     row!("parents.members.url", "", Text, "", Required, Reload, "\"http://10.0.0.9:3128\"",
         "URL of one of several parents."),
