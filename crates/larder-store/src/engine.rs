@@ -49,7 +49,7 @@ pub struct LocatedEntry(pub(crate) Location);
 /// A location in the form that an engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// In the log, at `position`. The segment had the use number `sequence`; it gets another when it is reused.
+    /// In the log, at `position`. The segment had the use number `sequence`; it gets another number when it is reused.
     At { position: Sector, sequence: u32 },
     /// In the index, which has the full hash of every entry. No position is needed for the check.
     Known,
@@ -92,8 +92,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Counts a hit that a memory cache served, so that the entry is not evicted early.
     fn touch(&self, key_hash: KeyHash);
 
-    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. If `found` is given,
-    /// stores it only if `found` is still the key's entry; otherwise returns `false`.
+    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. With `found`, stores
+    /// the record only if `found` is still the key's entry. Returns whether the record was stored.
     async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
     /// Removes `key`'s entry. When this returns, the removal survives a kill of the process.

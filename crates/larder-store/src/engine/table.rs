@@ -109,7 +109,8 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeSh
     }
 }
 
-/// Returns where bins and ring are on a volume; `None` if the superblock's parameters are invalid.
+/// Returns where the bins and the ring, the circular log, are on a volume; `None` if the superblock's parameters are
+/// invalid.
 fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
@@ -384,7 +385,8 @@ impl Engine for TableEngine {
         }
     }
 
-    /// Writes the groups, and wipes suspect sets. Nothing else waits for a flush, because commits write through.
+    /// Writes the groups, and wipes suspect sets. Nothing else waits for a flush, because every other commit waits for
+    /// its own writes.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
             FlushExtent::CommittedBy(time) => {

@@ -64,9 +64,11 @@ use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Fewest free segments of the front. If there are fewer, the oldest segment is emptied.
+/// Minimum number of free segments of the front, the log before the sets. If fewer are free, the oldest segment is
+/// emptied.
 const FRONT_RESERVE: u32 = 2;
-/// Free segments of the front that are reserved for entries whose sets the device refuses.
+/// Number of free segments of the front, the log before the sets, that are reserved for entries whose sets the device
+/// refuses.
 const FRONT_SPARE: u32 = 1;
 
 /// Returns the layout of a new volume of `tiny`.
@@ -114,9 +116,9 @@ pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
-    /// Fewest entries for which a full set is written, even if `tiny_threshold` is lower.
+    /// Minimum number of new entries for which a full set is written, even if `tiny_threshold` is lower.
     least_to_move: u64,
-    /// Whether a task is emptying the oldest segment of the front.
+    /// Whether a task is emptying the oldest segment of the front, the log before the sets.
     moving: AtomicBool,
 }
 
@@ -134,11 +136,12 @@ struct TinyState {
     sets_unsynced: bool,
     /// Number of entries in sets.
     set_entries: u64,
-    /// Whether the front of an earlier run is loaded.
+    /// Whether the front, the log before the sets, of an earlier run is loaded.
     ready: bool,
     /// When emptying the oldest segment is next attempted; `None` if at once.
     move_at: Option<Duration>,
-    /// Sequence of the last pack of the front to which records from a refused pack were moved.
+    /// Sequence of the last pack of the front, the log before the sets, to which records from a refused pack were
+    /// moved.
     appended_again_until: u64,
     /// Number of refused packs of the front that were given up, because their records were moved or are no longer
     /// needed.
@@ -151,9 +154,9 @@ struct TinyState {
     /// Keys whose newest record was lost with a damaged pack of the oldest segment. Their sets may have older versions,
     /// which must not be found, until that segment is reused.
     lost_keys: Vec<KeyHash>,
-    /// Number of times in a row that emptying the oldest segment failed because the device refused sets.
+    /// Number of consecutive failures to empty the oldest segment because the device refused sets.
     failed_moves: u32,
-    /// Number of packs of the long ring that could not be written.
+    /// Number of packs of the long ring, the log of long entries, that could not be written.
     failed_packs: u64,
     /// Number of failed packs that a flush has reported to its caller.
     reported_failures: u64,
@@ -200,7 +203,7 @@ impl TinyEngine {
         self.state.lock()
     }
 
-    /// Returns where a byte of the front is, in granules from the front's start.
+    /// Returns the position of a byte in the front, the log before the sets, in granules from the front's start.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
@@ -212,12 +215,12 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the oldest segment of the front should be emptied now.
+    /// Returns whether the oldest segment of the front, the log before the sets, should be emptied now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
     }
 
-    /// Returns the newest entry of the front whose key's hash begins with `prefix`.
+    /// Returns the newest entry in the front, the log before the sets, whose key's hash begins with `prefix`.
     fn newest(&self, prefix: u32) -> Option<FrontSlot> {
         self.index.range(prefix, prefix).last()
     }
@@ -396,7 +399,8 @@ mod tests {
         (0..KEY_COUNT).map(get).collect()
     }
 
-    /// At stake: a process that aborts after 4 billion packs, or a start that takes the newest pack for the oldest.
+    /// Guards against a process that aborts after 4 billion packs, and against a start that takes the newest pack for
+    /// the oldest.
     #[test]
     fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
         let options = options();
@@ -432,8 +436,8 @@ mod tests {
         assert_eq!(versions(&again), expected);
     }
 
-    /// At stake: a removed entry that comes back after a kill, because a key with the same hash bits was removed at the
-    /// same time.
+    /// Guards against a removed entry that comes back after a kill, because a key with the same hash bits was removed
+    /// at the same time.
     #[test]
     fn keys_that_look_alike_in_the_front_stay_removed() {
         let options = options();

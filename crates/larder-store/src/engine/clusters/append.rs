@@ -24,15 +24,15 @@ use std::{
     time::Duration,
 };
 
-/// Longest time that an entry waits in an open cluster before it is written. With the wait for the journal added, it is
-/// less than five seconds.
+/// Maximum time that an entry waits in an open cluster before its write begins. Together with the entry's wait for the
+/// journal, this is less than five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// An entry may take at most this fraction (1/n) of the volume's clusters.
+/// An entry may take at most 1/`SHARE_OF_CLUSTERS` of the volume's clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Appends an entry. If `found` is given, appends only if the key's entry is still at that place; otherwise returns
-    /// `false`.
+    /// Appends an entry. With `found`, the place where a lookup found the key's entry, appends only if that entry is
+    /// still there. Returns whether the entry was appended.
     pub(super) async fn append(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -49,12 +49,14 @@ impl ClustersEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Returns whether the store accepts no entries, because the header of this run could not be written.
+    /// Returns whether every entry is rejected: the volume is loaded, but the header that reserves sequences for this
+    /// run could not be written.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    /// Appends an entry if there is space now. Returns `false` if the key's entry is no longer at `found`.
+    /// Appends an entry if there is space now. Returns `false` if `found` is given and the key's entry is no longer
+    /// there.
     fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,

@@ -57,7 +57,8 @@ pub(crate) struct ClusterTable<F> {
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// The neighbors in the order of use: the next newer full cluster and, as `older`, the next older one.
+    /// The adjacent clusters in the order of use: `newer` is the full cluster that was used next after this one,
+    /// `older` the one that was used before it.
     newer: u32,
     older: u32,
     live_sectors: u16,
@@ -75,10 +76,10 @@ const _: () = assert!(size_of::<ClusterLine<std::num::NonZeroU32>>() <= 24);
 enum ClusterState {
     Free,
     Open,
-    /// Complete, and being written.
+    /// Closed to further entries, and being written.
     Sealed,
     Full,
-    /// A continuation of an entry that begins in an earlier cluster.
+    /// Contains only the continuation of an entry that begins in an earlier cluster.
     Continued,
 }
 
@@ -95,7 +96,7 @@ pub(crate) struct ClusterPlace {
 pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
-/// Number of clusters around which a search looks for adjacent clusters before it gives up.
+/// Maximum number of clusters around which a search looks for adjacent clusters before it gives up.
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
@@ -263,7 +264,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(victims)
     }
 
-    /// Frees a full cluster and its continuations. Its entries must have been removed before.
+    /// Frees a full cluster, and the clusters that continue its entry. The entries must have been removed before.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
@@ -336,7 +337,9 @@ impl<F: Copy> ClusterTable<F> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Sorts the order of use by the age of the clusters' sequences. `next` is the sequence that the next cluster gets.
+    /// Makes the order of use follow the order of writing: the cluster with the oldest sequence becomes the least
+    /// recently used. Ages are counted back from `next`, the sequence of the next cluster, because sequences wrap
+    /// around.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
@@ -361,7 +364,7 @@ impl<F: Copy> ClusterTable<F> {
         self.table[cluster as usize].sequence
     }
 
-    /// Returns the length in bytes of a cluster and its continuations.
+    /// Returns the length in bytes of a cluster, together with the clusters that continue its entry.
     pub(crate) fn len_bytes(&self, cluster: u32) -> u64 {
         u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
     }
@@ -412,7 +415,7 @@ impl<F: Copy> ClusterTable<F> {
         self.numbers.take().expect("numbers are reserved before a cluster is prepared") as u32
     }
 
-    /// Begins a new use of `span` free clusters from `cluster` on.
+    /// Begins a new use of the `span` free clusters that start at `cluster`.
     fn take(&mut self, cluster: u32, span: u32, state: ClusterState, sequence: u32) {
         for own in cluster..cluster + span {
             assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");

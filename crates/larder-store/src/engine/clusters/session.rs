@@ -28,7 +28,7 @@ const WORDS_PER_ENTRY: u64 = 3;
 /// First word of a header whose snapshot can be loaded. After [`snapshot::mark_used`], this word is 0.
 const IS_CLEAN: u32 = 1;
 
-/// Returns the most words that a snapshot can have.
+/// Returns the maximum number of words in a snapshot.
 pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
     clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_ENTRY
 }

@@ -9,15 +9,16 @@ use std::{
     time::Duration,
 };
 
-/// Longest time between the first and the last record of a group. Page views of up to ten seconds are stored together.
+/// Maximum time between the first and the last record of a group. It is long enough to store all entries of a page view
+/// of up to ten seconds together.
 const VIEW_MAX: Duration = Duration::from_secs(12);
 
 /// Groups of records `R`, each identified by `K`.
 pub(crate) struct WaitingGroups<K, R> {
-    /// Longest time that a group waits for another record after its last one.
+    /// Maximum time that a group waits for another record after its last one.
     window: Duration,
     group_bytes_max: u64,
-    /// Most bytes of all groups in total.
+    /// Maximum number of bytes of all groups together.
     bytes_max: u64,
     bytes: u64,
     groups: BTreeMap<K, GatheredGroup<R>>,
@@ -68,7 +69,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.get(&id).is_some_and(is_over)
     }
 
-    /// Returns whether a group must be removed first, to make space for another record of `len_bytes`.
+    /// Returns whether a group must be removed before another record of `len_bytes` can be added.
     pub(crate) fn is_full(&self, len_bytes: u64) -> bool {
         self.bytes + len_bytes > self.bytes_max
     }

@@ -20,21 +20,21 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// Pause before a failed write is retried, unless a caller requests an earlier retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Most pages that are written in one operation.
+/// Maximum number of pages that one operation writes.
 const TRANSFER_PAGE_COUNT: usize = 16;
 
 /// The journal of one volume.
 pub(crate) struct MapJournal {
     volume: VolumeId,
-    /// Offset on the volume of the ring of pages.
+    /// Offset in bytes at which the ring, the circular log of journal pages, begins on the volume.
     start_bytes: u64,
     /// Length of the ring in pages; 0 if the volume has no journal.
     page_count: u64,
     /// Generation of this run, which is written into each page. `None` until pages may be written.
     run: Option<u64>,
-    /// Whether the pages of earlier runs are known. While this is `false`, no change is recorded.
+    /// Whether the journal pages of earlier runs were read. While this is `false`, no change is recorded.
     goes_on: bool,
-    /// Number that the next sealed page gets.
+    /// Number that the next page gets when it is sealed, that is, closed to further changes.
     next: u64,
     /// Number of the oldest page that the next start would read.
     needed_from: u64,
@@ -58,7 +58,7 @@ struct SealedPage {
     number: u64,
     pointer: u64,
     changes: Vec<MapChange>,
-    /// Number of changes noted up to the end of this page.
+    /// Number of changes noted since the volume was opened, up to the end of this page.
     noted: u64,
 }
 
@@ -178,7 +178,7 @@ impl MapJournal {
         assert!(self.written <= self.noted, "what is written was noted");
     }
 
-    /// Notes that a page of the journal or of a snapshot could not be written. Retries wait for a pause.
+    /// Notes that a page of the journal or of a snapshot could not be written. It is retried after a pause.
     pub(crate) fn note_failure(&mut self, now: Duration) {
         self.failed += 1;
         self.stalled_at = Some(now);
@@ -247,8 +247,8 @@ impl MapJournal {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Returns whether the ring is full, except for the part that is reserved for removals. New entries must then wait
-    /// for a snapshot.
+    /// Returns whether only the part of the ring is left that is reserved for removals. New entries must then wait for
+    /// a snapshot, which frees pages.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }

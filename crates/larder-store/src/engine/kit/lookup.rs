@@ -12,7 +12,7 @@ use std::future::Future;
 pub(crate) enum LookStep<T> {
     Found(T),
     Nothing,
-    /// The entry was moved or replaced while it was being read, so the attempt must be repeated.
+    /// The entry was moved or replaced while it was being read. The attempt must be repeated.
     Moved,
 }
 
@@ -40,5 +40,5 @@ where
     Ok(None)
 }
 
-/// Most attempts of a lookup. If the entry was moved during each of them, the lookup is a miss.
+/// Maximum number of attempts of a lookup. If the entry was moved during each of them, the lookup is a miss.
 const MOVES_FOLLOWED_MAX: u32 = 4;

@@ -30,7 +30,7 @@ pub(crate) struct PackShape {
     pub(crate) directory_bytes: u64,
     /// Records begin at multiples of this many bytes.
     pub(crate) packing_bytes: u64,
-    /// Whether the pack is written in its full length even if it is not full.
+    /// Whether the pack is written in its full length even if its records do not fill it.
     pub(crate) whole: bool,
 }
 
@@ -138,8 +138,8 @@ impl OpenPack {
         &self.buffer.as_slice()[..self.used_bytes as usize]
     }
 
-    /// Returns the length in bytes that the pack would have on the device if it were completed now and cut to its
-    /// content.
+    /// Returns the length in bytes that the pack would have on the device if it were completed now, without its unused
+    /// end.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }

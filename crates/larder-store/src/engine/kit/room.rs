@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use crate::{Store, StoreOptions, device::MemoryDevice};
 
-    /// At stake: a store that never closes. Its maintenance thread would wait, while it retries removals, for space
-    /// that only this thread makes.
+    /// Guards against a store that never closes. If the maintenance thread waited for space while it retries removals,
+    /// it would wait forever, because only this thread makes space.
     #[test]
     fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;

@@ -85,7 +85,8 @@ pub(crate) fn walk_compact(
     Some(u64::from(header.len_bytes))
 }
 
-/// Returns the finding for an entry of a compact set; `None` if it is a valid stub.
+/// Returns the finding for an entry of a compact set. Returns `None` for a valid stub, a short record in place of an
+/// entry that is stored elsewhere.
 fn compact_item<'a>(
     volume: VolumeId,
     listing: &CompactListing,

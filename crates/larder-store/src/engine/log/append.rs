@@ -26,20 +26,21 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker};
 
-/// Most times that an append reads the records of its key's slots again, because other tasks changed the slots
-/// meanwhile.
+/// Maximum number of times that an append reads the records of its key's slots again because other tasks changed the
+/// slots in the meantime.
 const RECOGNIZED_MAX: u32 = 4;
 
 /// The condition under which a record is appended, and the entries that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
-    /// All slots that may belong to the key were read. Slots that do belong to it are replaced.
+    /// The records of all slots that may be the key's were read. The slots that are the key's are replaced.
     Recognized(&'a RecognizedEntries),
     /// The key's entry must still be at this position. It is replaced.
     StillAt(Sector),
     /// Like `StillAt`, for an entry that reclaim rewrites. The new slot starts with this number of hits.
     Reinserted { from: Sector, hits: u8 },
-    /// No condition. Nothing is replaced yet, because the records of the other slots must be read first.
+    /// No condition. Nothing is replaced yet: the records of the address's other slots must be read first, to find out
+    /// which of them are the key's.
     Beside,
     /// No condition. The record is a part of a body, which has no slot in the index.
     Part,
@@ -51,15 +52,15 @@ pub(super) enum AppendAttempt {
     Appended(AppendedRecord),
     /// Nothing was appended, because the key's entry is no longer the expected one.
     Changed,
-    /// Nothing was appended, because a slot exists that was not read yet and may be the key's.
+    /// Nothing was appended, because there is a slot that may be the key's and whose record was not read yet.
     Unrecognized,
-    /// Nothing was appended. This many bytes of the body must be appended first, as a part.
+    /// Nothing was appended. This many bytes of the body must first be appended as a part, a record of their own.
     InParts(u64),
 }
 
 impl LogEngine {
-    /// Appends the record of an entry, which becomes the current one of its key. If `still_at` is given, appends only
-    /// if the key's entry is still at that position; otherwise returns `false`.
+    /// Appends the record of an entry, which replaces the key's current record. With `still_at`, appends only if the
+    /// key's entry is still at that position. Returns whether the record was appended.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -324,7 +325,8 @@ impl LogEngine {
         }
     }
 
-    /// Changes the log by `change`. Then starts the I/O and wakes the tasks that follow from it.
+    /// Changes the log by `change`, under its lock. Then starts the I/O that the change requires, and wakes the tasks
+    /// that waited for it.
     pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LogState) -> T) -> T {
         let (answer, effects) = {
             let mut log = self.lock_log();

@@ -110,8 +110,8 @@ fn waiting_bits(assumed: &CostAssumptions<'_>) -> f64 {
 }
 
 /// Returns the I/O of moving a position from memory to the position file. Positions are collected and written in the
-/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so each
-/// block costs one write and a sequential read.
+/// order of their sets, so those of one block share a write. The disk's arm moves over the file in one direction, so
+/// each block costs one write and a sequential read.
 fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     let ways = assumed.tuning.hashcache_ways;
     let per_block = sheets_per_block(ways) as f64 * f64::from(ways);

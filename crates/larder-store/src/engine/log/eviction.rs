@@ -38,7 +38,8 @@ pub(crate) struct EvictionCandidate {
 pub(crate) struct ReclaimedSegment<'a> {
     /// The current entries of the segment, in log order.
     pub(crate) live: &'a [EvictionCandidate],
-    /// Most bytes of entries to rewrite. Pinned and protected entries do not count.
+    /// Maximum number of bytes to rewrite. Pinned and protected entries are rewritten even beyond this number; other
+    /// entries only get what these leave.
     pub(crate) room_bytes: u64,
     pub(crate) standard: EvictionStandard,
     /// Current Unix time in seconds.
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    /// Returns the standard for a main segment. By its price, an entry of ten sectors is kept if it was hit once.
+    /// Returns the standard for a main segment. With its price, an entry of ten sectors is kept if it was hit once.
     pub(super) fn standard() -> EvictionStandard {
         EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
     }

@@ -78,9 +78,10 @@ pub(super) const REMOVAL: u64 = 1 << 63;
 pub(crate) enum InsertOutcome {
     /// The slot was added, and nothing was removed for it.
     New,
-    /// The slot was added in place of this one, an older one of the same key.
+    /// The slot was added and replaced this older slot of the same key.
     Replaced(IndexSlot),
-    /// The slot was added. There was no free place, so this slot was removed; the number is its address.
+    /// The slot was added. There was no free place, so this other slot was removed. The number is the removed slot's
+    /// address.
     Displaced(IndexSlot, u64),
 }
 
@@ -119,7 +120,7 @@ impl IndexShape {
         ((u64::from(key_hash.prefix()) * u64::from(self.partition_count)) >> 32) as u32
     }
 
-    /// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
+    /// Removes the slots of `image` for which `keep` returns `false`. Returns how many slots were removed.
     pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(IndexSlot) -> bool) -> u64 {
         image::retain(image, self.widths.in_table(bucket_count), keep)
     }
@@ -184,7 +185,7 @@ impl VolumeIndex {
         partition.find(place)
     }
 
-    /// Counts a hit of the slot at `position`. Without a position, counts one for every slot that may be the key's.
+    /// Counts a hit of the slot at `position`. Without a position, counts a hit of every slot that may be the key's.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.count_hit(place, position);
@@ -201,7 +202,7 @@ impl VolumeIndex {
         }
     }
 
-    /// Removes those slots of a key's address that have one of these `positions`. Returns their number.
+    /// Removes those slots of a key's address that have one of these `positions`. Returns how many slots were removed.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
         partition.remove(place, positions)
@@ -220,7 +221,7 @@ impl VolumeIndex {
         partition.note_removed(key_hash, place, tombstone.to_bits());
     }
 
-    /// Returns whether a key's address already has a slot, and there is a free place for another.
+    /// Returns whether a key's address already has a slot, and there is a free place for another slot.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         let (partition, place) = self.locate(key_hash);
         partition.has_room_beside(place)

@@ -47,13 +47,13 @@ pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// Size in bytes at which a unit is written.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// Quarters of the memory for unwritten records that groups may take while they wait for more records.
+/// Groups that wait for more records may take this many quarters of the memory for unwritten records.
 const BUFFERED_QUARTERS: u64 = 3;
-/// Smallest unit, in bytes, on volumes of small segments. There, a unit is half a segment. In shorter units, headers
-/// and padding would take too large a share.
+/// Minimum size of a unit, in bytes. It applies to volumes of small segments, where a unit is half a segment. In
+/// shorter units, headers and padding would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
-/// Fewest free segments before reclaim begins, on any volume: one for reclaim alone, and one of each generation for
-/// entries that are written while reclaim waits for the device.
+/// Minimum number of free segments that reclaim maintains, on any volume: one for reclaim alone, and one of each
+/// generation for entries that are written while reclaim waits for the device.
 pub(crate) const RESERVE_SEGMENTS_MIN: usize = 3;
 /// The last sequence that a segment may get.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
@@ -80,7 +80,7 @@ pub(crate) struct LogState {
     next_sequence: u32,
     /// The greatest sequence that was used so far.
     last_sequence: u32,
-    /// First sequence that was not begun before the last sync.
+    /// All segments with sequences below this one were begun before the last sync.
     synced_sequence: u32,
     /// Sequences of this run that may have left nothing on the volume, because writes failed. In ascending order. The
     /// superblock does not record them yet.
@@ -94,8 +94,8 @@ pub(crate) struct LogState {
     ready: bool,
     /// Whether no sequence may be used yet, so that nothing is appended or reclaimed.
     is_barred: bool,
-    /// Number of free segments that only reclaim may use. Once only these are left, the rest of the open segment is
-    /// also kept for reclaim.
+    /// Number of free segments that only reclaim may use. Once only these are left, the remaining space of the open
+    /// segment is also kept for reclaim.
     reclaim_only_count: usize,
     /// Buffers of written units, kept for the next ones: one for each generation.
     spare: Vec<AlignedBuffer>,
@@ -128,7 +128,8 @@ pub(crate) enum AppendRole {
     /// A client that stores an entry for which nothing shows demand yet. The entry goes to a probation segment.
     Newcomer,
     Reclaim,
-    /// The buffers of groups, which write records of this generation. Clients and reclaim leave space for them.
+    /// The buffers of groups, when they write waiting records to this generation. Clients and reclaim leave space for
+    /// them.
     Buffers(SegmentRow),
 }
 
@@ -239,7 +240,7 @@ impl LogState {
     /// Makes the log accept records. Returns the tasks that wait for space.
     ///
     /// `free` lists the free segments in the order of their next use, `sealed` those in use from the oldest to the
-    /// newest. `last_sequence` is the greatest known sequence, `first_sequence` the next to use. If the latter is
+    /// newest. `last_sequence` is the greatest known sequence, `first_sequence` the next to use. If `first_sequence` is
     /// `None`, nothing is appended or reclaimed until [`Self::lift_bar`].
     pub(crate) fn begin(
         &mut self,
@@ -277,7 +278,8 @@ impl LogState {
         self.dirty_bytes
     }
 
-    /// Returns the greatest used sequence if nothing may be appended because no sequence may be used. Otherwise `None`.
+    /// Returns the greatest used sequence while no other sequence may be used, so that nothing can be appended;
+    /// otherwise `None`.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Bytes that are first read at the end of a segment. They contain the trailer of up to 1,600 entries.
+/// Number of bytes at the end of a segment that are read first. They contain the trailer of up to 1,600 entries.
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
 /// Bytes of each read from a segment without a trailer.
 const AHEAD_BYTES: u64 = 1 << 20;

@@ -116,7 +116,7 @@ impl LocatedSets {
         sets.sum::<u64>() + self.demoted.as_ref().map_or(0, DemotedPlaces::memory_bytes)
     }
 
-    /// Returns the most entries that the index can hold.
+    /// Returns the maximum number of entries in the index.
     pub(crate) fn entries_max(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }
@@ -451,8 +451,8 @@ mod tests {
         positions
     }
 
-    /// At stake: an entry that is lost because another key has its tag, or a slot that stays after its key was
-    /// replaced. A model has the position of each key. The keys fill one set, and five of them share two tags.
+    /// Guards against an entry that is lost because another key has its tag, and against a slot that stays after its
+    /// key was replaced. A model has the position of each key. The keys fill one set, and five of them share two tags.
     #[test]
     fn every_key_of_a_set_keeps_its_place_whatever_its_tag() {
         const KEYS: [u64; 8] = [1, 256, 511, 2, 257, 3, 4, 5];
@@ -493,7 +493,8 @@ mod tests {
         }
     }
 
-    /// At stake: an entry that is lost at a start because another key has its tag, or an older version that comes back.
+    /// Guards against an entry that is lost at a start because another key has its tag, and against an older version
+    /// that comes back.
     #[test]
     fn loading_keeps_every_key_of_a_tag_in_its_newest_version() {
         let (index, _) = index(LOG_N, 8);
@@ -509,8 +510,8 @@ mod tests {
         assert_eq!(found(&index, 1), [38, 40, 50]);
     }
 
-    /// At stake: a removed key that comes back because another key has its tag. The record of the removed key leaves
-    /// the position to which the other key's entry moves.
+    /// Guards against a removed key that comes back because another key has its tag. The record of the removed key
+    /// leaves the position to which the other key's entry moves.
     #[test]
     fn an_entry_does_not_follow_the_record_whose_place_it_took() {
         let (index, _) = index(LOG_N, 8);
@@ -521,7 +522,8 @@ mod tests {
         assert_eq!(found(&index, 1), [11]);
     }
 
-    /// At stake: an older version of an entry that is found because the newer one's position is only in the file.
+    /// Guards against a lookup that finds an older version of an entry because the newer version's position is only in
+    /// the file.
     #[test]
     fn an_address_is_found_once_the_file_was_read_for_all_its_ways() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
@@ -542,8 +544,8 @@ mod tests {
         index.check();
     }
 
-    /// At stake: two entries of one key. Its position was written to the file after its record had been read for the
-    /// insertion.
+    /// Guards against two entries of one key. The position of the older entry was written to the file after its record
+    /// had been read for the insertion.
     #[test]
     fn an_insertion_drops_the_entries_of_its_address_that_are_only_in_the_file() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
@@ -557,7 +559,7 @@ mod tests {
         index.check();
     }
 
-    /// At stake: a removed entry that comes back once its position is read from the file.
+    /// Guards against a removed entry that comes back once its position is read from the file.
     #[test]
     fn a_removal_drops_the_entries_of_its_address_that_are_only_in_the_file() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 /// Number of blocks that are read and written at the same time.
 const DEPTH: usize = 16;
-/// Most times that an insertion reads the positions of a set. It reads them again if another task has written the file
-/// meanwhile.
+/// Maximum number of times that an insertion reads the positions of a set. It reads them again if another task has
+/// written the file in the meantime.
 const RECALLS_MAX: u32 = 4;
 
 impl LogEngine {
@@ -119,7 +119,7 @@ impl LogEngine {
         }
     }
 
-    /// Writes the positions of sets whose sheets are in the same block.
+    /// Writes the positions of sets whose sheets (lists of positions) are in the same block.
     async fn write_block(&self, file: &PositionFile, places: &[(SetNumber, WayPosition)]) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;

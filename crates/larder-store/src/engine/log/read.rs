@@ -192,7 +192,7 @@ impl LogEngine {
         recognized
     }
 
-    /// Returns whether the record at `position` is the newest one that is known of this key.
+    /// Returns whether the record at `position` is the newest known record of this key.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
@@ -307,12 +307,12 @@ impl LogEngine {
         (0..bytes.len().min(SECTOR_BYTES as usize)).step_by(step_bytes as usize).find(is_here)
     }
 
-    /// Returns where the body of a record is. The record was found at `position`.
+    /// Returns where the body of the record at `position` is.
     pub(super) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
         decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where the pieces of a record's body are, in order. The record was found at `position`.
+    /// Returns where the pieces of the body of the record at `position` are, in order.
     pub(super) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
@@ -364,7 +364,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the length in sectors of the longest read for a group.
+    /// Returns the maximum length of a read for a group, in sectors.
     fn group_sectors_max(&self) -> u64 {
         // The first record may begin within a sector.
         SizeClass::holding(group_bytes_max(&self.geometry) / SECTOR_BYTES + 1).sectors()

@@ -34,7 +34,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Largest share of a probation segment that is rewritten.
+/// Maximum share of a probation segment that is rewritten.
 const PROBATION_SHARE_MAX: f64 = 0.875;
 /// Number of entries that are read at the same time.
 const READ_BATCH: usize = 32;
@@ -143,7 +143,8 @@ impl LogEngine {
         }
     }
 
-    /// Returns how many bytes of a segment may be rewritten because of hits. Pinned and protected entries do not count.
+    /// Returns how many bytes of a segment may be rewritten. Pinned and protected entries are rewritten even beyond
+    /// this number.
     ///
     /// No segment takes more than half of the remaining write credit. Otherwise none might be left for the most popular
     /// entries of the next segment. A probation segment also leaves as much as a main segment may need.

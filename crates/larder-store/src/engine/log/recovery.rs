@@ -170,13 +170,13 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// Findings of a start that it records in the superblock.
+/// Findings at the start of the store that are recorded in the superblock.
 #[derive(Default)]
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry: because the
-    /// superblock could not be written at the start, it says nothing about the previous run.
+    /// The sequences that were found when the store started ([`DiscoveredSegments::sequences`]). Empty in a retry of a
+    /// failed write of the superblock: the superblock then does not record the segments of the previous run.
     sequences: &'a [u32],
     /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,
@@ -233,7 +233,8 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     }
 }
 
-/// Discards everything older than `segment`. It is damaged, so it may have contained removals of older entries.
+/// Discards everything older than `segment`. This segment is damaged, so it may have contained removals of older
+/// entries.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("discarding all entries older than a damaged segment, because removals in it may be lost");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
@@ -387,7 +388,7 @@ mod tests {
         (end - 1, error)
     }
 
-    /// At stake: a process that aborts while it runs, or a store that never again accepts an entry.
+    /// Guards against an abort of the running process, and against a store that never accepts an entry again.
     #[test]
     fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
         let device = volume_with_floor(u32::MAX - 40);
@@ -413,7 +414,7 @@ mod tests {
         assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
     }
 
-    /// At stake: a store that never again accepts an entry.
+    /// Guards against a store that never accepts an entry again.
     #[test]
     fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
         let device = volume_with_floor(u32::MAX);

@@ -58,7 +58,8 @@ struct SegmentWalk<'a> {
 }
 
 impl SegmentWalk<'_> {
-    /// Returns whether the volume has written to the segment. Only the first and the last block matter.
+    /// Returns whether the volume has written to the segment. Only the first and the last block of the segment show
+    /// this.
     fn is_used(&self) -> bool {
         self.first_unit().is_some() || self.footer().is_some() || self.is_broken_header(0)
     }

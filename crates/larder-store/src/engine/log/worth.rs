@@ -23,10 +23,10 @@ use crate::{
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 
-/// An entry's requests are counted while this fraction (1/n) of the volume's segments is begun.
+/// An entry's requests are counted while 1/`COUNTED_DIVISOR` of the volume's segments are begun.
 const COUNTED_DIVISOR: u32 = 2;
 
-/// At first, an entry with one hit is worth rewriting if it is at most this number of times as long as the mean.
+/// At first, an entry with one hit is worth rewriting if its length is at most this multiple of the mean length.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
 /// The values that the log has learned about the worth of its entries.

@@ -83,8 +83,8 @@ impl MappedEngine {
         map_checkpoint::write_down(self).await
     }
 
-    /// Makes `record` the entry of its key. If `still_by` is given, does so only if the present entry was stored by the
-    /// write with this number; otherwise returns `false`.
+    /// Makes `record` the entry of its key. With `still_by`, the number of a write, does so only if that write stored
+    /// the present entry. Returns whether the record was stored.
     pub(super) async fn store_record(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -207,7 +207,7 @@ impl MappedEngine {
     }
 }
 
-/// Returns the text of the error for an entry for which there is no free run.
+/// Returns the text of the error for an entry for which there is no contiguous free space.
 fn no_run(row: MappedRow) -> &'static str {
     match row {
         MappedRow::Bitmap => {

@@ -66,7 +66,7 @@ fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> Tr
 }
 
 /// Returns the number of page writes per entry, and their length in bytes. Adjacent pages of a long entry are written
-/// at once. Entries shorter than a page share one.
+/// at once. Entries shorter than a page share a page.
 fn pages(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let page = assumed.tuning.page_bytes as f64;
     let record = assumed.record_bytes();

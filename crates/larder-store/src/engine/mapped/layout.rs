@@ -76,8 +76,8 @@ pub(super) trait SpaceLayout: Send {
     /// Returns the sectors of the volume that a record of `sectors` takes.
     fn taken_by(&self, sectors: u64) -> u64;
 
-    /// Returns how many sectors are written for a record of `sectors`: all that it takes up if the device requires
-    /// that, otherwise only `sectors`.
+    /// Returns how many sectors a write of a record has. The default is `sectors`, the record alone. Layouts that
+    /// always fill the allocated space return `taken_by(sectors)`.
     fn written_by(&self, sectors: u64) -> u64 {
         sectors
     }
@@ -85,7 +85,7 @@ pub(super) trait SpaceLayout: Send {
     /// Checks the invariants of this layout.
     fn check(&self) {}
 
-    /// Returns the number of used sectors, in layouts that count them.
+    /// Returns the number of used sectors; `None` in layouts that do not count them.
     fn sectors_in_use(&self) -> Option<u64> {
         None
     }
@@ -96,8 +96,8 @@ pub(super) trait SpaceLayout: Send {
     /// as time passes.
     fn used_sectors_max(&self) -> u64;
 
-    /// Returns the free run that the last search found, in layouts whose eviction is paced by it. Returns `None` while
-    /// the volume is being filled for the first time.
+    /// Returns the free run that the last search found, in layouts whose rate of eviction depends on it. Returns `None`
+    /// in other layouts, and while the volume is being filled for the first time.
     fn last_run(&self) -> Option<FreeRun> {
         None
     }
@@ -106,7 +106,7 @@ pub(super) trait SpaceLayout: Send {
         RoomRemedy::Nothing
     }
 
-    /// Returns whether the space of a record of `others` sectors can be used for one of `sectors`.
+    /// Returns whether the space of a record of `others` sectors can be used for a record of `sectors`.
     fn is_of_class(&self, sectors: u64, others: u64) -> bool {
         sectors == others
     }

@@ -17,7 +17,7 @@ use crate::hash::KeyHash;
 
 use lifetime::EntryLifetime;
 
-/// Most entries of a map. The numbers of nodes have 32 bits, and one value means none.
+/// Maximum number of entries in a map. The numbers of nodes have 32 bits, and one value means none.
 pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
 /// Number of bits of a place.
 pub(crate) const PLACE_BITS: u32 = 36;
@@ -182,8 +182,8 @@ impl EntryMap {
         })
     }
 
-    /// Returns up to `count_max` entries in the order of use, and the node after them. Begins with node `cursor`, or
-    /// with the least recently used entry if it is `None`.
+    /// Returns up to `count_max` entries in the order of use, and the node after them. Begins with node `cursor`; if
+    /// `cursor` is `None`, with the least recently used entry.
     pub(crate) fn part_in_order(
         &self,
         cursor: Option<u32>,
@@ -218,7 +218,8 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Sorts the order of use by the age of the entries' writes. `next` is the number of the next write.
+    /// Makes the order of use follow the order of the writes: the entry that was written first becomes the least
+    /// recently used. Ages are counted back from `next`, the number of the next write, because numbers wrap around.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut ids = Vec::with_capacity(self.entry_count as usize);
         let mut id = self.oldest;

@@ -36,16 +36,17 @@ use std::{io, sync::Arc};
 /// Number of files that are removed at the same time.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// The entries of an earlier run that a start has found: all, most or none.
+/// The entries of an earlier run that were found when the store started: all, most or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,
-    /// All entries that were recorded. Files of other entries may remain.
+    /// Every entry that the snapshot or the journal records. Entries that were not recorded before a crash are lost,
+    /// but their files may remain.
     Most,
     All,
 }
 
-/// The files that must not be removed when all others are.
+/// Identifies the files to keep when all other files are removed.
 pub(super) struct KnownFiles {
     /// Numbers of the writes that created the files of earlier runs, in ascending order.
     sequences: Vec<u32>,

@@ -15,10 +15,10 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
-/// If more than this fraction (1/n) of the volume waits for the journal before it can be reused, the journal is written
+/// If more than 1/`RESTING_SHARE` of the volume waits for the journal before it can be reused, the journal is written
 /// at once.
 const RESTING_SHARE: u64 = 32;
-/// Number of least recently used entries that a search for one of a given length examines.
+/// Maximum number of least recently used entries that a search for an entry of a given length examines.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
@@ -54,8 +54,8 @@ impl MappedState {
         }
     }
 
-    /// Frees the space of an entry that was removed from the map. If the entry is being written, that happens when the
-    /// write is done.
+    /// Frees the space of an entry that was removed from the map. If the entry is still being written, its space is
+    /// freed when the write is done.
     pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
@@ -137,8 +137,8 @@ impl MappedState {
         self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX
     }
 
-    /// Takes contiguous space for a write. If there is none and eviction is paced, evicts what is due and tries again.
-    /// Returns `None` if space becomes free as soon as the journal is written.
+    /// Takes contiguous space for a write. If there is none, and entries are evicted as time passes, evicts those that
+    /// are due and tries again. Returns `None` if space becomes free as soon as the journal is written.
     pub(super) fn take_place_in_time(&mut self, write: &mut PendingWrite) -> Result<Option<MapPlace>, NoRoom> {
         let sectors = write.sectors.into();
         let site = write.site;

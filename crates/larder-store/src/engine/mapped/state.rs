@@ -67,7 +67,7 @@ pub(crate) struct MappedState {
     /// The snapshot and the journal of the map.
     pub(super) checkpoint: MapCheckpoint,
     pub(super) resting: RestingRooms,
-    /// The attempts to store entries since eviction was last paced.
+    /// Attempts to store entries since the evictions that are due were last computed.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
     /// The files to keep when unknown files are removed; `None` if that is done.
@@ -79,9 +79,9 @@ pub(crate) struct MappedState {
 
 /// When the bytes of records are written.
 pub(super) enum WriteSchedule {
-    /// Each record is written at once, and its commit waits for that.
+    /// Each record is written at once, and its commit waits for the write.
     Through,
-    /// Each record is written at once. Commits do not wait.
+    /// Each record is written at once, and its commit does not wait for the write.
     Asynchronous,
     Packets {
         packetizer: Packetizer,
@@ -145,9 +145,9 @@ impl MappedState {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` the entry of its key, if there is space. If `still_by` is given, does so only if the present entry
-    /// was stored by the write with this number; otherwise returns `false`. Returns `None` if space becomes free as
-    /// soon as the journal is written. `done` is completed when the entry is written.
+    /// Makes `write` the entry of its key, if there is space. With `still_by`, the number of a write, does so only if
+    /// that write stored the present entry; otherwise returns `false`. Returns `None` if space becomes free as soon as
+    /// the journal is written. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &mut PendingWrite,
@@ -325,7 +325,7 @@ impl MappedState {
         self.send_opened_before(before, now);
     }
 
-    /// Returns whether eviction is paced, so that space is usually free before an entry needs it.
+    /// Returns whether entries are evicted as time passes, so that space is usually free before an entry needs it.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }

@@ -80,7 +80,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the memory that the sets take at most, in bytes.
+    /// Returns the maximum memory that the sets take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
             Self::Nothing => 0,

@@ -30,7 +30,7 @@ pub(crate) struct ResidentSets {
     entries: u64,
 }
 
-/// Numbers of bits of the fields that link the sets in memory.
+/// Widths of the fields that link the sets in memory, in bits.
 #[derive(Clone, Copy)]
 struct LinkWidths {
     chain_count: u64,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: after any operations, the same sets must be in memory, with the same content, as in a simple list.
+        /// Checks against a simple list that the same sets are in memory, with the same content, after any operations.
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);

@@ -78,8 +78,8 @@ impl SetSummary {
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Returns the way for a new entry of a key: that of its present entry. Without one, returns an empty way, or the
-    /// one that was written first.
+    /// Returns the way for a new entry of a key: the way with the key's present entry; without one, an empty way;
+    /// without that, the way that was written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
@@ -101,8 +101,8 @@ impl SetSummary {
     }
 
     /// Returns the part of the set that is kept in memory, with the entries in the order of their writes, and the ways
-    /// to wipe. Until these are wiped, memory cannot be relied on: damaged bins may become readable again, a key may
-    /// have older entries, and blank bins may be misread.
+    /// to wipe. Until these ways are wiped, memory cannot be relied on: damaged bins may become readable again, a key
+    /// may have older entries, and blank bins may be misread.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();

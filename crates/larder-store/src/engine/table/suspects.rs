@@ -12,12 +12,12 @@ use super::{
 use crate::{Error, ErrorKind, Result, engine::kit::sets::UnpackedSet, units::SetNumber};
 use std::sync::Arc;
 
-/// Most sets that are wiped in one round.
+/// Maximum number of sets that are wiped in one round.
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns the view of a suspect set for a task that is about to change it: an empty set, because all of it will be
-    /// written. Returns `None` if the set is not suspect.
+    /// Returns the view of a suspect set for a task that is about to change it: an empty set, because the whole set
+    /// will be written. Returns `None` if the set is not suspect.
     pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -50,7 +50,7 @@ impl TableEngine {
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
-    /// Wipes up to [`WIPES_MAX`] suspect sets. Returns whether there are more of them and no wipe has failed.
+    /// Wipes up to [`WIPES_MAX`] suspect sets. Returns whether more suspect sets are left and no wipe has failed.
     async fn wipe_some_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let Some(set) = self.lock().suspects.next() else { return false };

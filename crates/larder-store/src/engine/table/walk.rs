@@ -52,13 +52,14 @@ struct TableWalk<'a> {
     volume: &'a Volume,
     layout: TableLayout,
     ring: RingState,
-    /// End of the newest remainder that was found in the ring, or the position in the session block if that is later.
+    /// End of the newest remainder that was found in the ring, the circular log, or the position in the session block
+    /// if that is later.
     next: u64,
-    /// Entries whose remainders in the ring are not valid.
+    /// Entries that are longer than their bins, and whose remainders in the ring are not valid.
     wrong: Vec<WrongRemainder>,
 }
 
-/// An entry whose remainder in the ring is not valid.
+/// An entry that is longer than its bin, and whose remainder in the ring, the circular log, is not valid.
 struct WrongRemainder {
     offset_bytes: u64,
     rest_at: u64,
@@ -118,5 +119,5 @@ impl TableWalk<'_> {
     }
 }
 
-/// Fraction (1/n) of the ring, behind its saved position, that may have been overwritten before a kill.
+/// Up to 1/`UNSURE_DIVISOR` of the ring, behind its saved position, may have been overwritten before a kill.
 const UNSURE_DIVISOR: u64 = 8;

@@ -74,7 +74,8 @@ struct SetWrites {
 }
 
 impl TableEngine {
-    /// Stores an entry. If `found` is given, stores it only if the change counter of its set still has this value.
+    /// Stores an entry. With `found`, stores it only if the change counter of its set still has this value. Returns
+    /// whether the entry was stored.
     pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
@@ -136,8 +137,9 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Starts the writes of entries, whose remainders are next to each other at `rest_at`. `group` is the number of
-    /// their group. The returned future waits until all are done.
+    /// Starts the writes of entries. Their remainders, the parts outside their bins, are next to each other at the
+    /// place `rest_at` in the ring. `group` is the number of their group. The returned future waits until all writes
+    /// are done.
     pub(super) fn write_entries(
         self: &Arc<Self>,
         entries: Vec<PlacedEntry>,
@@ -202,8 +204,8 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Returns the view of a set that is needed before an entry is added. Does not read a set with one way, because
-    /// there is no way to choose.
+    /// Returns the content of a set that must be known before an entry is added. Does not read a set with one way,
+    /// because there is no way to choose.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -309,7 +311,8 @@ impl TableEngine {
         writes
     }
 
-    /// Returns the write for the remainders of entries, which are next to each other at the place `rest_at`.
+    /// Returns the write for the remainders of entries, their parts outside the bins. They are next to each other at
+    /// the place `rest_at` in the ring.
     fn rests_write(&self, entries: &[PlacedEntry], rest_at: u64) -> (u64, AlignedBuffer) {
         let padded = |entry: &PlacedEntry| entry.rest_bytes.next_multiple_of(BLOCK_BYTES) as usize;
         let len = entries.iter().map(padded).sum();
@@ -346,7 +349,7 @@ impl TableEngine {
     }
 
     /// Starts the writes of some changes. `group` is the number of the group that they write. The returned future waits
-    /// until all are done.
+    /// until all writes are done.
     pub(super) fn submit(
         self: &Arc<Self>,
         changes: Vec<SetChange>,

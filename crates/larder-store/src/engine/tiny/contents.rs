@@ -59,7 +59,7 @@ impl RecordPiece {
         }
     }
 
-    /// Returns the length of the entry in bytes. For a stub, that of the record to which it refers.
+    /// Returns the length of the entry in bytes. For a stub, returns the length of the record to which it refers.
     pub(super) fn entry_bytes(&self) -> u64 {
         match &self.what {
             ItemKind::Record(decoded) => decoded.len_bytes() as u64,
@@ -129,7 +129,7 @@ pub(super) struct SetDirectory {
 /// An entry as the directory of a set lists it.
 pub(super) enum SetListing {
     Compact(CompactListing),
-    /// The form that earlier versions of the program wrote.
+    /// A pack, the form that earlier versions of the program wrote.
     Packed(PackedRecord),
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum FrontState {
     Removed,
 }
 
-/// A slot of the index: a record in the front.
+/// A slot of the index: a record in the front, the log before the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrontSlot {
     /// The high 32 bits of the key's hash.
@@ -25,7 +25,7 @@ pub(crate) struct FrontSlot {
     pub(crate) state: FrontState,
 }
 
-/// The index of the records in the front.
+/// The index of the records in the front, the log before the sets.
 pub(crate) struct FrontIndex {
     slots: Vec<u64>,
     /// Number of slots that can be the home of a key. The slots behind them take entries that were displaced from their
@@ -42,13 +42,13 @@ impl FrontIndex {
     /// Number of different positions that a slot can express.
     pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
 
-    /// Creates an index for up to `entries`.
+    /// Creates an index for up to `entries` entries.
     pub(crate) fn new(entries: u64) -> Self {
         let home_count = (entries * 100 / FILL_PERCENT).max(OVERHANG);
         Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
     }
 
-    /// Adds a slot behind the older ones with the same prefix.
+    /// Adds a slot. It comes behind the older slots with the same prefix.
     pub(crate) fn insert(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         if self.is_full() {
             return Err(IndexFull);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: an entry that the index loses or finds under another hash.
+        /// Guards against an entry that the index loses or finds under another hash.
         #[test]
         fn the_table_does_what_a_sorted_list_does(
             steps in prop::collection::vec((any::<bool>(), 0..40_u32, 0..6_u32), 1..400),

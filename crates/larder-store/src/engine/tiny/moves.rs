@@ -34,7 +34,7 @@ const SETS_AT_ONCE: usize = 16;
 /// Factor by which the bytes of an entry that was hit count more, because it is likely to be hit again.
 const HIT_WEIGHT: u64 = 4;
 
-/// An entry of the front that may move to its set.
+/// An entry that may move from the front, the log before the sets, to its set.
 struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
@@ -44,8 +44,7 @@ struct SetArrival {
 }
 
 impl SetArrival {
-    /// Returns the bytes that a miss of this entry would transfer. Multiplies them by [`HIT_WEIGHT`] if the entry was
-    /// hit.
+    /// Returns the bytes that a miss of this entry would transfer, multiplied by [`HIT_WEIGHT`] if the entry was hit.
     fn weighed_bytes(&self) -> u64 {
         self.piece.entry_bytes() * if self.slot.state == FrontState::Hit { HIT_WEIGHT } else { 1 }
     }
@@ -95,7 +94,7 @@ impl EntryFate {
 }
 
 impl TinyEngine {
-    /// Empties the oldest segment of the front. Returns `false` if that is not possible now.
+    /// Empties the oldest segment of the front, the log before the sets. Returns `false` if that is not possible now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
         let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
@@ -209,8 +208,8 @@ impl TinyEngine {
         all.map(|key_hash| state.sets.set_of(key_hash)).collect()
     }
 
-    /// Moves entries of the front to their set, if that is worth a write. Otherwise drops those in `outgoing`, the
-    /// segment that is being emptied.
+    /// Moves entries from the front, the log before the sets, to their set, if that is worth a write. Otherwise drops
+    /// those in `outgoing`, the segment that is being emptied.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_suspect) = {
             let state = self.lock();
@@ -351,7 +350,7 @@ impl TinyEngine {
         listings.iter().map(item).collect()
     }
 
-    /// Returns whether an entry of a set has not expired and may still be found.
+    /// Returns whether an entry of a set has not expired, and lookups may still return it.
     fn is_useful(&self, item: &SetItem) -> bool {
         let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
@@ -361,7 +360,8 @@ impl TinyEngine {
         }
     }
 
-    /// Writes a set with the best of its present entries and of those that arrive from the front.
+    /// Rewrites a set: chooses the entries to keep from those in the set and those that move in from the front, the log
+    /// before the sets.
     async fn write_set(
         self: &Arc<Self>,
         mut old: OldSet,

@@ -52,11 +52,11 @@ fn is_later(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) > 0
 }
 
-/// The segment of the front that is being emptied.
+/// The segment that is being emptied of the front, the log before the sets.
 pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,
-    /// All records that its packs list, even those that the index no longer has.
+    /// All records that the segment's packs list, even those that the index no longer has.
     pub(super) records: Vec<OutgoingRecord>,
 }
 
@@ -111,7 +111,7 @@ mod tests {
         packs_in(VOLUME, START_BYTES, bytes).iter().map(|found| found.header.sequence).collect()
     }
 
-    /// At stake: a removed entry that comes back after a kill, because the pack with its tombstone is skipped.
+    /// Guards against a removed entry that comes back after a kill, because the pack with its tombstone is skipped.
     #[test]
     fn packs_behind_one_that_the_device_refused_are_found() {
         let mut bytes = vec![0; 8 * BLOCK];
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(sequences(&bytes), [u32::MAX - 1, 3, 4]);
     }
 
-    /// At stake: the body of an entry that contains an older pack, and is taken for a pack.
+    /// Guards against mistaking a body that contains an older pack for a pack.
     #[test]
     fn an_older_pack_within_a_newer_one_is_content() {
         let mut bytes = vec![0; 8 * BLOCK];

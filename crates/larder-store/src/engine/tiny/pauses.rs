@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Pause before refused writes are retried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Most retries for one caller that waits.
+/// Maximum number of retries for one caller that waits.
 pub(super) const REWRITES_MAX: u32 = 2;
 
 /// Returns whether the time `at` has come; `true` if it is `None`. If the clock was set back, the pause is not

@@ -142,7 +142,7 @@ impl TinyEngine {
         self.search_set(wanted).await
     }
 
-    /// Reads the record or stub of a slot of the front.
+    /// Reads the record or stub of a slot of the front, the log before the sets.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = match self.waiting_front_bytes(offset) {
@@ -160,7 +160,7 @@ impl TinyEngine {
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
-    /// Reads as many bytes of the front from `offset` on as the longest record takes.
+    /// Reads the front, the log before the sets, from `offset` on: as many bytes as the longest record takes.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
         match self.waiting_front_bytes(offset) {
             Some(copy) => Ok(copy),
@@ -168,7 +168,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the bytes of the front from `offset` on, if the device does not have them yet.
+    /// Returns the bytes of the front, the log before the sets, from `offset` on; `None` if the device already has
+    /// them.
     fn waiting_front_bytes(&self, offset: u64) -> Option<Bytes> {
         self.lock().front.dirty_copy(offset, self.plan.short_bytes_max()).map(Bytes::from)
     }
@@ -253,8 +254,8 @@ impl TinyEngine {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
-    /// Reads the record to which a stub refers. Returns `None` if the stub is a tombstone, or the ring has overwritten
-    /// the record.
+    /// Reads the record to which a stub refers. Returns `None` if the stub is a tombstone, or the long ring, the log of
+    /// long entries, has overwritten the record.
     async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);

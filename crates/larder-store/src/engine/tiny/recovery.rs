@@ -29,10 +29,11 @@ use std::sync::{Arc, atomic::Ordering};
 const READS_AT_ONCE: u32 = 32;
 /// Number of sets that one read fetches.
 const SETS_PER_READ: u32 = 64;
-/// Number of sequences that are skipped after an earlier run. More than the packs that can have been in flight.
+/// Number of sequences that are skipped after an earlier run. It exceeds the number of packs that can have been in
+/// flight.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// Findings about an earlier run's ring on the volume.
+/// Findings about the ring, a circular log of packs, that an earlier run left on the volume.
 struct FoundRing {
     /// Sequence of the first pack in each segment; 0 if there is none.
     first_sequences: Vec<u64>,
@@ -117,7 +118,8 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front. Returns the findings about its ring, and the entries of packs that are not outdated.
+/// Reads the whole front, the log before the sets. Returns the findings about it, and the entries of packs that are not
+/// outdated.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();
@@ -147,7 +149,8 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     (found, entries)
 }
 
-/// Starts both rings, and fills the index of the front with the entries that were found.
+/// Starts the front and the long ring, the logs of short and of long entries. Fills the index of the front with the
+/// entries that were found.
 fn begin(
     engine: &TinyEngine,
     front: &FoundRing,

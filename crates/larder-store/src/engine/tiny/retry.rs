@@ -32,10 +32,10 @@ use std::{slice, sync::Arc, time::Duration};
 
 /// Number of failed attempts after which a pack is written to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
-/// Number of times in a row that emptying the oldest segment may fail, before entries are dropped because the device
+/// Number of consecutive failures to empty the oldest segment after which entries are dropped, because the device
 /// refuses their sets. A device that refuses everything for a few seconds loses no entry.
 const FAILED_MOVES_MAX: u32 = 10;
-/// Most sets that are wiped in one round.
+/// Maximum number of sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
 /// A set that could not be written, and the entries of it that the volume may have.
@@ -117,7 +117,7 @@ impl TinyEngine {
         self.perform(sealed);
     }
 
-    /// Wipes suspect sets. Returns whether there are more of them and no wipe has failed.
+    /// Wipes suspect sets. Returns whether more suspect sets are left and no wipe has failed.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {

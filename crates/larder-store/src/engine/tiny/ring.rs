@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The place of a ring on the volume, and its division into segments and packs.
+/// The place of a ring, a circular log, on the volume, and its division into segments and packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
@@ -32,7 +32,7 @@ pub(crate) struct RingArea {
     pub(crate) packing_bytes: u64,
 }
 
-/// The packs and segments of a ring.
+/// The packs and segments of a ring, a circular log.
 pub(crate) struct PackRingState {
     area: RingArea,
     volume: VolumeId,
@@ -82,7 +82,7 @@ impl RingArea {
         u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
     }
 
-    /// Returns the bytes of the longest record that fits in a segment.
+    /// Returns the length in bytes of the longest record that fits in a segment.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - Self::DIRECTORY_BYTES
     }
@@ -472,7 +472,7 @@ mod tests {
         assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
     }
 
-    /// At stake: a process that aborts, or entries that count as older than those that they replaced.
+    /// Guards against an abort of the process, and against entries that count as older than those that they replaced.
     #[test]
     fn sequences_go_on_when_those_on_the_volume_begin_again() {
         let mut ring = ring();

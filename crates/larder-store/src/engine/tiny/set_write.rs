@@ -29,7 +29,7 @@ struct SetWriteState {
     completion: Completion<()>,
 }
 
-/// Number of attempts to write a set before moving entries to it is postponed.
+/// Maximum number of attempts to write a set. If all of them fail, moving entries to the set is postponed.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl TinyEngine {

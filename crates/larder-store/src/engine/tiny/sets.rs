@@ -81,7 +81,7 @@ impl SetSummaries {
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
-    /// Returns the version that a set must have on the volume. If the set there has another one, it counts as empty. 0
+    /// Returns the version that a set must have on the volume. A set with another version there counts as empty. 0
     /// means that the set was not read yet.
     pub(crate) fn version(&self, set: SetNumber) -> u8 {
         (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
@@ -180,7 +180,7 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Fewest words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
+/// Minimum number of words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 

@@ -24,10 +24,11 @@ use std::sync::Arc;
 /// Pages per read. Several such reads are in flight at a time.
 const TRANSFER_PAGE_COUNT: u64 = 256;
 const TRANSFER_COUNT: usize = 4;
-/// Fewest pages of a journal, for small maps.
+/// Minimum number of pages in a journal. It applies to small maps.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// The parts of the index area: headers, one place for snapshots or two if there is a journal, and the journal's ring.
+/// The parts of the index area: headers, one place for snapshots (two if there is a journal), and the ring, the
+/// circular log of the journal's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapCheckpointArea {
     start_bytes: u64,
@@ -62,7 +63,7 @@ impl MapCheckpointArea {
         Self { start_bytes, snapshot_pages: pages / places, journal_pages: shape.journal_pages }
     }
 
-    /// Returns the most listings that a snapshot can have.
+    /// Returns the maximum number of listings in a snapshot.
     pub(crate) fn listings_max(&self) -> u64 {
         self.snapshot_pages * PAGE_LISTING_COUNT
     }

@@ -34,7 +34,7 @@ pub(crate) struct EntryClass(u8);
 const _: () = assert!(CLASS_COUNT <= 1 << EntryClass::BITS);
 
 impl EntryClass {
-    /// Bits of the number of a class.
+    /// Width of a class number, in bits.
     pub(crate) const BITS: u32 = 7;
 
     /// Returns the class of an entry with a length of `sectors` and this many `hits`, in a segment of this generation.

@@ -15,15 +15,16 @@ use std::{
 const SHARES: RangeInclusive<f64> = 0.04..=0.8;
 /// Probation's share of the segments before anything was learned.
 pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
-/// The share is adapted each time this fraction (1/n) of the segments was reclaimed.
+/// Probation's share is adapted each time 1/`SEGMENTS_PER_CHANGE` of the segments has been reclaimed.
 const SEGMENTS_PER_CHANGE: u32 = 10;
-/// The share is multiplied by the ratio of both generations' earnings, raised to this power.
+/// Probation's share is multiplied by the ratio of both generations' earnings (hits per sector), raised to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
-/// Greatest ratio of both generations' earnings that counts. It limits a change of the share to a factor of two.
+/// Maximum ratio of both generations' earnings that has an effect. It limits a change of probation's share to a factor
+/// of two.
 const RATIO_MAX: f64 = 32.0;
-/// Factor for the hits that were counted before the last change of the share, so that new hits count more.
+/// Factor for the hits that were counted before the last change of probation's share, so that new hits count more.
 const FADING: f64 = 0.7;
-/// Steps per unit of weight. The weights of hits are added up as integers in these steps.
+/// Steps per unit of a hit's weight. Weights are added up as integers in these steps.
 const WEIGHT_STEPS: f64 = 16.0;
 
 /// The oldest quarter of a generation's segments.

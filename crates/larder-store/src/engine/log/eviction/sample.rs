@@ -28,7 +28,7 @@ const CLASS_SHIFT: u32 = REQUESTS_SHIFT + REQUEST_BITS;
 const TAG_SHIFT: u32 = CLASS_SHIFT + EntryClass::BITS;
 /// The bit that is 1 in the word of each used slot.
 const IN_USE: u32 = 1 << (TAG_SHIFT + TAG_BITS);
-/// The finest filter. One in 2^20 keys passes it.
+/// Mask of the finest filter, which one in 2^20 keys passes.
 const FILTER_MAX: u32 = (1 << 20) - 1;
 const REQUESTS_MAX: u32 = (1 << REQUEST_BITS) - 1;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);

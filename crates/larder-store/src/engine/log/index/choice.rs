@@ -39,8 +39,8 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether a removal drops all entries of its key's address. In sets it does: they have no place for a slot
-    /// of the removal, and a removal must not wait for reads that show which entry is its key's.
+    /// Returns whether a removal drops all entries of its key's address. An index of sets does this: it has no place
+    /// for a slot of the removal, and a removal must not wait for reads that show which entry is its key's.
     pub(crate) fn removes_by_address(&self) -> bool {
         matches!(self, Self::Sets(_))
     }
@@ -102,8 +102,8 @@ impl LogIndex {
         each!(self, index => index.insert(key_hash, slot, replaced))
     }
 
-    /// Returns whether the address of `key_hash` has a slot and a free place for another. Another thread may take that
-    /// place.
+    /// Returns whether the address of `key_hash` has a slot and a free place for another slot. Another thread may take
+    /// that place.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),
@@ -116,7 +116,7 @@ impl LogIndex {
         each!(self, index => index.address(key_hash))
     }
 
-    /// Removes the slots of `key_hash`'s address at these positions. Returns their number.
+    /// Removes the slots with `key_hash`'s address and one of these positions. Returns how many slots were removed.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
             Self::Buckets(index) => index.remove(key_hash, positions),

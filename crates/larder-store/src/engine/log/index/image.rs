@@ -77,7 +77,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed:
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
-/// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
+/// Removes the slots of `image` for which `keep` returns `false`. Returns how many slots were removed.
 pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(IndexSlot) -> bool) -> u64 {
     let mut removed = 0;
     debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
@@ -102,7 +102,7 @@ fn mask(widths: SlotWidths) -> u64 {
     u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
-/// Most bytes that are read for the slots of half a bucket.
+/// Maximum number of bytes that are read for the slots of half a bucket.
 const HALF_BYTES_MAX: usize = 64 + size_of::<u64>();
 
 /// Returns the eight bytes from `byte` on as a little-endian number.

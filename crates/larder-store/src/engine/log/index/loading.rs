@@ -10,7 +10,7 @@ use crate::hash::KeyHash;
 
 use std::collections::{HashMap, HashSet};
 
-/// Fingerprint of a slot that was loaded from an image, so that its key is unknown.
+/// Fingerprint of a slot whose key is unknown, because the slot was loaded from an image.
 const UNKNOWN: u16 = 0;
 
 /// Data that a partition keeps while entries of an earlier run are loaded. It shows which loaded records are older than
@@ -53,7 +53,8 @@ impl IndexLoading {
         self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone });
     }
 
-    /// Notes that a slot of this address was dropped although its key is unknown.
+    /// Notes that a slot of this address was dropped while its key was unknown. No record may then be loaded at this
+    /// address.
     pub(super) fn note_forgotten(&mut self, address: u64) {
         self.forgotten.insert(address);
     }

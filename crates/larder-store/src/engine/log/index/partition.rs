@@ -58,7 +58,7 @@ impl IndexPartition {
         Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
     }
 
-    /// Counts a hit of the address's slot at `position`. Without a position, counts one for each slot of the address.
+    /// Counts a hit of the address's slot at `position`. Without a position, counts a hit of each slot of the address.
     pub(super) fn count_hit(&mut self, address: Address, position: Option<Sector>) {
         for at in self.ways_of(address) {
             if position.is_none_or(|position| self.widths.unpack(self.read(at)).position == position) {
@@ -82,8 +82,8 @@ impl IndexPartition {
         slot
     }
 
-    /// Adds a slot for a key, and removes the slots of its address at the positions in `replaced`. Other slots of the
-    /// address stay.
+    /// Adds a slot for a key, and removes the slots of the key's address that have one of the positions in `replaced`.
+    /// Other slots of the address stay.
     pub(super) fn insert(
         &mut self,
         key_hash: KeyHash,
@@ -102,7 +102,7 @@ impl IndexPartition {
         }
     }
 
-    /// Removes the slots of an address at these positions. Returns their number.
+    /// Removes the slots with this address and one of these positions. Returns how many slots were removed.
     pub(super) fn remove(&mut self, address: Address, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(address, positions).is_some()
@@ -271,7 +271,7 @@ impl IndexPartition {
         found
     }
 
-    /// Returns whether an address has a slot, and one of its buckets has a free place for another.
+    /// Returns whether an address has a slot, and one of its buckets has a free place for another slot.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
         is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
@@ -316,7 +316,8 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Removes the slots of an address at these positions. Returns one of the removed slots; `None` if there was none.
+    /// Removes the slots with this address and one of these positions. Returns one of the removed slots; `None` if
+    /// there was none.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -369,8 +370,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Adds a slot. If there is no free place, removes the slot with the fewest hits and all other slots of its
-    /// address, because one of these may be an older record of the same key.
+    /// Adds a slot. If there is no free place, removes the slot with the fewest hits, and all other slots of that
+    /// slot's address, because one of these may be an older record of the same key.
     fn put(&mut self, loose: LooseSlot) -> InsertOutcome {
         if self.put_if_room(loose) {
             return InsertOutcome::New;

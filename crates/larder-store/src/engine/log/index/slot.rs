@@ -78,7 +78,7 @@ impl IndexSlot {
     }
 }
 
-/// Numbers of bits of addresses and positions on a volume.
+/// Widths of addresses and positions on a volume, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeWidths {
     pub(crate) position_bits: u32,
@@ -112,7 +112,7 @@ impl VolumeWidths {
     }
 }
 
-/// Numbers of bits of a slot's fields in one table.
+/// Widths of a slot's fields in one table, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,

@@ -18,13 +18,13 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// The oldest quarter of a generation has this fraction (1/n) of its segments.
+/// The oldest quarter of a generation has 1/`QUARTER` of the generation's segments.
 const QUARTER: usize = 4;
-/// Fewest probation segments, so that new entries are not evicted at once.
+/// Minimum number of probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
-/// Range for the number of newer segments after which an open segment is sealed although it is not full, because it
-/// delays checkpoints. The number is half of the volume's segments, within this range. A smaller number would seal more
-/// segments early.
+/// Range for the number of newer segments that may be begun before an open segment is sealed although it is not full.
+/// An old open segment delays checkpoints. The number is half of the volume's segments, within this range. A smaller
+/// number would seal more segments early.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl LogState {

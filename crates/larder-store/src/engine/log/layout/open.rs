@@ -181,7 +181,7 @@ impl OpenSegment {
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
-    /// Copies `record` into the open unit, where [`Self::unit_takes`] and [`Self::takes`] must hold.
+    /// Copies `record` into the open unit. The record must fit ([`Self::unit_takes`], [`Self::takes`]).
     pub(super) fn append(
         &mut self,
         geometry: &SegmentGeometry,

@@ -6,9 +6,9 @@
 use super::{AppendRole, LogState, open::OpenSegment};
 use crate::format::record::{RecordKind, RecordParts, part_body_bytes};
 
-/// Fewest bytes of a body in a part.
+/// Minimum number of bytes of a body in a part.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// The remainder of a segment is only filled with a part if it is at least this fraction (1/n) of the segment.
+/// The remainder of a segment is filled with a part only if it is at least 1/`LEFT_DIVISOR` of the segment.
 const LEFT_DIVISOR: u64 = 100;
 
 impl LogState {

@@ -8,7 +8,7 @@ use crate::{
     units::SegmentId,
 };
 
-/// Longest lifetime of a short-lived entry, in seconds.
+/// Maximum lifetime of a short-lived entry, in seconds.
 const SHORT_LIFE_S: u32 = 3600;
 
 /// The properties of each segment that readers need. The log writes them, and readers read them without its lock.

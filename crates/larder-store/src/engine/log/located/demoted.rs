@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Bytes of memory that a waiting position takes, including the overhead of the tree.
 const WAITING_BYTES: u64 = 40;
-/// Most positions in a batch.
+/// Maximum number of positions in a batch.
 const BATCH: usize = 1024;
 
 /// A position in sectors, and the way of its entry in the set.
@@ -60,7 +60,7 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Creates an empty list. A write is due when it has `room` positions.
+    /// Creates an empty list. Once `room` positions wait, a write is due.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
@@ -80,7 +80,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, way)).copied()
     }
 
-    /// Replaces the waiting position `from` of a way by `to`. Returns `false` if this position does not wait.
+    /// Replaces the waiting position `from` of a way by `to`. Returns `false` if `from` is not waiting.
     pub(super) fn relocate(&self, set: SetNumber, way: usize, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
         let position = waiting.places.get_mut(&(set, way)).filter(|position| **position == from);
@@ -181,7 +181,8 @@ mod tests {
         );
     }
 
-    /// At stake: a lookup that uses an older record of a key, although the position of a newer one waits in memory.
+    /// Guards against a lookup that uses an older record of a key, although the position of a newer one waits in
+    /// memory.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);
@@ -192,7 +193,8 @@ mod tests {
         assert_eq!(demoted.get(SetNumber(1), 3), Some(12));
     }
 
-    /// At stake: a lookup that finds an older version of an entry at the position from which a newer one has moved.
+    /// Guards against a lookup that finds an older version of an entry at the position from which a newer version has
+    /// moved.
     #[test]
     fn a_position_waits_until_its_record_cannot_move() {
         let demoted = DemotedPlaces::new(2);

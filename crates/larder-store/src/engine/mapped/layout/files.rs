@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
     }
 
-    /// At stake: the directory of file n, by Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below
+    /// Checks the directory of file n against Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below
     /// the next power of two.
     #[test]
     fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {

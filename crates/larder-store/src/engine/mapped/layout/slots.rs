@@ -211,7 +211,7 @@ impl SlotArea {
         to
     }
 
-    /// Returns the end of the last used slot before `from`. Searches back to `floor`, and returns it if there is none.
+    /// Returns the end of the last used slot before `from`. Searches back to `floor`; returns `floor` if there is none.
     fn previous_used(&self, from: u64, floor: u64) -> u64 {
         let mut end = from;
         while end > floor {

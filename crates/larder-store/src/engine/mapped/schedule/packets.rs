@@ -29,7 +29,7 @@ pub(crate) struct Packetizer {
 }
 
 struct OpenPage {
-    /// Offset of the page on the volume, a multiple of its length.
+    /// Offset of the page on the volume. A multiple of the page's length.
     start_bytes: u64,
     buffer: AlignedBuffer,
     /// Range of the page that is filled, from `from` to `to`.
