@@ -175,7 +175,7 @@ impl ClustersState {
         self.clusters.forget(place.cluster, place.sectors);
     }
 
-    /// Removes all entries of a cluster from the table. Returns their number.
+    /// Removes all entries of a cluster from the table. Returns how many entries were removed.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.note_all_gone(cluster);

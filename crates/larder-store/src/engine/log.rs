@@ -67,8 +67,8 @@ use worth::LogWorth;
 /// For writers, 1/`SEGMENTS_PER_RESERVED` of the segments is kept free.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
-/// Free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because units start
-/// and end at other places there.
+/// Number of free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because
+/// units start and end at other places in the new segments.
 const REWRITE_SEGMENTS: usize = 2;
 /// Free segments reserved for reclaim while entries are pinned or protected. Includes a reserve for a start after a
 /// kill that interrupted a rewrite. Segments for bodies in parts are added to this number.
@@ -77,8 +77,8 @@ const RECLAIM_ONLY_SEGMENTS: usize = REWRITE_SEGMENTS + RESERVE_SEGMENTS_MIN;
 /// On smaller volumes, the reserve would cost too much.
 const SPARING_SEGMENTS_MIN: u32 = 32;
 
-/// Bits of a position in HashCache's index. The paper's 32 suffice for volumes up to 2 TiB. On larger ones,
-/// `POSITION_BITS_LONG` suffice up to 16 TiB.
+/// Bits of a position in HashCache's index. The paper's 32 bits suffice for volumes up to 2 TiB. On larger volumes,
+/// `POSITION_BITS_LONG` bits suffice up to 16 TiB.
 const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of the length of a group, which is counted in blocks of 8 KiB.

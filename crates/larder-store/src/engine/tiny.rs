@@ -143,13 +143,13 @@ struct TinyState {
     /// Sequence of the last pack of the front, the log before the sets, to which records from a refused pack were
     /// moved.
     appended_again_until: u64,
-    /// Number of refused packs of the front that were given up, because their records were moved or are no longer
-    /// needed.
+    /// Number of refused packs of the front, the log before the sets, that were given up, because their records were
+    /// moved or are no longer needed.
     given_up_count: u64,
     /// When refused writes are next retried; `None` if none waits.
     retry_at: Option<Duration>,
-    /// Whether the device may refuse all writes: refused packs were moved to new places, and it has accepted nothing
-    /// since.
+    /// Whether the device may refuse all writes: refused packs were moved to new places, and since then the device has
+    /// accepted nothing.
     is_device_suspect: bool,
     /// Keys whose newest record was lost with a damaged pack of the oldest segment. Their sets may have older versions,
     /// which must not be found, until that segment is reused.
@@ -226,7 +226,7 @@ impl TinyState {
     }
 
     /// Drops the content of a set from memory, because a newer record of its keys may be lost. Marks the set as
-    /// suspect: it must be written before entries that replace its content leave the front.
+    /// suspect: it must be written before entries that replace its content leave the front, the log before the sets.
     fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
@@ -247,7 +247,7 @@ impl AsMut<TaskWaiters> for TinyState {
     }
 }
 
-/// Returns the part of a key's hash that the index of the front uses.
+/// Returns the part of a key's hash that the index of the front, the log before the sets, uses.
 fn prefix_of(key_hash: KeyHash) -> u32 {
     key_hash.prefix()
 }
@@ -377,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Returns two keys that the index of the front cannot distinguish.
+    /// Returns two keys that the index of the front, the log before the sets, cannot distinguish.
     pub(super) fn keys_alike(volume: &Volume) -> [u64; 2] {
         let mut seen = HashMap::new();
         let alike = (0_u64..2_000_000).find_map(|key| {

@@ -164,7 +164,8 @@ impl ClustersEngine {
         map_checkpoint::write_down(self).await.and(all_written)
     }
 
-    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. Entries can still be added to them.
+    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. Entries can still be added to these
+    /// clusters afterwards.
     pub(super) fn write_waiting(self: &Arc<Self>) {
         let until = self.volume.clock.now().checked_sub(OPEN_WAIT).filter(|_| self.keeps_journal());
         let copies = until.map(|until| self.lock().clusters.copy_waiting(until));
@@ -174,7 +175,7 @@ impl ClustersEngine {
         }
     }
 
-    /// Returns the time until an open cluster must be written; `None` if no entry waits in one.
+    /// Returns the time until an open cluster must be written; `None` if no entry waits in an open cluster.
     pub(super) fn waiting_due(&self) -> Option<Duration> {
         let since = self.lock().clusters.oldest_waiting().filter(|_| self.keeps_journal())?;
         Some((since + OPEN_WAIT).saturating_sub(self.volume.clock.now()).max(TICK))

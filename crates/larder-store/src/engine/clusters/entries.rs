@@ -46,7 +46,7 @@ struct ClusterEntry {
     offset_sectors: u16,
     /// Length of the record in sectors.
     sectors: u16,
-    /// The next entry of the same cluster or, for an unused entry, the next unused one.
+    /// The next entry of the same cluster. For an unused entry, the next unused entry.
     link: Option<EntryId>,
 }
 
@@ -60,8 +60,8 @@ impl EntryTable {
         Self { entries: Vec::new(), heads, free: None, len: 0, capacity }
     }
 
-    /// Adds an entry to its cluster's list, whose first entry was `first` before. Returns the number of the new first
-    /// entry. The key must not be in the table, and the table must not be full.
+    /// Adds an entry as the first one of its cluster's list. `first` is the entry that was first before. Returns the
+    /// number of the new entry. The key must not be in the table, and the table must not be full.
     pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full() && place.has_length());
         let at = self.head_of(key);
@@ -110,7 +110,7 @@ impl EntryTable {
         beginning
     }
 
-    /// Removes all entries of a cluster's list. Returns their number.
+    /// Removes all entries of a cluster's list. Returns how many entries were removed.
     pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
         let mut next = first;
         let mut count = 0;

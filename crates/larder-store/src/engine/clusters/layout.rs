@@ -43,12 +43,13 @@ pub(crate) struct ClusterTable<F> {
     /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
-    /// First cluster of the space that was last freed or chosen. A search for free clusters tries it first.
+    /// First of the adjacent clusters that were freed or chosen last. A search for free clusters tries this place
+    /// first.
     made_free: u32,
     /// The most recently used full cluster. `oldest` is the least recently used one.
     newest: u32,
     oldest: u32,
-    /// The numbers of this run. A cluster's sequence is the low half of one of them.
+    /// The numbers that this run may use. A cluster's sequence is the low half of such a number.
     pub(crate) numbers: RunNumbers,
 }
 
@@ -109,7 +110,8 @@ impl ClusterArea {
         self.start_bytes + u64::from(cluster) * self.cluster_bytes
     }
 
-    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with others.
+    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with other
+    /// entries.
     fn span(&self, len_bytes: u64) -> Option<u32> {
         let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
         (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
@@ -151,8 +153,8 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if it is not free or not
-    /// on the volume.
+    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if the cluster is not free
+    /// or not on the volume.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
         let fits = span > 0
@@ -166,7 +168,7 @@ impl<F: Copy> ClusterTable<F> {
     }
 
     /// Makes space for an entry of `len_bytes`: in the open cluster of `group` or, for a long entry, in clusters of its
-    /// own. If the open cluster must be completed for this, adds it to `sealed`, to be written.
+    /// own. If the open cluster must be completed for this, adds that cluster to `sealed`, to be written.
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
@@ -225,8 +227,9 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open, or if
-    /// a write of it is in flight; [`Self::partially_written`] returns it later.
+    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open. Also
+    /// returns `None` if a write of the cluster's filled part is in flight; [`Self::partially_written`] then returns
+    /// the cluster later.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -252,8 +255,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Returns the full clusters to evict so that `span` clusters in a row become free. They are near the least
-    /// recently used one. Returns `None` if nothing can be evicted now.
+    /// Returns the full clusters to evict so that `span` adjacent clusters become free. Chooses them near the least
+    /// recently used cluster. Returns `None` if nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -449,7 +452,7 @@ impl<F: Copy> ClusterTable<F> {
     }
 
     /// Returns the full clusters to evict so that the `span` clusters from `start` on become free. Returns `None` if
-    /// one of them cannot be evicted.
+    /// one of these clusters cannot be evicted.
     fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
         if start + span > self.area.count {
             return None;

@@ -116,7 +116,7 @@ async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     Ok(())
 }
 
-/// Writes everything, and then the snapshot for the next start.
+/// Writes all entries to the device, and then the snapshot for the next start.
 pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     let was_ready = std::mem::replace(&mut engine.lock().ready, false);
     engine.flush_all().await?;
@@ -150,7 +150,7 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     words
 }
 
-/// Fills the empty tables from the words of a snapshot. Returns `None` if they are not valid.
+/// Fills the empty tables from the words of a snapshot. Returns `None` if the words are not valid.
 fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {

@@ -22,7 +22,7 @@ pub(crate) struct WaitingGroups<K, R> {
     bytes_max: u64,
     bytes: u64,
     groups: BTreeMap<K, GatheredGroup<R>>,
-    /// The groups in the order of the times of their last records.
+    /// The groups, ordered by the time of their last record.
     by_idleness: BTreeSet<(Duration, K)>,
 }
 
@@ -50,7 +50,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.bytes
     }
 
-    /// Returns the group `id`; `None` if no record of it waits.
+    /// Returns the group `id`; `None` if it has no waiting record.
     pub(crate) fn group(&self, id: K) -> Option<&GatheredGroup<R>> {
         self.groups.get(&id)
     }
@@ -60,8 +60,8 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.iter().flat_map(|(id, group)| group.records.iter().map(|record| (*id, record)))
     }
 
-    /// Returns whether the group `id` cannot take another record of `len_bytes`, because it would become too long or is
-    /// too old.
+    /// Returns whether the group `id` cannot take another record of `len_bytes`, because the group would become too
+    /// long or is too old.
     pub(crate) fn is_over(&self, id: K, len_bytes: u64, now: Duration) -> bool {
         let is_over = |group: &GatheredGroup<R>| {
             group.len_bytes + len_bytes > self.group_bytes_max || now >= group.first_at + VIEW_MAX

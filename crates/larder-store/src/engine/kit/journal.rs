@@ -28,7 +28,7 @@ pub(crate) struct MapJournal {
     volume: VolumeId,
     /// Offset in bytes at which the ring, the circular log of journal pages, begins on the volume.
     start_bytes: u64,
-    /// Length of the ring in pages; 0 if the volume has no journal.
+    /// Length of the ring, the circular log of journal pages, in pages; 0 if the volume has no journal.
     page_count: u64,
     /// Generation of this run, which is written into each page. `None` until pages may be written.
     run: Option<u64>,
@@ -104,7 +104,7 @@ impl MapJournal {
         (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
     }
 
-    /// Allows pages to be written. They contain `run`, the generation of this run.
+    /// Allows pages to be written, with `run`, the generation of this run, in each of them.
     pub(crate) fn begin(&mut self, run: u64) {
         assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
         self.run = Some(run);
@@ -124,7 +124,7 @@ impl MapJournal {
         }
     }
 
-    /// Seals the open page although it is not full, so that it is written.
+    /// Seals the open page, so that it is written although it is not full.
     pub(crate) fn seal(&mut self, pointer: u64) {
         if self.open.is_empty() {
             return;
@@ -184,7 +184,7 @@ impl MapJournal {
         self.stalled_at = Some(now);
     }
 
-    /// Lets the next write begin at once, although the last one failed.
+    /// Lets the next write begin at once, although the previous write failed.
     pub(crate) fn try_again(&mut self) {
         self.stalled_at = None;
     }
@@ -247,13 +247,13 @@ impl MapJournal {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Returns whether only the part of the ring is left that is reserved for removals. New entries must then wait for
-    /// a snapshot, which frees pages.
+    /// Returns whether the ring, the circular log of journal pages, is full up to the part that is reserved for
+    /// removals. New entries must then wait for a snapshot, which frees pages.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }
 
-    /// Returns an error if the ring has no space for the changes of a new entry.
+    /// Returns an error if the ring, the circular log of journal pages, has no space for the changes of a new entry.
     pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
         match (self.is_short(), self.is_stalled()) {
             (false, _) => Ok(()),
@@ -265,8 +265,8 @@ impl MapJournal {
     /// Returns how much of a snapshot should be written by now, in thousandths. Returns `None` if no snapshot should be
     /// begun.
     ///
-    /// A snapshot begins when half of the ring is used, and must end when three quarters are. Its cost per change
-    /// therefore does not depend on the size of the map.
+    /// A snapshot begins when half of the ring, the circular log of journal pages, is used, and must end when three
+    /// quarters are. Its cost per change therefore does not depend on the size of the map.
     pub(crate) fn snapshot_due(&self) -> Option<u64> {
         let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
         Some(beyond * 1000 / (self.page_count / 4).max(1))

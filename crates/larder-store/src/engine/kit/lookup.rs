@@ -16,8 +16,8 @@ pub(crate) enum LookStep<T> {
     Moved,
 }
 
-/// Returns the result of `look`. Calls it again, up to a limit, if the entry was moved meanwhile. If `counts` is set,
-/// adds the lookup to the counters of lookups and hits.
+/// Returns the result of `look`. Calls `look` again, up to a limit, if the entry was moved in the meantime. If `counts`
+/// is set, adds the lookup to the counters of lookups and hits.
 ///
 /// # Errors
 /// The errors of `look`, and `Closed` if the store is closed.

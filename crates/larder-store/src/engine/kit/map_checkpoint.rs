@@ -96,8 +96,8 @@ impl MapCheckpoint {
     }
 }
 
-/// Writes the header of this run: it marks the snapshot of the last close as outdated, and reserves numbers for writes.
-/// The snapshot and the journal for a start after a crash stay valid.
+/// Writes the header of this run. The header marks the snapshot of the last close as outdated, and reserves numbers for
+/// writes. The snapshot and the journal for a start after a crash stay valid.
 pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
@@ -208,7 +208,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
     }
 }
 
-/// Writes a snapshot if the start could not load all entries of the last one.
+/// Writes a snapshot if the start could not load all entries of the last snapshot.
 ///
 /// # Errors
 /// `Unavailable` if the snapshot could not be written. In that case, nothing may be stored or removed.
@@ -268,7 +268,7 @@ impl<E: CheckpointEngine> Drop for SnapshotGuard<'_, E> {
 }
 
 /// Writes as much of a snapshot as is due, or all of it if `is_forced` is set. Does nothing if another task is writing
-/// it. Calls `pass` after each step.
+/// the snapshot. Calls `pass` after each step.
 pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_forced: bool, pass: impl Fn()) {
     if !engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         return;

@@ -76,7 +76,7 @@ impl OpenPack {
         }
     }
 
-    /// Returns whether the pack has space for another record of `len_bytes`.
+    /// Returns whether the pack has space for one more record of `len_bytes`.
     pub(crate) fn takes(&self, len_bytes: u64) -> bool {
         let listings_max = pack::listings_within(self.shape.directory_bytes as usize);
         self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64

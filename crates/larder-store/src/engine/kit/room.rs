@@ -51,8 +51,8 @@ impl Volume {
         self.maintenance_thread.get() == Some(&thread::current().id())
     }
 
-    /// Marks the calling thread as the volume's maintenance thread. It makes space for others, so it never waits for
-    /// space itself.
+    /// Marks the calling thread as the volume's maintenance thread. This thread makes space for other tasks, so it
+    /// never waits for space itself.
     pub(crate) fn set_maintenance_thread(&self) {
         let is_first = self.maintenance_thread.set(thread::current().id()).is_ok();
         assert!(is_first, "a volume has one maintenance thread");
@@ -82,8 +82,8 @@ impl Volume {
         .await
     }
 
-    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that the entry to be replaced was no longer the
-    /// current one.
+    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that nothing was stored, because the entry to be
+    /// replaced was no longer the current one of its key.
     pub(crate) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
         match outcome {
             Ok(true) => {

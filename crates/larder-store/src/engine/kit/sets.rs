@@ -132,8 +132,8 @@ impl UnpackedSet {
         self.promote(way, place)
     }
 
-    /// Adds an entry as the least recently used one, if the set has an empty way. If the place does not fit in memory,
-    /// returns it.
+    /// Adds an entry as the least recently used one, if the set has an empty way. If memory has no space for the
+    /// entry's place, returns the place.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
         // Empty ways have the last ranks.
@@ -148,7 +148,7 @@ impl UnpackedSet {
         (self.place_count > 0).then_some(DemotedPlace { way, place })
     }
 
-    /// Empties `way`. The next entry that is added takes it.
+    /// Empties `way`. The next added entry takes this way.
     pub(crate) fn clear(&mut self, way: usize) {
         assert!(way < self.way_count);
         let rank = self.ways[way].rank;
@@ -231,7 +231,7 @@ impl UnpackedSet {
         set
     }
 
-    /// Returns this set, or `None` if it stands for unknown content.
+    /// Returns this set; `None` if it stands for unknown content.
     pub(crate) fn known(self) -> Option<Self> {
         (self.ways[0].rank != self.ways[1].rank).then_some(self)
     }
@@ -289,7 +289,7 @@ pub(crate) struct PackedSets {
 }
 
 impl PackedSets {
-    /// Creates `set_count` sets. With `fresh` they are empty, otherwise their content is unknown.
+    /// Creates `set_count` sets. With `fresh`, all sets are empty, otherwise their content is unknown.
     pub(crate) fn new(shape: SetShape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);

@@ -40,7 +40,7 @@ pub(crate) struct SnapshotPage {
 /// Number of header words whose meaning the engine defines.
 pub(crate) const HEADER_WORDS: usize = 3;
 
-/// Reads the header. Returns `None` if there is no valid one.
+/// Reads the header. Returns `None` if there is no valid header.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
     let PageContent { number, index, words } = decode(volume, block.as_slice())?;
@@ -133,7 +133,7 @@ struct PageContent {
     words: Vec<u32>,
 }
 
-/// Decodes a page, after repairing up to one flipped bit. Returns `None` if it is not valid.
+/// Decodes a page, after repairing up to one flipped bit. Returns `None` if the page is not valid.
 fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = FieldReader::new(&sound[8..]);

@@ -33,7 +33,7 @@ pub(crate) trait CheckedState {
 /// A lock around the state of an engine.
 pub(crate) struct StateLock<S> {
     inner: Mutex<Inner<S>>,
-    /// Failure mark of the volume. It is set if a task panics while it has the state locked.
+    /// Failure mark of the volume. It is set if a task panics while this task has the state locked.
     failure: FailureMark,
 }
 

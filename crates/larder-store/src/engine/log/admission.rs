@@ -36,7 +36,8 @@ const INDEX_SLACK: f64 = 1.06;
 const LIVE_SHARE: f64 = 0.875;
 /// Weight of one offered entry in the moving mean of lengths.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
-/// Number of equally likely outcomes of the random draw against the probability of admission.
+/// Number of equally likely outcomes of the random draw that decides, with the probability of admission, whether an
+/// entry is stored.
 const DICE_SIDES: u64 = 1 << 20;
 
 /// The size of a store, as admission needs to know it.
@@ -124,8 +125,8 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// Returns the probability that an entry of this length is admitted: 1 if it is shorter than the mean. A longer
-    /// entry evicts several others, but is requested only as often as one.
+    /// Returns the probability that an entry of this length is admitted: 1 if it is not longer than the mean. A longer
+    /// entry evicts several others, but is not requested more often than a short one.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
@@ -204,7 +205,7 @@ impl LogAdmission {
 mod tests {
     use super::*;
 
-    /// Returns an offer of an entry so short that its length does not matter.
+    /// Returns an offer of an entry that is so short that its length does not matter.
     fn offer(n: u64) -> EntryOffer {
         EntryOffer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
@@ -240,7 +241,7 @@ mod tests {
         assert!((0..2_000).all(|n| admission.admits(EntryOffer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
-    /// Offers 20,000 entries of 112 sectors and as many of 16 sectors. Returns how many of the longer ones are
+    /// Offers 20,000 entries of 112 sectors and 20,000 of 16 sectors. Returns how many of the longer entries are
     /// admitted.
     fn admitted(objective: Objective) -> usize {
         let mut admission = admission(objective);

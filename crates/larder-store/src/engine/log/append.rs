@@ -35,9 +35,9 @@ const RECOGNIZED_MAX: u32 = 4;
 pub(super) enum AppendCondition<'a> {
     /// The records of all slots that may be the key's were read. The slots that are the key's are replaced.
     Recognized(&'a RecognizedEntries),
-    /// The key's entry must still be at this position. It is replaced.
+    /// The key's entry must still be at this position. The new record replaces it.
     StillAt(Sector),
-    /// Like `StillAt`, for an entry that reclaim rewrites. The new slot starts with this number of hits.
+    /// Like `StillAt`, for an entry that reclaim rewrites. `hits` is the number of hits with which the new slot starts.
     Reinserted { from: Sector, hits: u8 },
     /// No condition. Nothing is replaced yet: the records of the address's other slots must be read first, to find out
     /// which of them are the key's.
@@ -266,7 +266,7 @@ impl LogEngine {
     }
 
     /// Returns whether a record goes to a probation segment, where it may be evicted before older entries. This is so
-    /// if nothing shows demand for its entry yet, and no older record of its key can come back after its eviction.
+    /// if nothing shows demand for the entry yet, and if its eviction cannot bring back an older record of its key.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
@@ -279,7 +279,7 @@ impl LogEngine {
     }
 
     /// Makes an appended record the current one of its key in the index. Must be called under the log's lock. `moves`
-    /// lists the records that the append has moved since the condition was checked.
+    /// lists the records that the append has moved since `condition` was checked.
     fn index_appended(
         &self,
         record: &RecordParts<'_>,
@@ -379,8 +379,8 @@ impl LogEngine {
         self.volume.wakeup.wake();
     }
 
-    /// Waits until the unit with the number `ticket` and all earlier ones are on the device. First writes the open unit
-    /// and the buffered groups that `groups` selects.
+    /// Waits until the unit with the number `ticket` and all earlier units are on the device. First writes the open
+    /// unit and the buffered groups that `groups` selects.
     ///
     /// # Errors
     /// `Unavailable` if more than `failed_before` units have failed by then.

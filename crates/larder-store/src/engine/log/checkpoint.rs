@@ -58,7 +58,7 @@ const CLOSE_BATCH: usize = 16;
 
 /// The checkpoints of the index of one volume.
 pub(super) struct LogCheckpoints {
-    /// Place of checkpoints on the volume; `None` on a volume without room for them.
+    /// Place of checkpoints on the volume; `None` on a volume without space for checkpoints.
     pub(super) area: Option<CheckpointArea>,
     shared: Mutex<CheckpointShared>,
     writing: AtomicBool,

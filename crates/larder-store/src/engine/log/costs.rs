@@ -140,8 +140,8 @@ const SIZE_CLASS_EXCESS: f64 = 1.07;
 const UNIT_EXCESS: f64 = 1.03;
 const POSITION_BITS: f64 = 32.0;
 const LENGTH_BITS: f64 = 8.0;
-/// Bytes of memory for a position that waits to be written to the position file. At most twice as many positions wait
-/// as one write takes.
+/// Bytes of memory for a position that waits to be written to the position file. The number of waiting positions is at
+/// most twice that of one write.
 const WAITING_BYTES: f64 = 40.0;
 /// Bytes read from the start of a record to compare its key.
 const RECOGNIZED_BYTES: f64 = 4096.0;

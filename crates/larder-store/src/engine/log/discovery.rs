@@ -38,7 +38,7 @@ const PASSED_OVER: usize = 2;
 
 /// The segments that were found when the store started.
 pub(super) struct DiscoveredSegments {
-    /// Segments not in use, in the order of their next use.
+    /// Segments that are not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
     /// Segments in use, oldest first.
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
@@ -148,13 +148,13 @@ struct SegmentSearch<'a> {
     engine: &'a LogEngine,
     /// The greatest sequence in the checkpoint's root.
     newest_listed: u32,
-    /// The search through a list ends after this number of unchanged segments in a row.
+    /// The search through a list ends after this number of consecutive unchanged segments.
     window: usize,
     known: Vec<(SegmentId, SegmentUse)>,
     /// Last known uses of the segments with a damaged header.
     damaged: Vec<SegmentUse>,
     oldest: OldestUse,
-    /// Whether some segment shows neither a use nor remains of an earlier one.
+    /// Whether any segment is blank: it shows neither a use nor remains of an earlier use.
     is_any_blank: bool,
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct KeptEntry {
     pub(crate) hits: u8,
 }
 
-/// The entries of a segment to rewrite, in log order. All others are dropped.
+/// The entries of a segment to rewrite, in log order. All other entries of the segment are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
@@ -135,7 +135,7 @@ mod tests {
         EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
     }
 
-    /// Returns a current entry with this first sector, this length, this number of hits and this time of expiry.
+    /// Returns a current entry with the given first sector, length, number of hits and time of expiry.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
         let start_bytes = sector * 512;
         let len_bytes = sectors * 512;

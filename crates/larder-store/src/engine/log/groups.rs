@@ -74,8 +74,8 @@ impl LogEngine {
         })
     }
 
-    /// Returns whether the slot at `position` is in the index, and is the newest of its address. A newer slot may be
-    /// the removal or another version of the same key.
+    /// Returns whether the slot at `position` is in the index, and is the newest slot of its address. A newer slot may
+    /// be that of the key's removal, or of another version of the entry.
     fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         let age = self.age(position);

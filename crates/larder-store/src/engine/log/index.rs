@@ -55,8 +55,8 @@ pub(crate) struct VolumeIndex {
     budget: Arc<IndexBudget>,
 }
 
-/// The number of partitions, and the widths of fields in slots. An image of an index can only be loaded into one with
-/// the same shape.
+/// The number of partitions, and the widths of fields in slots. An image of an index can only be loaded into an index
+/// with the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     widths: VolumeWidths,
@@ -95,7 +95,7 @@ impl IndexShape {
         }
     }
 
-    /// Returns the number of bits of a position, and of an address.
+    /// Returns two widths in bits: of a position, and of an address.
     pub(crate) fn bits(&self) -> (u32, u32) {
         (self.widths.position_bits, self.widths.hash_bits)
     }
@@ -132,7 +132,7 @@ impl IndexShape {
 }
 
 impl LoadedRecord {
-    /// Creates the record of an entry with this slot or, if `removal` is set, of a removal.
+    /// Creates a record that was found: that of an entry with this slot or, if `removal` is set, that of a removal.
     pub(crate) fn new(key_hash: KeyHash, slot: IndexSlot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
@@ -289,8 +289,8 @@ impl VolumeIndex {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Passes the image of a partition's table and its number of buckets to `take`. If the partition is empty, so is
-    /// the image.
+    /// Passes the image of a partition's table and its number of buckets to `take`. If the partition is empty, the
+    /// image is empty as well.
     pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
         lock(&self.partitions[partition as usize]).take_image(take)
     }
@@ -301,7 +301,7 @@ impl VolumeIndex {
     }
 
     /// Loads the image of a table with `bucket_count` buckets into a partition. Slots that the partition already has
-    /// are newer and stay. Returns `false` if the memory limit does not allow it.
+    /// are newer and stay. Returns `false` if the memory limit does not allow the load.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
         lock(&self.partitions[partition as usize]).load_image(image, bucket_count)
     }

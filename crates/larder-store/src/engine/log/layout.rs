@@ -57,7 +57,7 @@ const UNIT_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RESERVE_SEGMENTS_MIN: usize = 3;
 /// The last sequence that a segment may get.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
-/// If the sequences reach this number, the volume's next start numbers segments from the beginning. The remaining
+/// Once the sequences reach this number, the volume's next start numbers segments from the beginning. The remaining
 /// sequences suffice until then.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
@@ -97,7 +97,7 @@ pub(crate) struct LogState {
     /// Number of free segments that only reclaim may use. Once only these are left, the remaining space of the open
     /// segment is also kept for reclaim.
     reclaim_only_count: usize,
-    /// Buffers of written units, kept for the next ones: one for each generation.
+    /// Buffers of written units, kept for the next units: one for each generation.
     spare: Vec<AlignedBuffer>,
     /// Emptied list of a full segment, whose memory the next segment reuses.
     spare_listings: Vec<TrailerRecord>,
@@ -121,7 +121,7 @@ pub(crate) enum LogTransfer {
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// The caller that appends a record. Only reclaim may use the last free segments, so that it can always continue.
+/// The caller that appends a record. Only reclaim may use the last free segments, so that reclaim can always continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
@@ -372,7 +372,7 @@ impl LogState {
         self.write_due_trailers();
     }
 
-    /// Notes the outcome of writing a unit. If it failed, returns the records of the unit.
+    /// Notes the outcome of writing a unit. If the write failed, returns the records of the unit.
     pub(crate) fn unit_written(&mut self, ticket: u64, ok: bool) -> Vec<LostRecord> {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else {
             return Vec::new();
@@ -435,7 +435,7 @@ impl LogState {
     }
 
     /// Makes clients wait unless more than `free_count` segments are free, so that reclaim has space to rewrite a whole
-    /// segment. Returns the tasks to wake if the number was greater before.
+    /// segment. If the number was greater before, returns the tasks to wake.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> WokenTasks {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
@@ -448,7 +448,8 @@ impl LogState {
         (sealed + self.open_segments().count()) as u64
     }
 
-    /// Returns the number of free segments, without one that will give places to buffered records.
+    /// Returns the number of free segments. Does not count a segment that is still to be taken for the places of
+    /// buffered records.
     pub(crate) fn free_count(&self) -> usize {
         self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
     }

@@ -121,7 +121,8 @@ impl LocatedSets {
         self.set_count * u64::from(self.shape.ways)
     }
 
-    /// Returns the number of entries, including those that the log has overwritten without the index noticing it yet.
+    /// Returns the number of entries. Some of them may already be overwritten in the log, because the index notices
+    /// this only later.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
@@ -205,7 +206,7 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry of `key_hash`'s address whose position is `position`. Returns whether there was one.
+    /// Removes the entry at `key_hash`'s address and `position`. Returns whether there was such an entry.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {
@@ -221,8 +222,9 @@ impl LocatedSets {
         true
     }
 
-    /// Makes the index ignore older records of a removed key that are loaded later. Removes the entries of its address
-    /// whose positions are only in the position file, because a removal does not read which of them is the key's.
+    /// Makes the index ignore older records of a removed key that are loaded later. Also removes the entries of the
+    /// key's address whose positions are only in the position file, because a removal does not read which of them is
+    /// the key's.
     pub(crate) fn note_removed(&self, key_hash: KeyHash) {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -313,7 +315,7 @@ impl LocatedSets {
     }
 
     /// Clears the ways of the entries at `replaced`, and the ways of entries whose positions are only in the position
-    /// file. Leaves one of these ways for the caller to reuse, and returns it.
+    /// file. Returns one of these ways for the caller to reuse.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
@@ -345,7 +347,7 @@ impl LocatedSets {
         set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
     }
 
-    /// Returns the set of an address and its first way with the tag, or `None` if no way has it. Before that, clears
+    /// Returns the set of an address and its first way with the tag; `None` if no way has the tag. Before that, clears
     /// the entries of the address that the log has overwritten.
     fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
@@ -402,8 +404,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Notes that something newer than the records being loaded is known for a key. Returns `false` if this was noted
-    /// before.
+    /// Notes that for this key, something newer than the records being loaded is known. Returns `false` if this was
+    /// noted before.
     fn supersede(&mut self, key_hash: KeyHash) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }

@@ -50,7 +50,7 @@ impl BodyInParts {
         Self { parts: Vec::new(), checksums: Vec::new(), rest: record.body.to_vec() }
     }
 
-    /// Takes the first `len_bytes` of the remaining body, to append them as a part.
+    /// Takes the first `len_bytes` of the remaining body, so that they can be appended as a part.
     ///
     /// # Errors
     /// `Full`: the body already has the maximum number of parts.
@@ -102,7 +102,7 @@ impl BodyInParts {
     }
 }
 
-/// A way in which the record of an entry and the parts of its body are appended: by a commit or by reclaim.
+/// A way to append the record of an entry and the parts of its body: for a commit, or for reclaim.
 pub(super) trait EntryAppender: Sync {
     fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 

@@ -45,7 +45,7 @@ pub(super) struct RecordAge {
 #[derive(Clone, Copy)]
 struct RecordRead {
     wanted_sectors: u64,
-    /// Whether the read may wait for a batch. Only lookups set this, not reclaim or commits.
+    /// Whether the read may wait for a batch. Only lookups allow this; reclaim and commits do not.
     waits_for_batch: bool,
 }
 
@@ -57,12 +57,12 @@ type Found = (Sector, Bytes, DecodedRecord);
 pub(super) struct RecognizedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
-    /// Positions of records that cannot be read, so that their keys are unknown.
+    /// Positions of records that cannot be read, and whose keys are therefore unknown.
     pub(super) unreadable: Vec<Sector>,
 }
 
 impl RecognizedEntries {
-    /// Returns whether the records of all these slots were read, or found unreadable.
+    /// Returns whether the records of all slots in `matches` were read, or found unreadable.
     pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
         matches.iter().all(|slot| known(slot.position))
@@ -114,7 +114,8 @@ impl LogEngine {
         self.entry_among(&matches, key, hash, extent).await
     }
 
-    /// Reads the records that may be `key`'s, the newest first, until one is the entry, its removal, or damaged.
+    /// Reads the records that may be `key`'s, the newest first. Stops at the first one that is the key's entry, the
+    /// key's removal, or damaged.
     async fn entry_among(
         &self,
         matches: &SlotMatches,
@@ -205,8 +206,8 @@ impl LogEngine {
     }
 
     /// Removes the record at `position`, which is unreadable or lost, and all older records of its address from the
-    /// index. An older one may be of the same key, and must not be served in place of the newer one. Returns whether
-    /// the record was in the index.
+    /// index. An older record may be of the same key, and must not be served in place of the newer record. Returns
+    /// whether the index had the record.
     pub(super) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
@@ -324,8 +325,8 @@ impl LogEngine {
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Returns whether a record was written at `position` in the present use of its segment. If not, it remains from an
-    /// earlier use because a write was lost, or a write hit a wrong position.
+    /// Returns whether a record was written at `position` in the present use of its segment. If not, the record remains
+    /// from an earlier use because a write was lost, or because a write went to a wrong position.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {

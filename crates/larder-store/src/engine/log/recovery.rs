@@ -42,8 +42,8 @@ use std::{
 
 /// Number of trailers or images that are read at the same time.
 const DEPTH: usize = 32;
-/// Number of records in the first batch that is added to the index. It is small, so that the newest entries are found
-/// early.
+/// Number of records in the first batch that is added to the index. The batch is small, so that the newest entries are
+/// found early.
 const NEWS_FIRST: usize = 1 << 10;
 const NEWS_MAX: usize = 1 << 18;
 
@@ -192,8 +192,8 @@ impl<'a> RunStart<'a> {
     }
 }
 
-/// Returns the first sequence for a run if the greatest sequence of the previous one was `last_sequence`. Returns
-/// `None` if there is none left.
+/// Returns the first sequence for a run if the greatest sequence of the previous run was `last_sequence`. Returns
+/// `None` if no sequence is left.
 fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
@@ -244,8 +244,8 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
     }
 }
 
-/// Loads the records of `segments` whose keys are `wanted`, the newest first; `segments` are in the order from oldest
-/// to newest. Stops after a segment from which records may be missing, and returns it.
+/// Loads the records of `segments` whose keys are `wanted`, the newest first. `segments` are ordered from the oldest to
+/// the newest. Stops after a segment from which records may be missing, and returns that segment.
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
@@ -318,7 +318,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Checkpoin
     left
 }
 
-/// Loads the image in `frame`. Returns `false` if it is incomplete or invalid.
+/// Loads the image in `frame`. Returns `false` if the image is incomplete or invalid.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
     let shape = engine.index.buckets().shape();
     let Some(image_bytes) = shape.image_bytes(image.bucket_count) else { return false };
@@ -381,7 +381,7 @@ mod tests {
         device
     }
 
-    /// Stores entries until the store refuses one. Returns the number of the last one that was stored, and the error.
+    /// Stores entries until the store refuses one. Returns the number of the last stored entry, and the error.
     fn fill(store: &Store) -> (u32, Error) {
         let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
         let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");

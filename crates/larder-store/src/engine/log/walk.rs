@@ -34,7 +34,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// Reads a segment. Returns `None` if its first and last blocks show that the volume never used it.
+/// Reads a segment. Returns `None` if the segment's first and last blocks show that the volume never used it.
 fn read_if_used(volume: &Volume, geometry: SegmentGeometry, segment: SegmentId) -> Result<Option<Bytes>> {
     let start_bytes = geometry.segment_start_bytes(segment);
     let first = block_on(volume.read(start_bytes, BLOCK_BYTES))?;

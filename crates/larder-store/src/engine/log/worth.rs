@@ -79,8 +79,8 @@ impl LogWorth {
         self.sample.memory_bytes()
     }
 
-    /// Returns the weight of a hit of an entry with a length of `sectors`. Depending on the objective, it is 1, the
-    /// length, or a value in between.
+    /// Returns the weight of a hit of an entry with a length of `sectors`. Depending on the objective, the weight is 1,
+    /// the length, or a value in between.
     fn weight(&self, sectors: u64) -> f64 {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
@@ -127,7 +127,7 @@ impl LogEngine {
         }
     }
 
-    /// Adds the current entries of a reclaimed segment to the sample. Leaves out pinned ones, which are kept in any
+    /// Adds the current entries of a reclaimed segment to the sample. Leaves out pinned entries, which are kept in any
     /// case.
     pub(super) fn note_candidates(&self, live: &[EvictionCandidate], standard: &EvictionStandard) {
         let Some(worth) = &self.worth else { return };

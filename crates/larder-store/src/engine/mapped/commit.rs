@@ -32,7 +32,7 @@ pub(super) struct PendingWrite {
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
-    /// Sectors that may still be evicted in the search for contiguous space for this record.
+    /// Number of sectors that may still be evicted to find contiguous space for this record.
     pub(super) evictable: u64,
     /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
@@ -123,8 +123,8 @@ impl MappedEngine {
         }
     }
 
-    /// Admits a write if there is space. If the buffers are full, writes them and tries once more. Returns `None` if
-    /// space becomes free as soon as the journal is written.
+    /// Admits a write if there is space. If the buffers are full, writes the buffers and tries once more. Returns
+    /// `None` if space becomes free as soon as the journal is written.
     fn admit(
         self: &Arc<Self>,
         write: &mut PendingWrite,

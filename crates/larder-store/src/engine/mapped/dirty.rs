@@ -17,7 +17,7 @@ pub(super) struct DirtyEntry {
     /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,
-    /// The entry's place on the volume; `None` while it waits in a locality buffer.
+    /// The entry's place on the volume; `None` while the entry waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
     /// Number of pieces of this entry that are not written yet.
     pub(super) pieces_left: u32,

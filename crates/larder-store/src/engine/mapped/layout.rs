@@ -25,7 +25,7 @@ pub(super) trait SpaceLayout: Send {
     /// Takes space for a record of `sectors`. Returns `None` if there is no contiguous space.
     fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace>;
 
-    /// Takes the space of an existing record at `place`. Returns `false` if it is not free.
+    /// Takes the space of an existing record at `place`. Returns `false` if that space is not free.
     fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool;
 
     /// Frees the space of a record.
@@ -58,14 +58,14 @@ pub(super) trait SpaceLayout: Send {
         Vec::new()
     }
 
-    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
-    /// too long or this layout has no such files.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each file. Returns `false` if the
+    /// files are too long or this layout has no such files.
     fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         counts.is_empty()
     }
 
-    /// Notes that a record of `sectors` once was at `place`, so that its file must have that slot. To be called before
-    /// any space is taken.
+    /// Notes that a record of `sectors` once was at `place`, so that the file for this length must have that slot. Must
+    /// be called before any space is taken.
     fn note_place(&mut self, _place: MapPlace, _sectors: u64) {}
 
     /// Returns the number of slots in the file for records of `sectors`; `None` in layouts without such a file.
@@ -234,8 +234,8 @@ struct ClassFiles {
 
 /// Directory for the files of long records, next to the files of slots.
 const LONG_PREFIX: &str = "long";
-/// Bit in the place of a long record: its file is in the directory of its site. With it, the file is found even if the
-/// setting has changed since.
+/// Bit in the place of a long record: its file is in the directory of its site. Because of this bit, the file is found
+/// even if the setting has changed since.
 const BY_SITE_BIT: u64 = 1;
 
 impl ClassFiles {

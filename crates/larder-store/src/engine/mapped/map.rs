@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
 impl EntryMap {
     /// Creates a map for at most `entries_max` entries. Expiry times near `now_s` are kept more precisely than later
-    /// ones.
+    /// times.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
         let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
         Self {
@@ -202,7 +202,7 @@ impl EntryMap {
     }
 
     /// Returns up to `count_max` entries in the order of their nodes from `cursor` on, and the node after them. A scan
-    /// in such steps visits every entry that stays in the map, even if others change.
+    /// in such steps visits every entry that stays in the map, even if other entries are added or removed.
     pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
@@ -280,7 +280,7 @@ impl EntryMap {
         }
     }
 
-    /// Empties the position `gap` of the hash table. Moves entries behind it forward if a search would otherwise not
+    /// Empties the position `gap` of the hash table. Moves entries from behind the gap into it, so that searches still
     /// find them.
     fn close_gap(&mut self, mut gap: usize) {
         let len = self.table.len();

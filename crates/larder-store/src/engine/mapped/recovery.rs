@@ -117,8 +117,8 @@ impl MappedState {
         self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
-    /// Adds a change to the journal: a write is complete, so its entry is the current one of its key. If the entry was
-    /// dropped meanwhile, adds that change too, because the write may have extended a file.
+    /// Adds the result of a complete write to the journal: its entry is the current one of its key or, if it was
+    /// dropped in the meantime, it is gone. A gone entry is also noted, because its write may have extended a file.
     pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
         assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
         let Some(place) = dirty.place else { return };
@@ -174,7 +174,7 @@ impl MappedState {
         assert!(self.used_sectors <= self.space.capacity_sectors(), "places that do not overlap fit the volume");
     }
 
-    /// Notes which files belong to entries, so that all others can be removed later.
+    /// Notes which files belong to entries, so that all other files can be removed later.
     pub(super) fn note_known_files(&mut self) {
         let mut sequences: Vec<_> = self.map.oldest_first().map(|(_, entry)| entry.sequence).collect();
         sequences.sort_unstable();

@@ -92,7 +92,7 @@ impl MappedState {
         self.used_sectors -= taken;
     }
 
-    /// Keeps a space from being reused until the journal no longer lists its entry. If much space waits like this,
+    /// Keeps a space from being reused until the journal no longer lists its entry. If much space waits in this way,
     /// writes the journal at once, one page after the other.
     fn rest(&mut self, place: MapPlace, taken: u64) {
         let journal = &mut self.checkpoint.journal;
@@ -115,7 +115,8 @@ impl MappedState {
         place
     }
 
-    /// Notes the outcome of removing a file. If it failed, the file's space stays used until the store starts empty.
+    /// Notes the outcome of removing a file. If the removal failed, the file's space stays used until the store starts
+    /// empty.
     pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(
@@ -235,8 +236,8 @@ impl MappedState {
         self.space.taken_by(sectors.into())
     }
 
-    /// Takes space for an entry that waited in a locality buffer. Returns `false` if the entry is lost, because there
-    /// was no contiguous space or because it was evicted for another entry of its group.
+    /// Takes space for an entry that waited in a locality buffer. Returns `false` if the entry is lost: there was no
+    /// contiguous space, or it was evicted for another entry of its group.
     fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let key_hash = entry.key_hash;

@@ -54,14 +54,15 @@ pub(crate) struct MappedState {
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
-    /// Whether the map is being rebuilt after a crash. Until the whole journal is read, it may contain removed entries.
+    /// Whether the map is being rebuilt after a crash. Until the whole journal is read, the map may contain removed
+    /// entries.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
     /// Sectors of removed entries whose writes are still in flight. Also counted in `used_sectors`.
     pub(super) held_back_sectors: u64,
     /// Sectors of files that could not be removed. Also counted in `used_sectors`.
     pub(super) lost_sectors: u64,
-    /// The numbers of writes. The volume only has their low 32 bits.
+    /// The numbers of writes. The volume stores only their low 32 bits.
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
     /// The snapshot and the journal of the map.
@@ -215,7 +216,7 @@ impl MappedState {
         Ok(Some(true))
     }
 
-    /// Removes the entry of `key_hash`, and frees its space. Returns whether there was one.
+    /// Removes the entry of `key_hash`, and frees its space. Returns whether there was an entry.
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(key_hash, &entry);
@@ -366,8 +367,8 @@ impl MappedState {
         self.space.point_at(pointer);
     }
 
-    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
-    /// not valid.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each file. Returns `false` if
+    /// these numbers are not valid.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         self.space.set_slot_counts(counts)
     }

@@ -91,7 +91,7 @@ impl GatheredEntries {
 }
 
 impl TableEngine {
-    /// Starts to write the group `id`, if it waits.
+    /// Starts to write the group `id`, if the group still waits in memory.
     pub(super) async fn write_group(self: &Arc<Self>, id: BinGroup) {
         if let Some(LeavingGroup { entries, rest_at, number }) = self.wait(|state| state.take_group(id)).await {
             // The outcome is noted where the writes end.
@@ -141,8 +141,8 @@ impl TableEngine {
 }
 
 impl TableState {
-    /// Decides what happens to an entry now. Returns `None` if it must wait for a write to end. If the entry is to wait
-    /// for its group, takes it from `entry`.
+    /// Decides what happens to an entry now. Returns `None` if the entry must wait for the end of a write. If the entry
+    /// is to wait for its group, takes it from `entry`.
     pub(super) fn next_step(
         &mut self,
         entry: &mut Option<PlacedEntry>,

@@ -123,7 +123,7 @@ impl TableEngine {
         Ok(is_there.then_some(changes))
     }
 
-    /// Reads the header of the bin in `way`. Returns `None` if it is not valid.
+    /// Reads the header of the bin in `way`. Returns `None` if the header is not valid.
     pub(super) async fn header(&self, set: SetNumber, way: usize) -> Result<Option<BinHeader>> {
         let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
         let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;

@@ -84,7 +84,8 @@ impl ResidentSets {
         }
     }
 
-    /// Returns the content of a set, and makes it the most recently used one. Returns `None` if it is not in memory.
+    /// Returns the content of a set, and makes it the most recently used one. Returns `None` if the set is not in
+    /// memory.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
@@ -93,12 +94,12 @@ impl ResidentSets {
         self.contents(slot)
     }
 
-    /// Returns the content of a set without counting a use. Returns `None` if it is not in memory.
+    /// Returns the content of a set without counting a use. Returns `None` if the set is not in memory.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         self.contents(self.slot_of(set)?)
     }
 
-    /// Stores the content of a set, which is then in memory.
+    /// Stores the content of a set. Brings the set into memory if it is not there.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);

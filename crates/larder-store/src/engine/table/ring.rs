@@ -16,17 +16,17 @@ pub(crate) struct RingState {
     alignment_bytes: u64,
     /// The place where the next remainder, the part of a record outside its bin, is written.
     next: u64,
-    /// Places that are being written, the oldest first, each with whether its write is done. Leading places that are
-    /// done are removed.
+    /// Places that are being written, the oldest first. The `bool` says whether the write is done. Done places at the
+    /// front of the list are removed.
     in_flight: VecDeque<(u64, bool)>,
 }
 
-/// Why there is no place for a remainder.
+/// Why the ring, the circular log, has no place for a remainder, the part of a record outside its bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// An earlier write to the same bytes is in flight. The caller must wait for it.
+    /// An earlier write to the same bytes of the ring is in flight. The caller must wait for its end.
     Now,
-    /// The remainder is longer than the ring and never fits.
+    /// The remainder, the part of a record outside its bin, is longer than the ring and never fits.
     Ever,
 }
 
@@ -39,7 +39,8 @@ impl RingState {
         Self { start_bytes, len_bytes, alignment_bytes, next, in_flight: VecDeque::new() }
     }
 
-    /// Returns the place for a remainder of `len_bytes`. It counts as being written until [`Self::written`].
+    /// Returns the place for a remainder of `len_bytes`, the part of a record outside its bin. The place counts as
+    /// being written until [`Self::written`].
     pub(crate) fn place(&mut self, len_bytes: u64) -> Result<u64, NoPlace> {
         let len_bytes = len_bytes.next_multiple_of(self.alignment_bytes);
         if len_bytes > self.len_bytes {

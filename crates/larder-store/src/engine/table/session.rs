@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Count of write numbers that each session block reserves.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
 /// Write numbers per millisecond. The first number of a run is at least the Unix time in milliseconds, multiplied by
-/// this.
+/// this constant.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
 /// The position in a session block is ahead of the ring's position by the ring's length divided by this. A new block is
 /// written once half of that distance is used up.

@@ -15,8 +15,8 @@ use crate::{
     units::SetNumber,
 };
 
-/// Number of sets whose summaries are kept. It is large enough that storing an entry right after its miss rarely has to
-/// read the set again.
+/// Number of sets whose summaries are kept. With this number, storing an entry right after its miss rarely has to read
+/// the set again.
 const REMEMBERED_COUNT: usize = 64;
 
 /// The content of a bin.
@@ -85,7 +85,7 @@ impl SetSummary {
         self.newest(hash).unwrap_or(oldest)
     }
 
-    /// Returns the ways to wipe when a key is removed: those with its entries, and those that may have one.
+    /// Returns the ways to wipe when a key is removed: those with the key's entries, and those that may have one.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: BinContent| match bin {
             BinContent::Empty => !self.is_proven,

@@ -16,8 +16,8 @@ use std::sync::Arc;
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns the view of a suspect set for a task that is about to change it: an empty set, because the whole set
-    /// will be written. Returns `None` if the set is not suspect.
+    /// Returns the view of a suspect set, whose bytes must not be trusted, for a task that is about to change it. The
+    /// view is an empty set, because the whole set will be written. Returns `None` if the set is not suspect.
     pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -28,7 +28,7 @@ impl TableEngine {
         })
     }
 
-    /// Wipes some suspect sets, if the pause after a failure is over.
+    /// Wipes some suspect sets, whose bytes must not be trusted, if the pause after a failure is over.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) {
         let now = self.volume.clock.now();
         // A clock that is set back does not prolong the pause.
@@ -38,7 +38,7 @@ impl TableEngine {
         }
     }
 
-    /// Wipes all suspect sets now.
+    /// Wipes all suspect sets, whose bytes must not be trusted, now.
     ///
     /// # Errors
     /// A set could not be wiped.

@@ -107,8 +107,8 @@ impl TableWalk<'_> {
         });
     }
 
-    /// Reports each remainder that is not valid: as lost if writes after the ring's last saved position may have
-    /// overwritten it before a kill, otherwise as damage.
+    /// Reports each remainder, the part of a record in the ring, that is not valid. Reports it as lost if writes after
+    /// the ring's last saved position may have overwritten it before a kill, otherwise as damage.
     fn meet_wrong(&self, meet: &mut dyn FnMut(WalkItem<'_>)) {
         let margin = self.layout.ring_len_bytes / UNSURE_DIVISOR;
         for &WrongRemainder { offset_bytes, rest_at, what } in &self.wrong {
@@ -119,5 +119,6 @@ impl TableWalk<'_> {
     }
 }
 
-/// Up to 1/`UNSURE_DIVISOR` of the ring, behind its saved position, may have been overwritten before a kill.
+/// Up to 1/`UNSURE_DIVISOR` of the ring, the circular log, behind its saved position may have been overwritten before a
+/// kill.
 const UNSURE_DIVISOR: u64 = 8;

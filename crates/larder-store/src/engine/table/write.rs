@@ -66,7 +66,7 @@ pub(super) struct SetChange {
 /// Writes in flight, with the changes that they belong to.
 struct SetWrites {
     changes: Vec<SetChange>,
-    /// The number of the group that is written; `None` if the writes are not those of a group.
+    /// The number of the group that is written; `None` if no group is written.
     group: Option<u64>,
     completion: Completion<()>,
     left: usize,
@@ -245,9 +245,9 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
-    /// Returns the way with the key's present entry, if the set is in memory. A bin that cannot be read counts as one
-    /// of the key's, because it may have an older entry that could come back. If several bins count as the key's, marks
-    /// all but one of them for wiping.
+    /// Returns the way with the key's present entry, if the set is in memory. A bin that cannot be read counts as the
+    /// key's, because it may have an older entry of the key, which could come back. If several bins count as the key's,
+    /// marks all but one of them for wiping.
     async fn take_own(&self, target: &LookupTarget<'_>, view: &mut SetView) -> Option<usize> {
         let shape = self.lock().memory.shape()?;
         let contents = view.contents.as_mut()?;
@@ -417,7 +417,8 @@ impl TableState {
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record), waits_in: None }));
     }
 
-    /// Ends a change whose writes are done. If one of them failed, marks the set as suspect until all of it is wiped.
+    /// Ends a change whose writes are done. If one of them failed, marks the set as suspect: its bytes are not trusted
+    /// until the whole set is wiped.
     fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");

@@ -99,8 +99,8 @@ impl TinyEngine {
         self.flush_removal(prefix_of(hash.key_hash()), offset_bytes, given_up_before).await
     }
 
-    /// Returns where the tombstone of a key is in the front, if it is the newest record of the key and the device does
-    /// not have it yet. A repeated removal then need not append another.
+    /// Returns where the tombstone of a key, the record of its removal, is in the front, if it is the key's newest
+    /// record and the device does not have it yet. A repeated removal then need not append another tombstone.
     fn unwritten_tombstone(&self, state: &TinyState, hash: FullHash) -> Option<u64> {
         let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
         let offset_bytes = self.front_offset(slot.granule);
@@ -327,7 +327,7 @@ impl TinyEngine {
     }
 
     /// Submits the open packs. Waits until the device has accepted or refused all packs. Returns the sequence of the
-    /// last pack of the front.
+    /// last pack of the front, the log before the sets.
     async fn flush_open(self: &Arc<Self>) -> u64 {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let (front, long) = {
@@ -383,8 +383,8 @@ impl TinyState {
         self.is_device_suspect && !is_over(self.retry_at, now)
     }
 
-    /// Drops all entries with the key's hash prefix from the front, and their set's content from memory, because the
-    /// newest record of one of them is lost.
+    /// Drops all entries with the key's hash prefix from the front, the log before the sets, and their set's content
+    /// from memory. The newest record of one of these entries is lost.
     pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
         let prefix = prefix_of(key_hash);
         let slots: Vec<_> = self.index.range(prefix, prefix).collect();

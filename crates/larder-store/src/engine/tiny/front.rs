@@ -6,7 +6,7 @@
 //! versions of one), the newer behind the older. Invariant: `home(i) <= i` for every slot, with no empty slot between.
 //! Cost: 8 bytes per slot; a lookup passes a few slots. Idea: Kangaroo's KLog index, which finds the entries of a set.
 
-/// The state of a record in the front, as the index has it.
+/// The state of a record in the front, the log before the sets, as the index has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontState {
     Unused,
@@ -20,7 +20,7 @@ pub(crate) enum FrontState {
 pub(crate) struct FrontSlot {
     /// The high 32 bits of the key's hash.
     pub(crate) prefix: u32,
-    /// Position of the record in the front, in granules from its start.
+    /// Position of the record in the front, the log before the sets, in granules from its start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }
@@ -76,7 +76,7 @@ impl FrontIndex {
         Ok(())
     }
 
-    /// Removes the slot with this prefix and position. Returns whether there was one.
+    /// Removes the slot with this prefix and position. Returns whether there was such a slot.
     pub(crate) fn remove(&mut self, prefix: u32, granule: u32) -> bool {
         let Some(at) = self.position(prefix, granule) else { return false };
         let mut end = at + 1;
@@ -98,8 +98,8 @@ impl FrontIndex {
         }
     }
 
-    /// Returns the slots with prefixes from `first` to `last`, in ascending order. Slots with the same prefix are in
-    /// the order of their age, the oldest first.
+    /// Returns the slots with prefixes from `first` to `last`, in ascending order. Slots with the same prefix are
+    /// ordered by age, the oldest first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
         let from = self.home(first);
         let last_home = self.home(last);

@@ -120,7 +120,7 @@ impl TinyPlan {
     }
 }
 
-/// Returns the number of bytes of the front for each slot of its index.
+/// Returns the number of bytes of the front, the log before the sets, for each slot of its index.
 ///
 /// About half of the front's records have been moved to sets or dropped. A small entry takes a record, whose length is
 /// a multiple of a granule, and a listing. Of longer entries more are stubs, and one slot for every 2 KiB is enough.
@@ -135,19 +135,19 @@ fn front_bytes_per_slot(mean_entry_bytes: u64) -> u64 {
 
 /// A set of many small entries is written only if at least 1/`ENTRIES_PER_NEW_ENTRY` of its entries are new.
 const ENTRIES_PER_NEW_ENTRY: u64 = 15;
-/// Mean length in bytes below which entries count as small. Hardly any of them is then long.
+/// Mean length in bytes below which entries count as small. With such a mean, hardly any entry is long.
 const SMALL_MEAN_BYTES: u64 = 512;
 /// Bytes that a small entry takes in a set in addition to its body: a listing, a key and a checksum.
 const SET_LISTING_BYTES: u64 = 24;
 /// Minimum number of entries that a full set is expected to hold.
 const SET_ENTRIES_MIN: u64 = 7;
-/// Range for the number of bytes of the front for each slot of its index, if entries are not small. The shortest
-/// entries take about 256 bytes in the front.
+/// Range for the number of bytes of the front, the log before the sets, for each slot of its index, if entries are not
+/// small. The shortest entries take about 256 bytes in the front.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
 /// Bytes of a record in addition to its body: fixed fields, a key of 8 bytes and a checksum.
 const FRONT_RECORD_BYTES: u64 = 76;
 const FRONT_LISTING_BYTES: u64 = 24;
-/// Bytes of the front in percent of the bytes of records that are still in its index.
+/// Bytes of the front, the log before the sets, in percent of the bytes of records that are still in its index.
 const FRONT_BYTES_PER_LIVE_BYTE_PERCENT: u64 = 150;
 /// Allowed lengths of a set, in bytes. Every hit reads a set, and a set is written for every few entries.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
@@ -156,8 +156,9 @@ const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
 const LONG_PACK_BYTES: u64 = 256 << 10;
-/// Number of segments of the long ring while the ring is small. In a larger ring, the segments grow to
-/// [`LONG_SEGMENT_ENOUGH`], then their number grows to [`LONG_SEGMENTS_MANY`], and then they grow again.
+/// Number of segments of the long ring, the log of long entries, while the ring is small. In a larger ring, the
+/// segments grow to [`LONG_SEGMENT_ENOUGH`], then their number grows to [`LONG_SEGMENTS_MANY`], and then they grow
+/// again.
 const LONG_SEGMENTS: u64 = 8;
 const LONG_SEGMENTS_MANY: u64 = 64;
 /// Bytes of a segment of the long ring that can hold the longest record.

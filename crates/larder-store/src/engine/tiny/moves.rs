@@ -31,7 +31,7 @@ use std::{
 /// Number of sets that are processed at the same time.
 const SETS_AT_ONCE: usize = 16;
 
-/// Factor by which the bytes of an entry that was hit count more, because it is likely to be hit again.
+/// Factor by which the bytes of an entry that was hit count more, because the entry is likely to be hit again.
 const HIT_WEIGHT: u64 = 4;
 
 /// An entry that may move from the front, the log before the sets, to its set.
@@ -39,7 +39,7 @@ struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Whether the entry must leave the front now, because its segment is being emptied.
+    /// Whether the entry must leave the front, the log before the sets, now, because its segment is being emptied.
     due: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct OldSet {
     pub(super) version: u8,
     /// Number of entries in the set.
     pub(super) count: u64,
-    /// Entries of the set that can stay in it.
+    /// Entries of the set that may stay in it.
     pub(super) stay: Vec<SetItem>,
 }
 
@@ -74,16 +74,16 @@ pub(super) enum SetOutcome {
 /// The fate of a useful entry when its set is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryFate {
-    /// The entry is in the set, and leaves the front.
+    /// The entry is in the set, and leaves the front, the log before the sets.
     InSet,
     Evicted,
-    /// The entry stays in the front until its own segment is emptied.
+    /// The entry stays in the front, the log before the sets, until its own segment is emptied.
     Waits,
 }
 
 impl EntryFate {
-    /// Returns what happens to an entry. `has_room` says whether it fits in the set. `due` is `None` for an entry of
-    /// the set, and otherwise says whether the entry must leave the front now.
+    /// Returns what happens to an entry. `has_room` says whether the entry fits in the set. `due` is `None` for an
+    /// entry that is in the set already. For an entry of the front, it says whether the entry must leave the front now.
     fn of(has_room: bool, due: Option<bool>) -> Self {
         match (has_room, due) {
             (true, _) => Self::InSet,
@@ -156,8 +156,8 @@ impl TinyEngine {
         is_synced
     }
 
-    /// Returns the oldest segment of the front, and the sequences of its packs. If the index is full although no
-    /// segment is complete, ends the segment that is being written.
+    /// Returns the oldest segment of the front, the log before the sets, and the sequences of its packs. If the index
+    /// is full although no segment is complete, ends the segment that is being written.
     fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
@@ -259,8 +259,8 @@ impl TinyEngine {
         self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
     }
 
-    /// Returns the entries of the front that belong to a set and can be read. Also returns the slots of entries that
-    /// cannot be trusted.
+    /// Returns the entries of the front, the log before the sets, that belong to a set and can be read. Also returns
+    /// the slots of entries that cannot be trusted.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &OutgoingSegment) -> (Vec<SetArrival>, Vec<FrontSlot>) {
         let (mut arrivals, mut broken): (Vec<SetArrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
         assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
@@ -279,8 +279,8 @@ impl TinyEngine {
         (arrivals, broken)
     }
 
-    /// Reads the record of a slot, from `outgoing` if it is there, otherwise from the device. Returns `None` if there
-    /// is no such record, or its body is damaged.
+    /// Reads the record of a slot, from `outgoing` if the record is in that segment, otherwise from the device. Returns
+    /// `None` if there is no such record, or if its body is damaged.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -302,8 +302,8 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Returns whether an entry must leave the front and its set is worth a write. A set is worth a write if enough
-    /// entries or bytes arrive, or if it has much space left.
+    /// Returns whether an entry must leave the front, the log before the sets, and its set is worth a write. A set is
+    /// worth a write if enough entries or bytes arrive, or if the set has much space left.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -331,7 +331,7 @@ impl TinyEngine {
         }
     }
 
-    /// Reads the entries of a set. Returns `None` if it is unreadable or damaged, or has another version than
+    /// Reads the entries of a set. Returns `None` if the set is unreadable or damaged, or has another version than
     /// `version`. A `version` of 0 stands for any version.
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
@@ -409,7 +409,8 @@ impl TinyEngine {
     }
 }
 
-/// Splits the entries that arrive from the front into the newest of each key, and all others.
+/// Splits the entries that move in from the front, the log before the sets, into the newest of each key, and all
+/// others.
 fn newest_of(mut arrivals: Vec<SetArrival>, front: &PackRingState) -> (Vec<SetArrival>, Vec<SetArrival>) {
     let age = |arrival: &SetArrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
     arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));

@@ -19,10 +19,11 @@ pub(super) struct FoundPack {
     pub(super) listings: Vec<PackedRecord>,
 }
 
-/// Returns the packs in `bytes`, the bytes of a segment that begins at `start_bytes`. They can be of any run.
+/// Returns the packs in `bytes`, the bytes of a segment that begins at `start_bytes`. The packs can be of any run.
 ///
-/// When the device refuses a pack, an older one remains at its place. It can be longer, and overlap newer packs behind
-/// it. So a pack within another counts if it is newer. If it is older, it is part of a stored record.
+/// When the device refuses a pack, an older pack remains at its place. The older pack can be longer, and overlap newer
+/// packs behind it. So a pack within another pack counts if it is newer than that pack. If it is older, it is part of a
+/// stored record.
 pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found: Vec<FoundPack> = Vec::new();
     let mut last_end = 0;
@@ -47,7 +48,8 @@ pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<
     found
 }
 
-/// Returns whether `sequence` is later than `other`. Sequences wrap around, but those of one ring are near each other.
+/// Returns whether `sequence` is later than `other`. Sequences wrap around, but the sequences in one ring, a circular
+/// log, are near each other.
 fn is_later(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) > 0
 }

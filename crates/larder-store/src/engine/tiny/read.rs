@@ -28,7 +28,7 @@ pub(crate) enum TinyEntryPlace {
     Front {
         granule: u32,
     },
-    /// In its set, which had the given version.
+    /// In the key's set, which had the given version.
     Set {
         version: u8,
     },
@@ -47,7 +47,7 @@ type Found = (TinyEntryPlace, Reader);
 /// The record or stub of a key, and where it was found.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
-/// The result of reading a slot's record from the front.
+/// The result of reading a slot's record from the front, the log before the sets.
 enum FrontRead {
     Piece(RecordPiece),
     /// The record is unreadable, or differs from what was written.
@@ -66,7 +66,7 @@ impl TinyEngine {
         Ok(found)
     }
 
-    /// Returns whether the entry that was found at `place` is still the newest of its key.
+    /// Returns whether the entry that was found at `place` is still the newest entry of its key.
     pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: TinyEntryPlace) -> bool {
         let newest = state.newest(prefix_of(key_hash));
         match place {
@@ -79,7 +79,7 @@ impl TinyEngine {
         }
     }
 
-    /// Counts a hit of the newest entry with this hash, in the front or in its set.
+    /// Counts a hit of the newest entry with this hash, in the front (the log before the sets) or in its set.
     pub(super) fn note_hit(&self, key_hash: KeyHash) {
         let mut state = self.lock();
         let prefix = prefix_of(key_hash);
@@ -93,8 +93,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns where `key`'s entry is. Reads its record in the front or the set; for a long entry, reads only the stub
-    /// there.
+    /// Returns where `key`'s entry is. Reads its record in the front, the log before the sets, or in its set. For a
+    /// long entry, reads only the stub that is there in place of the record.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<TinyEntryPlace>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;

@@ -44,8 +44,8 @@ struct FoundRing {
     widening: SequenceWidening,
 }
 
-/// Converts the 32-bit sequences on the volume, which wrap around, to comparable 64-bit numbers. All packs of a ring
-/// are less than 2^31 sequences apart, so later packs get greater numbers.
+/// Converts the 32-bit sequences on the volume, which wrap around, to comparable 64-bit numbers. All packs of a ring, a
+/// circular log, are less than 2^31 sequences apart, so later packs get greater numbers.
 #[derive(Clone, Copy, Default)]
 struct SequenceWidening(Option<u32>);
 
@@ -59,7 +59,7 @@ impl SequenceWidening {
     }
 }
 
-/// An entry that was found in the front, and the sequence of its pack.
+/// An entry that was found in the front, the log before the sets, and the sequence of its pack.
 struct FoundEntry {
     sequence: u64,
     key_hash: KeyHash,
@@ -108,7 +108,8 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
 }
 
 impl FoundRing {
-    /// Notes a pack that was found in the ring. Returns its sequence as a comparable number.
+    /// Notes a pack that was found in the ring, a circular log of packs. Returns the pack's sequence as a comparable
+    /// number.
     fn note(&mut self, header: &PackHeader) -> u64 {
         let sequence = self.widening.of(header.sequence);
         self.last_sequence = self.last_sequence.max(sequence);
@@ -149,8 +150,8 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     (found, entries)
 }
 
-/// Starts the front and the long ring, the logs of short and of long entries. Fills the index of the front with the
-/// entries that were found.
+/// Starts the front, the log before the sets, and the long ring, the log of long entries. Fills the index of the front
+/// with the entries that were found.
 fn begin(
     engine: &TinyEngine,
     front: &FoundRing,
@@ -211,7 +212,7 @@ async fn scan_sets(engine: &TinyEngine) {
     }
 }
 
-/// Notes the content of `set`. `bytes` are those of several sets, beginning with the set `first`.
+/// Notes the content of `set`. `bytes` are the bytes of several sets, beginning with the set `first`.
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);

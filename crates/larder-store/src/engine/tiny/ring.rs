@@ -28,7 +28,7 @@ pub(crate) struct RingArea {
     pub(crate) segment_count: u32,
     /// Length in bytes at which a pack is complete.
     pub(crate) pack_bytes: u64,
-    /// Records begin at multiples of this many bytes.
+    /// Records begin at multiples of this number of bytes.
     pub(crate) packing_bytes: u64,
 }
 
@@ -38,10 +38,10 @@ pub(crate) struct PackRingState {
     volume: VolumeId,
     /// Sequence of the first pack in each segment; 0 if the segment is free.
     first_sequences: Vec<u64>,
-    /// The segment that is being written (the head). `head_used_bytes` is how much of it is used.
+    /// The segment that is being written (the head). `head_used_bytes` is the number of used bytes in this segment.
     head: u32,
     head_used_bytes: u64,
-    /// Number of used segments: the head, and those before it.
+    /// Number of used segments: the head, which is being written, and those before it.
     used_count: u32,
     /// Sequence of the next pack. Its low 32 bits are never 0, because 0 means none.
     next_sequence: u64,
@@ -49,7 +49,7 @@ pub(crate) struct PackRingState {
     in_flight: Vec<SealedPack>,
     /// Packs that the device refused, and that must be written again.
     failed: Vec<SealedPack>,
-    /// The buffer of a written pack, kept for the next one, because new memory costs a page fault for every 4 KiB.
+    /// The buffer of a written pack, kept for the next pack, because new memory costs a page fault for every 4 KiB.
     spare: Option<AlignedBuffer>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct RingPlace {
     pub(crate) sequence: u32,
 }
 
-/// The error if no segment is free. The caller must free one first.
+/// The error if no segment is free. The caller must free a segment first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingFull;
 
@@ -191,8 +191,8 @@ impl PackRingState {
         assert!(self.head_used_bytes <= self.area.segment_bytes, "packs end within their segment");
     }
 
-    /// Notes that a pack is on the device, or is lost. A start finds the packs behind a lost one, because each contains
-    /// its own offset.
+    /// Notes that a pack is on the device, or is lost. A start finds the packs behind a lost pack, because each pack
+    /// contains its own offset.
     pub(crate) fn written(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let SealedPack { buffer, offset_bytes, .. } = self.in_flight.swap_remove(at);
@@ -204,7 +204,8 @@ impl PackRingState {
         }
     }
 
-    /// Notes that the device refused a pack. Lookups are served from memory until it is written again.
+    /// Notes that the device refused a pack. Lookups of the pack's records are served from memory until the pack is
+    /// written again.
     pub(crate) fn failed(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let pack = self.in_flight.swap_remove(at);
@@ -265,8 +266,8 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Returns whether the ring still has the record at `offset_bytes` of the pack with this sequence. `false` means
-    /// that its segment was freed or reused.
+    /// Returns whether the ring, a circular log, still has the record at `offset_bytes` of the pack with this sequence.
+    /// `false` means that the pack's segment was freed or reused.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
@@ -366,7 +367,7 @@ impl PackRingState {
         Ok(())
     }
 
-    /// Makes `sequence` the next one, as if all before it had been used.
+    /// Makes `sequence` the next one, as if all lower sequences had been used.
     #[cfg(test)]
     pub(crate) fn begin_at(&mut self, sequence: u64) {
         assert_eq!(self.used_count, 0);
@@ -374,7 +375,7 @@ impl PackRingState {
     }
 }
 
-/// Returns the sequence after `sequence`. Skips those whose low 32 bits are 0.
+/// Returns the sequence after `sequence`. Skips sequences whose low 32 bits are 0.
 fn after(sequence: u64) -> u64 {
     let next = sequence + 1;
     if next as u32 == 0 { next + 1 } else { next }

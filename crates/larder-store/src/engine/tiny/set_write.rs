@@ -23,7 +23,7 @@ use std::{io, sync::Arc};
 struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
-    /// The entries that leave the front when the write is done.
+    /// The entries that leave the front, the log before the sets, when the write is done.
     leaving: Vec<FrontSlot>,
     attempts_left: u32,
     completion: Completion<()>,

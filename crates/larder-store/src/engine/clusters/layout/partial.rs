@@ -20,7 +20,7 @@ pub(super) struct PartialWrite {
 /// The result of writing the filled part of an open cluster.
 pub(crate) struct PartialOutcome {
     pub(crate) cluster: u32,
-    /// The sectors that this write put on the device; empty if the write failed.
+    /// The sectors that are newly on the device because of this write; empty if the write failed.
     pub(crate) sectors: Range<u16>,
     /// The whole cluster, if it was completed while its filled part was being written. The caller must write it now.
     pub(crate) completed: Option<SealedPack>,

@@ -11,8 +11,8 @@ pub(super) enum CheckpointPhase {
     InEffect,
     /// Everything from earlier runs was dropped. The next header will describe an empty snapshot.
     StartsOver,
-    /// A snapshot must be written from its first page. Memory lacks entries that the header's snapshot has, because the
-    /// start could not load them all.
+    /// A snapshot must be written from its first page on. Memory lacks entries that the snapshot in effect has, because
+    /// the start could not load them all.
     Outdated,
     Writing(SnapshotWalk),
     /// All pages of a snapshot are durable, but its header may be in only one of the two copies. A start could then use

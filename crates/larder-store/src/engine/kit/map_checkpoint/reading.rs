@@ -21,7 +21,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Pages per read. Several such reads are in flight at a time.
+/// Pages per read. Up to `TRANSFER_COUNT` reads are in flight at a time.
 const TRANSFER_PAGE_COUNT: u64 = 256;
 const TRANSFER_COUNT: usize = 4;
 /// Minimum number of pages in a journal. It applies to small maps.
@@ -38,7 +38,7 @@ pub(crate) struct MapCheckpointArea {
 
 /// The result of reading a journal.
 pub(crate) struct ReplayedJournal {
-    /// Number of the page after the last valid one.
+    /// Number of the page after the last valid page.
     pub(crate) next: u64,
     pub(crate) pointer: Option<u64>,
     /// Whether a durable page is missing, or the superblock is older than the journal. In both cases no entry can be
@@ -129,8 +129,8 @@ pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> R
     Ok(())
 }
 
-/// Reads the snapshot that `header` names. Passes its listings to `take`, page by page, and returns their number. Calls
-/// `pass` between reads.
+/// Reads the snapshot that `header` names. Passes its listings to `take`, page by page. Returns how many listings were
+/// read. Calls `pass` between reads.
 pub(crate) async fn read_snapshot(
     volume: &Volume,
     header: &SnapshotHeader,

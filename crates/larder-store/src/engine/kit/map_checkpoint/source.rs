@@ -28,8 +28,8 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
     fn numbers(&mut self) -> &mut RunNumbers;
 
     /// Returns about `count_max` listings of entries that are on the volume. Continues at `cursor`; `None` means from
-    /// the start. With `in_order`, the listings are in the order of use. The caller sets this only while the map does
-    /// not change.
+    /// the start. With `in_order`, the listings are in the order of use. The caller sets `in_order` only while the map
+    /// does not change.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// Returns the number of entries in the map.

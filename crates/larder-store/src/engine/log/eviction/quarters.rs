@@ -56,7 +56,7 @@ impl QuarterHits {
     }
 }
 
-/// The hits that the oldest quarters get, and the share of probation that follows from them.
+/// The hits that the oldest quarters get, and probation's share of the segments, which follows from these hits.
 #[derive(Debug)]
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
@@ -99,7 +99,7 @@ impl QuarterEarnings {
         assert!(self.hits.iter().chain(&self.exposure).all(|sum| sum.is_finite() && *sum >= 0.0), "sums of counts");
     }
 
-    /// Returns the hits per sector that the oldest main segments get in the time in which one segment is begun.
+    /// Returns the hits per sector that the oldest main segments get between the starts of two segments.
     pub(crate) fn main_earns(&self) -> f64 {
         self.earned(SegmentRow::Main, 0.0)
     }
@@ -109,8 +109,8 @@ impl QuarterEarnings {
         (self.hits[at] + more) / self.exposure[at].max(1.0)
     }
 
-    /// Notes that one of the volume's `segment_count` segments was reclaimed. If probation's share is adapted now,
-    /// returns the new one.
+    /// Notes that one of the volume's `segment_count` segments was reclaimed. If this changes probation's share,
+    /// returns the new share.
     pub(crate) fn note_reclaimed(&mut self, segment_count: u32) -> Option<f64> {
         self.reclaimed_count += 1;
         if self.reclaimed_count < segment_count.div_ceil(SEGMENTS_PER_CHANGE) {

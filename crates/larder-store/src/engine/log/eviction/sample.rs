@@ -36,7 +36,7 @@ const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
 /// A sample of entries, each with the number of requests for it.
 pub(crate) struct RequestSample {
     entries: Box<[AtomicU32]>,
-    /// Mask of hash bits. Only keys whose bits are all 0 under it can be in the sample.
+    /// Mask of hash bits. Only keys whose hash bits under the mask are all 0 can be in the sample.
     filter: AtomicU32,
     /// Epoch in which the filter last changed.
     changed_in: AtomicU32,
@@ -104,7 +104,7 @@ impl RequestSample {
     }
 
     /// Makes the filter finer when more than three quarters of the slots are used. Makes it coarser when fewer than a
-    /// quarter are used, once the sample had time to fill.
+    /// quarter are used, provided that the sample had time to fill.
     fn follow_use(&self, in_use: usize, epoch: u32) {
         let filter = self.filter.load(Ordering::Relaxed);
         let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;

@@ -21,8 +21,8 @@ impl IndexBudget {
         self.max_bytes
     }
 
-    /// Counts the replacement of a table of `before` bytes by one of `after` bytes. Returns `false`, without counting,
-    /// if the limit does not allow the growth.
+    /// Counts the replacement of a table of `before` bytes by a table of `after` bytes. Returns `false`, without
+    /// counting, if the limit does not allow the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
         let before = before as u64;
         let after = after as u64;

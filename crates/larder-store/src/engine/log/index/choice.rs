@@ -69,7 +69,7 @@ impl LogIndex {
     }
 
     /// Returns the slots like [`VolumeIndex::find`] if `uses` is set, otherwise like [`VolumeIndex::peek`]. Returns no
-    /// slots if the position of one of them is only in the position file.
+    /// slots if a slot's position is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         match self {
             Self::Buckets(index) if uses => index.find(key_hash),
@@ -83,8 +83,8 @@ impl LogIndex {
         each!(self, index => index.peek(key_hash))
     }
 
-    /// Counts a hit of the entry at `position`. Without a position, counts it for the entries of `key_hash`
-    /// ([`VolumeIndex::count_hit`]).
+    /// Counts a hit of the entry at `position`. Without a position, counts a hit of the entries that may be those of
+    /// `key_hash` ([`VolumeIndex::count_hit`]).
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         each!(self, index => index.count_hit(key_hash, position))
     }
@@ -151,8 +151,8 @@ impl LogIndex {
         each!(self, index => index.begin_loading());
     }
 
-    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. Sets do not report
-    /// single addresses, so it is `false` until all are loaded.
+    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. An index of sets
+    /// does not know this for a single address, so it returns `false` until all entries are loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_loaded(key_hash),

@@ -13,7 +13,7 @@ pub(super) type SlotPlace = (u32, usize);
 /// Padding behind the buckets of a partition, so that the last slot can be read as a whole word.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
-/// Returns which ways of a bucket have a slot with this tag, as one bit for each way. `bytes` must end with
+/// Returns which ways of a bucket have a slot with this tag: bit n stands for way n. `bytes` must end with
 /// [`FILL_BYTES`] of padding.
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
     let tag_mask = widths.tag_mask();
@@ -23,7 +23,7 @@ pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: 
     if tag == 0 { with_tag & ways_in_use(bytes, widths, bucket) } else { with_tag }
 }
 
-/// Returns which ways of a bucket are used, as one bit for each way. `bytes` must end with [`FILL_BYTES`] of padding.
+/// Returns which ways of a bucket are used: bit n stands for way n. `bytes` must end with [`FILL_BYTES`] of padding.
 pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 {
     let slot_mask = mask(widths);
     ways_where(bytes, widths, bucket, |word| word & slot_mask != 0)

@@ -27,9 +27,9 @@ impl IndexSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Length of each class in sectors. From 3 to 192 sectors, each class is at most a third longer than the one before;
-/// longer classes at most half. The class of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that chunks of
-/// long bodies are read exactly.
+/// Length of each class in sectors. From 3 to 192 sectors, each class is at most a third longer than the previous
+/// class; above, at most half longer. The class of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that
+/// chunks of long bodies are read exactly.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
     936, 1384, 2056, 2224,
@@ -56,7 +56,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl IndexSlot {
-    /// Returns the fields as one number. A packed slot has this number in the bits above the tag.
+    /// Returns the fields as one number. A packed slot has this number above the bits of the tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;

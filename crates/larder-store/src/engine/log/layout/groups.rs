@@ -44,7 +44,7 @@ const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
 /// highest sequence, so that buffered records count as newer than all other records of their keys.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
-/// A record that moved to another position. It may be the first one of a group.
+/// A record that moved to another position. It may be the first record of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
@@ -58,7 +58,7 @@ pub(crate) struct MovedRecord {
 /// The buffered groups that a flush writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushedGroups {
-    /// Writes the groups whose first record was buffered at this time or before.
+    /// Writes the groups whose first record was buffered at or before this time.
     BegunBy(Duration),
     /// Writes no group, because the flush is for a record without a group.
     None,
@@ -88,7 +88,7 @@ pub(super) struct GroupId {
     group: u32,
 }
 
-/// The groups of a volume whose records wait in memory for others.
+/// The groups of a volume whose records wait in memory for more records.
 pub(super) struct GroupBuffers {
     waiting: WaitingGroups<GroupId, BufferedRecord>,
     /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
@@ -145,7 +145,7 @@ impl GroupBuffers {
         assert_eq!(room_bytes, self.room_bytes.iter().sum::<u64>(), "the room of records is counted");
     }
 
-    /// Returns the next free place; `None` if all are used. Goes through all places before one is used again.
+    /// Returns the next free place; `None` if all places are used. A place is used again only after all others.
     fn free_place(&self) -> Option<u64> {
         let mut after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
         if self.places.len() as u64 == self.place_count {
@@ -183,8 +183,8 @@ impl LogState {
         fits && record.meta.group != 0 && record.meta.kind == RecordKind::Entry
     }
 
-    /// Buffers a record of a group. Returns `None` if it is not to be buffered or there is no space; the caller then
-    /// appends it.
+    /// Buffers a record of a group. Returns `None` if the record is not to be buffered, or if there is no space; the
+    /// caller then appends the record to the log.
     pub(super) fn buffer(
         &mut self,
         record: &mut RecordParts<'_>,
@@ -313,8 +313,8 @@ impl LogState {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
 
-    /// Returns how many empty segments are certainly enough for these bytes of records in each generation. Assumes that
-    /// headers, trailers and unused ends take up to a quarter.
+    /// Returns a number of empty segments that is certainly enough for these bytes of records in each generation.
+    /// Assumes that headers, trailers and unused ends take up to a quarter of a segment.
     fn segments_for(&self, room_bytes: [u64; 2]) -> usize {
         let in_segment = self.geometry.segment_bytes / 4 * 3;
         room_bytes.map(|bytes| bytes.div_ceil(in_segment) as usize).iter().sum()

@@ -11,7 +11,7 @@ use crate::{
 /// Maximum lifetime of a short-lived entry, in seconds.
 const SHORT_LIFE_S: u32 = 3600;
 
-/// The properties of each segment that readers need. The log writes them, and readers read them without its lock.
+/// The properties of each segment that readers need. The log writes them; readers read them without the log's lock.
 pub(crate) struct SegmentTable(Box<[SegmentState]>);
 
 #[derive(Default)]

@@ -26,7 +26,7 @@ impl LogState {
         self.next_sequence
     }
 
-    /// Notes that a sync has succeeded. `sequence` was the next one when the sync began.
+    /// Notes that a sync has succeeded. `sequence` was the next segment's sequence when the sync began.
     pub(crate) fn synced_before(&mut self, sequence: u32) {
         assert!(sequence <= self.next_sequence, "a sync covers nothing that is to come");
         self.synced_sequence = self.synced_sequence.max(sequence);
@@ -57,7 +57,7 @@ impl LogState {
         }
     }
 
-    /// Notes that the superblock now records these sequences.
+    /// Notes that the superblock now records the sequences in `traces`.
     pub(crate) fn vouched(&mut self, traces: &SequenceTraces) {
         self.untraced.retain(|&sequence| sequence >= traces.before);
     }

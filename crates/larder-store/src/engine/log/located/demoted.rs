@@ -20,7 +20,7 @@ const WAITING_BYTES: u64 = 40;
 /// Maximum number of positions in a batch.
 const BATCH: usize = 1024;
 
-/// A position in sectors, and the way of its entry in the set.
+/// A position in sectors, and the way in which the set has the position's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WayPosition {
     pub(crate) way: usize,
@@ -39,7 +39,7 @@ pub(crate) struct DemotedPlaces {
 struct WaitingPlace {
     /// The waiting positions, in the order of their sets and ways.
     places: BTreeMap<(SetNumber, usize), u64>,
-    /// Set and way at which the last batch ended. The next batch begins there.
+    /// Set and way at which the last batch ended and the next batch begins.
     hand: (SetNumber, usize),
     /// Number of waiting positions whose records could still move when a batch was last taken.
     unsettled_count: usize,
@@ -120,8 +120,8 @@ impl DemotedPlaces {
     }
 
     /// Returns the positions to write now; `None` if too few wait or another task is writing. Leaves out positions of
-    /// records that may still move. When such a record moves, an older version of its entry can take the position, and
-    /// lookups would find that one.
+    /// records that may still move: when such a record moves, an older version of its entry can get the position, and
+    /// lookups would find the older version.
     pub(super) fn batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
@@ -142,7 +142,7 @@ impl DemotedPlaces {
         Some(DemotedBatch { demoted: self, places })
     }
 
-    /// Notes that the position file contains these positions.
+    /// Notes that the position file now contains the positions in `places`.
     pub(super) fn written(&self, places: &[(SetNumber, WayPosition)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);

@@ -40,7 +40,8 @@ pub(crate) struct DirectoryTurns {
 
 impl DirectoryTurns {
     /// Returns the order for a store of up to `entries` files. A round is a power of two, as in Squid's map of file
-    /// numbers, and not more than all directories hold. With one file per directory, every directory is used.
+    /// numbers, and at most the number of files that all directories hold. With one file per directory, every directory
+    /// is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
         let files_each = u64::from(files_each.max(1));
         let directories = FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT;
