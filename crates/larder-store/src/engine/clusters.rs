@@ -161,7 +161,7 @@ fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
-    /// Returns where the key's entry is; `None` while the tables are being rebuilt.
+    /// Returns where the key's entry is; `None` if there is none, or while the tables are being rebuilt.
     fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
         self.entries.find(key_hash).filter(|_| !self.is_recovering)
     }

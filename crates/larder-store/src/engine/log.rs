@@ -311,7 +311,7 @@ impl LogEngine {
         self.writer_segments() + self.reclaim_only_segments()
     }
 
-    /// Returns how many segments of the reserve clients may use.
+    /// Returns how many of the segments that are kept free clients may use.
     fn writer_segments(&self) -> usize {
         (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }

@@ -167,7 +167,7 @@ struct DirtySet {
     waits_in: Option<BinGroup>,
 }
 
-/// A group of entries that were requested together. Entries of group 0 belong to none.
+/// A group of entries that were requested together. Group 0 stands for entries without a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BinGroup(u32);
 

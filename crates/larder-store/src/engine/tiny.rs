@@ -138,7 +138,7 @@ struct TinyState {
     set_entries: u64,
     /// Whether the front, the log before the sets, of an earlier run is loaded.
     ready: bool,
-    /// When emptying the oldest segment is next attempted; `None` if at once.
+    /// Time of the next attempt to empty the oldest segment; `None` means at once.
     move_at: Option<Duration>,
     /// Sequence of the last pack of the front, the log before the sets, to which records from a refused pack were
     /// moved.
@@ -146,13 +146,13 @@ struct TinyState {
     /// Number of refused packs of the front, the log before the sets, that were given up, because their records were
     /// moved or are no longer needed.
     given_up_count: u64,
-    /// When refused writes are next retried; `None` if none waits.
+    /// Time of the next retry of refused writes; `None` if none waits.
     retry_at: Option<Duration>,
     /// Whether the device may refuse all writes: refused packs were moved to new places, and since then the device has
     /// accepted nothing.
     is_device_suspect: bool,
     /// Keys whose newest record was lost with a damaged pack of the oldest segment. Their sets may have older versions,
-    /// which must not be found, until that segment is reused.
+    /// which lookups must not find until that segment is reused.
     lost_keys: Vec<KeyHash>,
     /// Number of consecutive failures to empty the oldest segment because the device refused sets.
     failed_moves: u32,

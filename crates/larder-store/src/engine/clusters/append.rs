@@ -139,7 +139,7 @@ impl ClustersEngine {
         Ok(())
     }
 
-    /// Evicts entries until `span` clusters in a row are free.
+    /// Evicts entries until `span` adjacent clusters are free.
     fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);

@@ -24,7 +24,7 @@ impl EntryPlace {
     }
 }
 
-/// The number of an entry in the table. It is valid as long as the entry is in the table.
+/// The number of an entry in the table. The number is valid as long as the entry is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
 

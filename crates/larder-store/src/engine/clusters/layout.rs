@@ -64,7 +64,7 @@ struct ClusterLine<F> {
     older: u32,
     live_sectors: u16,
     entry_count: u16,
-    /// Number of clusters of the entry that begins here; 1 if the cluster can have several entries.
+    /// Number of clusters of the entry that begins here. It is 1 if the cluster can have several entries.
     span: u8,
     state: ClusterState,
     /// For an open cluster, the number of sectors that are on the device.
@@ -430,7 +430,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
-    /// Returns the first of `span` free clusters in a row; `None` if the places that are tried have none.
+    /// Returns the first of `span` adjacent free clusters. Returns `None` if the places that are tried have none.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
             if self.table[last as usize].state == ClusterState::Free {

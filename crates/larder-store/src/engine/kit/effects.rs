@@ -33,7 +33,7 @@ impl<T> Effects<T> {
         self.woken.add(woken);
     }
 
-    /// Calls `start` with each I/O operation, and wakes the tasks.
+    /// Calls `start` with each collected I/O operation, and wakes the collected tasks.
     pub(crate) fn begin(self, start: impl FnMut(T)) {
         self.transfers.into_iter().for_each(start);
         self.woken.wake();

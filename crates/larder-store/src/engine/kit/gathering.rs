@@ -35,7 +35,7 @@ pub(crate) struct GatheredGroup<R> {
 }
 
 impl<K: Copy + Ord, R> WaitingGroups<K, R> {
-    /// Creates an empty set of groups. One group takes up to `group_bytes_max` bytes, all groups together up to
+    /// Creates an empty set of groups. One group takes at most `group_bytes_max` bytes, all groups together at most
     /// `bytes_max`.
     pub(crate) fn new(window: Duration, group_bytes_max: u64, bytes_max: u64) -> Self {
         Self { window, group_bytes_max, bytes_max, bytes: 0, groups: BTreeMap::new(), by_idleness: BTreeSet::new() }

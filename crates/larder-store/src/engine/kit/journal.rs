@@ -69,8 +69,8 @@ pub(crate) struct JournalWrite {
 }
 
 impl MapJournal {
-    /// Creates the journal of a volume. Its ring has `page_count` pages and begins at `start_bytes`. No page is written
-    /// yet.
+    /// Creates the journal of a volume. Its ring, a circular log, has `page_count` pages and begins at `start_bytes`.
+    /// No page is written yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
             volume,
@@ -97,7 +97,7 @@ impl MapJournal {
     }
 
     /// Continues the journal of earlier runs. The next page gets the number `next`. Until a new snapshot is durable, a
-    /// start needs the pages from `needed_from` on.
+    /// start needs the pages from number `needed_from` on.
     pub(crate) fn go_on(&mut self, needed_from: u64, next: u64) {
         assert!(self.run.is_none() && self.sealed.is_empty() && needed_from <= next, "before anything is written");
         assert!(!self.is_kept() || next - needed_from <= self.page_count, "no more is needed than the ring holds");
@@ -143,8 +143,8 @@ impl MapJournal {
         assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
-    /// Returns the next write of pages, or `None` if none may begin now. Their headers state `durable`, the first page
-    /// that is not durable yet, and the current `epoch`.
+    /// Returns the next write of pages, or `None` if no write may begin now. The headers of the pages state two values:
+    /// `durable`, the number of the first page that is not durable yet, and the current `epoch`.
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;

@@ -287,7 +287,7 @@ pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_force
 }
 
 impl MapCheckpoint {
-    /// Returns whether changes wait to be written to the journal, or a step of a snapshot can be done.
+    /// Returns whether changes wait to be written to the journal, or the next step of a snapshot is due.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }
@@ -398,8 +398,8 @@ async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: Snap
     Ok(walk)
 }
 
-/// Writes the snapshot from which the next start loads the map, when the store is closed. Its listings are in the order
-/// of use, because the map no longer changes.
+/// Writes a snapshot when the store is closed. The next start loads the map from this snapshot. Its listings are in the
+/// order of use, because the map no longer changes.
 pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     engine.lock_map_state().checkpoint().phase.close();

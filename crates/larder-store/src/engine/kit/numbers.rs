@@ -16,7 +16,7 @@ pub(crate) struct RunNumbers {
 }
 
 impl RunNumbers {
-    /// Creates the numbers from `next` on. None is reserved yet; each reservation adds up to `batch` numbers.
+    /// Creates the numbers from `next` on. None of them is reserved yet; each reservation adds up to `batch` numbers.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
         Self { next, end: next, batch }
@@ -41,7 +41,7 @@ impl RunNumbers {
         self.end = end;
     }
 
-    /// Returns the end to which the next reservation should extend.
+    /// Returns the exclusive end to which the next reservation should extend.
     pub(crate) fn next_end(&self) -> u64 {
         self.next + self.batch
     }

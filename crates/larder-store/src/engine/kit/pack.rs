@@ -166,8 +166,8 @@ impl SealedPack {
     }
 }
 
-/// Returns up to `len_bytes` bytes at `offset_bytes` of the volume, copied from `bytes`, the volume's content from
-/// `start_bytes` on. Returns `None` if `bytes` do not contain the offset.
+/// Returns up to `len_bytes` bytes at `offset_bytes` of the volume, copied from `bytes`. `bytes` are the volume's
+/// content from `start_bytes` on. Returns `None` if `bytes` do not contain the offset.
 pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
     let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
     let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;

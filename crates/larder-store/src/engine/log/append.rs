@@ -101,7 +101,7 @@ impl LogEngine {
     }
 
     /// Clears the slots of a removed key that stayed in the index until the removal was durable. `end` is the age of
-    /// the removal's own record; newer slots stay.
+    /// the removal's own record; slots of newer records stay.
     async fn clear_through(&self, hash: FullHash, end: RecordAge) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
@@ -118,7 +118,8 @@ impl LogEngine {
         drop(log);
     }
 
-    /// Appends a record. Waits a bounded time for space. Returns `None` if the key's entry is no longer at `still_at`.
+    /// Appends a record. Waits a bounded time for space. Returns `None` if `still_at` is given and the key's entry is
+    /// no longer there.
     async fn append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,

@@ -73,7 +73,7 @@ pub(crate) struct LogState {
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
-    /// Share of the segments in use that probation may take.
+    /// Maximum share of the segments in use that probation takes.
     probation_share: f64,
     closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
@@ -213,7 +213,7 @@ impl LogState {
         }
     }
 
-    /// Makes the volume use probation segments. Otherwise all records go to main segments.
+    /// Makes the volume use probation segments. Without this call, all records go to main segments.
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;

@@ -84,8 +84,8 @@ impl AddressPlace {
 }
 
 impl LocatedSets {
-    /// Creates an index for `entries`. `unknown_size` is how much to read of an entry if the shape has no lengths.
-    /// About `waiting` positions can wait for the position file.
+    /// Creates an index for `entries` entries. `unknown_size` is how much to read of an entry if the index has no
+    /// lengths. About `waiting` positions can wait for the position file.
     pub(crate) fn new(
         shape: SetShape,
         entries: u64,
@@ -315,7 +315,8 @@ impl LocatedSets {
     }
 
     /// Clears the ways of the entries at `replaced`, and the ways of entries whose positions are only in the position
-    /// file. Returns one of these ways for the caller to reuse.
+    /// file. Leaves one of these ways for the caller to reuse, and returns that way; `None` if there are no such
+    /// entries.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))

@@ -37,7 +37,7 @@ pub(super) struct NextPart {
 }
 
 impl NextPart {
-    /// Returns the record of the part. `whole` is the record with the whole body.
+    /// Returns the record of this part. `whole` is the record of the entry, with the whole body.
     pub(super) fn record(&self, whole: &RecordParts<'_>) -> RecordParts<'_> {
         let meta = RecordMeta { kind: RecordKind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
         RecordParts { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }

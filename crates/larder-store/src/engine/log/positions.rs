@@ -65,7 +65,7 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Counts the entries that the index found overwritten, or had no room for, as evicted.
+    /// Counts as evicted the entries that the index found overwritten, or for whose positions it had no space.
     pub(super) fn note_overwritten(&self) {
         if let LogIndex::Sets(sets) = &self.index {
             let count = sets.take_overwritten();

@@ -68,7 +68,7 @@ impl RecognizedEntries {
         matches.iter().all(|slot| known(slot.position))
     }
 
-    /// Treats all slots as the key's own, without reading the records.
+    /// Treats all slots in `matches` as the key's own, without reading their records.
     pub(super) fn all_own(matches: &SlotMatches) -> Self {
         Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
     }
@@ -318,7 +318,7 @@ impl LogEngine {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns the offset on the volume at which a record begins. Its header states the place in the segment, and
+    /// Returns the offset on the volume at which a record begins. The record's header states its place in its segment;
     /// `position` is in that segment.
     pub(super) fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
@@ -335,8 +335,8 @@ impl LogEngine {
         })
     }
 
-    /// Reads `sectors` from `position` on, or fewer at the end of a unit in memory or of the segment. Returns `None` if
-    /// `position` is outside of all segments.
+    /// Reads `sectors` from `position` on. Reads fewer at the end of the segment, or of a unit in memory. Returns
+    /// `None` if `position` is in no segment.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let read = RecordRead { wanted_sectors: sectors, waits_for_batch: false };
         self.read_sectors_by(position, read).await

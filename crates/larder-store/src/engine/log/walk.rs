@@ -219,7 +219,7 @@ fn is_free(bytes: &[u8]) -> bool {
     bytes.iter().take(PACKED_STEP_BYTES as usize).all(|byte| *byte == 0)
 }
 
-/// Returns the identity of the volume in what looks like a header or footer.
+/// Returns the bytes in which a header or footer has the volume's identity; `None` if `bytes` are too short.
 fn owner_of(bytes: &[u8]) -> Option<VolumeId> {
     bytes.get(8..24)?.try_into().ok().map(VolumeId)
 }

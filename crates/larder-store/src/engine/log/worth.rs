@@ -51,7 +51,7 @@ struct LearnedWorth {
     epoch: u32,
     /// Sequence of the first segment of the present epoch.
     epoch_sequence: u32,
-    /// The sequence that was next when hits were last added to `earnings`.
+    /// Sequence of the segment that was to be begun next when hits were last added to `earnings`.
     counted_sequence: u32,
 }
 
@@ -161,7 +161,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that a segment was reclaimed. Adapts the price, and at times probation's share.
+    /// Notes that a segment was reclaimed. Adapts the price and, after some segments, probation's share.
     pub(super) fn note_segment_reclaimed(&self) {
         let Some(worth) = &self.worth else { return };
         let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;

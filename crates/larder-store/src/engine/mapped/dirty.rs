@@ -29,7 +29,7 @@ pub(super) struct DirtyEntry {
     pub(super) since: Duration,
     /// Number of the commit. Later commits have greater numbers.
     pub(super) ticket: u64,
-    /// Completed when the entry is on the device; `None` if no task waits.
+    /// Completion to call when the entry is on the device; `None` if no task waits for that.
     pub(super) done: Option<Completion<()>>,
 }
 

@@ -149,7 +149,8 @@ impl EntryMap {
         assert_eq!(self.newest, id, "what was touched was used last");
     }
 
-    /// Sets the place of the entry that the write with the number `sequence` stored. Returns `false` if there is none.
+    /// Sets the place of the entry that the write with the number `sequence` stored. Returns `false` if there is no
+    /// such entry.
     pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: MapPlace) -> bool {
         let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];

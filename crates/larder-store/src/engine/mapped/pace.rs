@@ -31,7 +31,7 @@ pub(crate) struct RunFound {
     pub(crate) threshold: u64,
 }
 
-/// The attempts to store entries since the evictions were last counted.
+/// The attempts to store entries since it was last computed which evictions are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
     /// Whether there was any attempt to store an entry.

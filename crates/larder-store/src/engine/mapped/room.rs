@@ -179,7 +179,7 @@ impl MappedState {
         Err(NoRoom::Now)
     }
 
-    /// Passes an entry to the schedule of writes. The entry must have a place.
+    /// Passes an entry to the schedule of writes. The entry must already have a place.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
@@ -206,7 +206,7 @@ impl MappedState {
         self.effects.transfers.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
-    /// Takes space for entries that waited together, next to each other if possible.
+    /// Takes space for entries that waited together in a locality buffer, next to each other if possible.
     pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Only policies whose room does not depend on the site have groups.

@@ -71,9 +71,9 @@ pub(crate) struct MappedState {
     /// Attempts to store entries since the evictions that are due were last computed.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
-    /// The files to keep when unknown files are removed; `None` if that is done.
+    /// The files to keep when unknown files are removed; `None` if unknown files have been removed.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// Findings of the start about an earlier run, in case the start must be repeated.
+    /// What the start found of an earlier run, kept in case the start must be repeated.
     pub(super) found: StartFound,
     pub(super) effects: Effects<MapTransfer>,
 }
@@ -277,7 +277,7 @@ impl MappedState {
     }
 
     /// Notes the end of a write to the device that contained pieces of `writes`. Returns the completions to call, each
-    /// with the outcome.
+    /// with its outcome.
     pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
         let mut done = Vec::new();
         for &sequence in writes {

@@ -29,7 +29,7 @@ pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
 }
 
 impl TableEngine {
-    /// Begins the run: continues where the session block of the last run says.
+    /// Begins the run. It continues at the position and write number in the session block of the last run.
     pub(super) async fn begin_session(self: &Arc<Self>) {
         let outcome = self.start_session().await;
         let mut state = self.lock();

@@ -56,8 +56,7 @@ impl FrontIndex {
         self.insert_in_reserve(slot)
     }
 
-    /// Adds a slot although [`Self::is_full`] is true. Uses the slots that are otherwise left free to keep searches
-    /// short.
+    /// Adds a slot although [`Self::is_full`] is true. Uses slots that otherwise stay free, so that searches are short.
     pub(crate) fn insert_in_reserve(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         let mut at = self.home(slot.prefix);
         while self.slots[at] != 0 && prefix_of(self.slots[at]) <= slot.prefix {

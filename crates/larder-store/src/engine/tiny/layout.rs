@@ -164,7 +164,8 @@ const LONG_SEGMENTS_MANY: u64 = 64;
 /// Bytes of a segment of the long ring that can hold the longest record.
 const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
 const LONG_SEGMENT_MIN: u64 = 32 << 10;
-/// Number of segments for which the long ring has space, even if all entries are small.
+/// Minimum number of segments for which the long ring, the log of long entries, has space, even if all entries are
+/// small.
 const LONG_SEGMENTS_LEAST: u64 = 4;
 const LONG_SEGMENT_MAX: u64 = 16 << 20;
 

@@ -78,7 +78,7 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
     scan_sets(engine).await;
 }
 
-/// Reads the first block of each segment of a ring, and the whole newest segment.
+/// Reads the first block of each segment of a ring, a circular log, and the whole newest segment.
 async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     let mut firsts = Vec::with_capacity(area.segment_count as usize);
     for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {

@@ -118,9 +118,9 @@ impl PackRingState {
         }
     }
 
-    /// Continues the ring of an earlier run. This ring must be new. `first_sequences` has the first sequence of each
-    /// segment (0 if unused). `next_sequence` must be greater than all on the volume. The segment that the earlier run
-    /// was writing is not continued.
+    /// Continues the ring, a circular log, of an earlier run. This ring must be new. `first_sequences` has the first
+    /// sequence of each segment (0 if unused). `next_sequence` must be greater than all sequences on the volume. The
+    /// segment that the earlier run was writing is not continued.
     pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
         assert_eq!(first_sequences.len(), self.first_sequences.len());
         assert!(first_sequences.iter().all(|&first| first < next_sequence));
@@ -331,7 +331,7 @@ impl PackRingState {
         self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
     }
 
-    /// Returns the smallest sequence of a pack that is still needed.
+    /// Returns the smallest sequence of all packs that are still needed.
     fn oldest_sequence(&self) -> u64 {
         self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
     }

@@ -5,7 +5,7 @@
 //! until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea: RRIP
 //! (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
-/// The highest rank, of entries that are predicted to be used last.
+/// The highest rank. It is that of entries that are predicted to be used last.
 const FAR: u8 = 7;
 /// Rank of a new entry without hits.
 const NEW: u8 = 6;

@@ -34,7 +34,8 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Returns when the first of the entries that wait in open clusters was appended; `None` if no entry waits.
+    /// Returns the time when the oldest of the entries that wait in open clusters was appended; `None` if no entry
+    /// waits.
     pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
         self.waiting_since.iter().flatten().min().copied()
     }

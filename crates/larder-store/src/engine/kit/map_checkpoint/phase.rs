@@ -35,7 +35,8 @@ pub(super) struct SnapshotWalk {
 }
 
 impl CheckpointPhase {
-    /// Enters `phase`, unless the store is being closed. In that case, only remembers a header that must be completed.
+    /// Enters `phase`, unless the store is being closed. In that case, only remembers the header in `phase` that must
+    /// be completed, if any.
     pub(super) fn enter(&mut self, phase: Self) {
         *self = match (&*self, phase) {
             (Self::Closing(_), Self::Unfinished(header)) => Self::Closing(Some(header)),

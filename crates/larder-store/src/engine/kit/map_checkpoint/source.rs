@@ -35,7 +35,7 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
     /// Returns the number of entries in the map.
     fn entry_count(&self) -> u64;
 
-    /// Returns the position at which the next record is written. Its unit depends on the layout.
+    /// Returns the position at which the next record is written, in a unit that depends on the layout.
     fn pointer(&self) -> u64;
 
     /// Returns the number of slots in each file of slots.

@@ -9,7 +9,7 @@
 const BALANCE: f64 = 2.0;
 /// Maximum difference from [`BALANCE`] that has an effect, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
-/// Relative change of the price after each reclaimed segment, for each segment of difference from [`BALANCE`].
+/// Relative change of the price after each reclaimed segment, per segment of difference from [`BALANCE`].
 const CHANGE: f64 = 0.05;
 /// Minimum price, as a share of the hits per sector that the oldest main segments get.
 const FLOOR_SHARE: f64 = 0.03;
@@ -41,7 +41,7 @@ impl RewritePrice {
         self.value.max(self.floor)
     }
 
-    /// Adapts the price. `balance_segments` is how many segments' worth of bytes may still be rewritten. `earned` is
+    /// Adapts the price. `balance_segments` is the amount of data that may still be rewritten, in segments. `earned` is
     /// the number of hits per sector that the oldest main segments get.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);

@@ -82,7 +82,7 @@ impl RequestSample {
     }
 
     /// Removes the entries whose requests were counted long enough. Passes the class and the number of requests of each
-    /// to `take`.
+    /// removed entry to `take`.
     pub(crate) fn take_due(&self, epoch: u32, mut take: impl FnMut(EntryClass, u32)) {
         let mut in_use = 0_usize;
         for entry in &self.entries {

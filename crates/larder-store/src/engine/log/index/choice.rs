@@ -89,7 +89,7 @@ impl LogIndex {
         each!(self, index => index.count_hit(key_hash, position))
     }
 
-    /// Returns whether the key of `key_hash` may have an entry.
+    /// Returns whether there may be an entry of the key with this hash.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => !index.peek(key_hash).is_empty(),

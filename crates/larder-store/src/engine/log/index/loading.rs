@@ -59,7 +59,8 @@ impl IndexLoading {
         self.forgotten.insert(address);
     }
 
-    /// Returns whether a key without a slot has a change that is newer than the record being loaded.
+    /// Returns whether the record being loaded must be ignored, although its key has no slot: the key was removed, or
+    /// slots of its address were dropped.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }

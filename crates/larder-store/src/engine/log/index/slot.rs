@@ -65,7 +65,7 @@ impl IndexSlot {
         bits << SIZE_BITS | u64::from(self.size.0)
     }
 
-    /// Returns the slot with the fields that [`Self::to_bits`] returned as `bits`.
+    /// Returns the slot whose fields [`Self::to_bits`] returned as `bits`.
     pub(crate) fn from_bits(bits: u64) -> Self {
         let hits = bits >> SIZE_BITS;
         let short_lived = hits >> HIT_BITS;

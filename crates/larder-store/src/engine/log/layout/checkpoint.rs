@@ -104,7 +104,7 @@ impl CheckpointPlaces {
     }
 
     /// Chooses a place for the image of `partition` in the checkpoint with the watermark `stamp`. If no place is free,
-    /// the root will say that the image is missing.
+    /// the root of the checkpoint will say that the image is missing.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
         self.free_next(partition);

@@ -160,7 +160,7 @@ impl LogState {
         self.probation_share = share;
     }
 
-    /// Seals the open segment of a generation if many newer segments were begun since ([`LAG_SEGMENTS`]).
+    /// Seals the open segment of a generation if many newer segments ([`LAG_SEGMENTS`]) were begun since it was opened.
     pub(super) fn seal_laggard(&mut self, next_sequence: u32) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
         for generation in SegmentRow::ALL {

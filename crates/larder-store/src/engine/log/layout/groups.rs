@@ -95,7 +95,7 @@ pub(super) struct GroupBuffers {
     /// spared for this.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
-    /// Bytes that the buffered records may take when written, for each generation.
+    /// For each generation, the maximum number of bytes that the buffered records take when they are written.
     room_bytes: [u64; 2],
     /// The group of the record at each place. A place is the number of a sector in `segment`.
     places: HashMap<u64, GroupId>,
@@ -308,7 +308,7 @@ impl LogState {
         self.moved.push(moved);
     }
 
-    /// Returns the number of free segments that clients and reclaim must leave for the buffered records.
+    /// Returns how many free segments clients and reclaim must leave for writing the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }

@@ -33,7 +33,7 @@ pub(super) struct OpenSegment {
     unit_count: u32,
 }
 
-/// The oldest sequence of each generation that was in use when a segment's use began.
+/// For each generation, the oldest sequence that was in use when a segment's use began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,

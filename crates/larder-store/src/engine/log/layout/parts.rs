@@ -12,8 +12,8 @@ const PART_BYTES_MIN: u64 = 4 << 10;
 const LEFT_DIVISOR: u64 = 100;
 
 impl LogState {
-    /// Returns how many bytes of the record's body to append as a part before the record itself. `None` if the record
-    /// is not to be divided.
+    /// Returns how many bytes of the record's body to append as a part, a record of their own, before the record
+    /// itself. Returns `None` if the record is not to be divided.
     pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
         let has_body =
             matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();

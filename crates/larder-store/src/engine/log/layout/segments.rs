@@ -22,7 +22,7 @@ struct SegmentState {
     anchor: AtomicU32,
     /// Unix time in seconds after which all short-lived entries of the segment have expired.
     short_deadline: AtomicU32,
-    /// Unix time in seconds after which all other entries of the segment have expired.
+    /// Unix time in seconds after which all entries of the segment that are not short-lived have expired.
     long_deadline: AtomicU32,
     /// Whether the device may lack a part of the segment.
     dirty: AtomicBool,

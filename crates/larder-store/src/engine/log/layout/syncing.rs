@@ -32,8 +32,8 @@ impl LogState {
         self.synced_sequence = self.synced_sequence.max(sequence);
     }
 
-    /// Returns whether a sync is needed soon: writers would otherwise wait because of [`UNSYNCED_BYTES_MAX`], or the
-    /// superblock does not yet record many of the volume's segments.
+    /// Returns whether a sync is needed soon. Without it, writers would soon wait because of [`UNSYNCED_BYTES_MAX`], or
+    /// the superblock would lack many of the volume's segments.
     pub(crate) fn needs_sync(&self) -> bool {
         let begun_count = self.next_sequence - self.synced_sequence;
         begun_count > unsynced_count_max(&self.geometry) / 2

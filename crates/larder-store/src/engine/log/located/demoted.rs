@@ -107,12 +107,13 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
-    /// Returns whether enough positions wait to be worth a write.
+    /// Returns whether so many positions wait that a write is worth its cost.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns whether enough positions wait to be worth a write, and the records of some can probably no longer move.
+    /// Returns whether so many positions wait that a write is worth its cost, and the records of some of them can
+    /// probably no longer move.
     pub(super) fn is_batch_likely(&self) -> bool {
         let waiting = self.lock();
         // Half of the room remains for the time until the records are written.

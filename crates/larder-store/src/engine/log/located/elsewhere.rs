@@ -61,19 +61,19 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether enough positions wait for the position file to be worth a write.
+    /// Returns whether so many positions wait for the position file that a write is worth its cost.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether enough positions wait for the position file to be worth a write, and the records of some are
-    /// probably on the device.
+    /// Returns whether so many positions wait for the position file that a write is worth its cost, and the records of
+    /// some of them are probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }
 
-    /// Returns the positions to write to the position file; `None` if no write is due. Leaves out records that may
-    /// still move.
+    /// Returns the positions to write to the position file; `None` if no write is due. Leaves out positions of records
+    /// that may still move.
     pub(crate) fn demoted_batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch(may_move)
     }

@@ -32,7 +32,7 @@ struct OpenPage {
     /// Offset of the page on the volume. A multiple of the page's length.
     start_bytes: u64,
     buffer: AlignedBuffer,
-    /// Range of the page that is filled, from `from` to `to`.
+    /// The filled range of the page, in bytes, from `from` to `to`.
     from: u64,
     to: u64,
     writes: Vec<u32>,
