@@ -64,7 +64,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// For writers, 1/`SEGMENTS_PER_RESERVED` of the segments is kept free.
+/// About 1/`SEGMENTS_PER_RESERVED` of the segments is kept free for writers, within fixed bounds.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
 /// Number of free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because

@@ -136,7 +136,7 @@ struct TinyState {
     sets_unsynced: bool,
     /// Number of entries in sets.
     set_entries: u64,
-    /// Whether the front, the log before the sets, of an earlier run is loaded.
+    /// Whether the front (the log before the sets) that an earlier run left is loaded.
     ready: bool,
     /// Time of the next attempt to empty the oldest segment; `None` means at once.
     move_at: Option<Duration>,

@@ -39,7 +39,7 @@ struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Whether the entry must leave the front, the log before the sets, now, because its segment is being emptied.
+    /// Whether the entry must now leave the front, the log before the sets, because its segment is being emptied.
     due: bool,
 }
 

@@ -54,7 +54,7 @@ fn is_later(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) > 0
 }
 
-/// The segment that is being emptied of the front, the log before the sets.
+/// The segment that is being emptied. It is part of the front, the log before the sets.
 pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,

@@ -255,8 +255,8 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends the record or stub of `slot` to the front, the log before the sets, again, unless the front has a newer
-    /// record of its key. `bytes` are those of the record.
+    /// Appends the record or stub of `slot` once more to the front, the log before the sets, unless the front has a
+    /// newer record of its key. `bytes` are those of the record.
     fn append_again(
         &self,
         state: &mut TinyState,
