@@ -49,11 +49,11 @@ pub struct LocatedEntry(pub(crate) Location);
 /// A location in the form that an engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// In the log, at `position`. The segment had the use number `sequence`; it gets another when it is reused.
+    /// In the log, at `position`. The segment had the use number `sequence`; it gets another number when it is reused.
     At { position: Sector, sequence: u32 },
     /// In the index, which has the full hash of every entry. No position is needed for the check.
     Known,
-    /// Unknown, because the index does not have it. Each check must search for the entry.
+    /// Unknown to the index, so that a check without I/O always fails. The caller must then search for the entry again.
     Passing,
 }
 
@@ -68,7 +68,7 @@ pub(crate) enum FlushExtent {
 
 /// A family of policies: one implementation of index, layout, schedule and eviction.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// Data by which the engine checks later that an entry that it found is still the current one of its key.
+    /// Data by which the engine checks later that a found entry is still the current one of its key.
     type Found: Copy;
 
     /// Number of attempts to store a new head while the engine moves the entry. It is 1 for engines that may read
@@ -78,11 +78,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     fn volume(&self) -> &Arc<Volume>;
 
-    /// Loads the entries of an earlier run into the index. The store is in use meanwhile.
+    /// Loads the entries of an earlier run into the index. Meanwhile, the store is already in use.
     async fn load(self: &Arc<Self>);
 
-    /// Returns the verified entry of `key`, and a [`Self::Found`] for later checks. With [`ReadExtent::Key`], this does
-    /// not count as a lookup, and engines that need not read the record return no reader.
+    /// Returns the verified entry of `key`, and a [`Self::Found`] for later checks. With [`ReadExtent::Key`], the call
+    /// does not count as a lookup, and engines that need not read the record return no reader.
     async fn find(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Self::Found, Option<Reader>)>>;
 
     /// Returns whether the index contains an entry; `true` if the index cannot tell. With `at`, returns whether the
@@ -92,8 +92,8 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Counts a hit that a memory cache served, so that the entry is not evicted early.
     fn touch(&self, key_hash: KeyHash);
 
-    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. If `found` is given,
-    /// stores it only if `found` is still the key's entry; otherwise returns `false`.
+    /// Stores `record` as its key's entry, and sets its sequence. Waits a bounded time for space. With `found`, stores
+    /// the record only if `found` is still the key's entry. Returns whether the record was stored.
     async fn store(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
     /// Removes `key`'s entry. When this returns, the removal survives a kill of the process.
@@ -105,7 +105,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Returns the time until more work is due; `None` if there is none.
     fn next_due(&self) -> Option<Duration>;
 
-    /// Submits everything in `extent` to the device, and waits until it is written.
+    /// Submits everything in `extent` to the device, and waits until all of it is written.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()>;
 
     fn gauges(&self) -> EngineGauges;

@@ -49,9 +49,9 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use walk::walk;
 
-/// Fewest clusters of a volume.
+/// Minimum number of clusters in a volume.
 const CLUSTER_COUNT_MIN: u64 = 8;
-/// Fewest clusters that a volume must have for each open cluster.
+/// Minimum number of clusters in a volume for each cluster that can be open at the same time.
 const CLUSTERS_PER_GROUP: u32 = 8;
 
 /// Returns the layout of a new volume of `ucfs`.
@@ -104,7 +104,7 @@ pub(crate) struct ClustersState {
     groups: usize,
     /// Whether entries can be stored: sequence numbers are reserved, and the store is open.
     ready: bool,
-    /// Number of clusters that could not be written.
+    /// Number of clusters whose write failed since the volume was opened.
     failed: u64,
     /// The snapshot and the journal of the tables.
     checkpoint: MapCheckpoint,
@@ -157,11 +157,11 @@ fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     (is_size && end <= data.end).then_some(ClusterArea { start_bytes: data.start, cluster_bytes, count })
 }
 
-/// Sizes of a cluster that are allowed, in bytes.
+/// Allowed lengths of a cluster, in bytes.
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
-    /// Returns where the key's entry is; `None` while the tables are being rebuilt.
+    /// Returns where the key's entry is; `None` if there is none, or while the tables are being rebuilt.
     fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
         self.entries.find(key_hash).filter(|_| !self.is_recovering)
     }
@@ -175,7 +175,7 @@ impl ClustersState {
         self.clusters.forget(place.cluster, place.sectors);
     }
 
-    /// Removes all entries of a cluster from the table. Returns their number.
+    /// Removes all entries of a cluster from the table. Returns how many entries were removed.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.note_all_gone(cluster);

@@ -64,26 +64,26 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// One of this number of segments is kept free for writers.
+/// About 1/`SEGMENTS_PER_RESERVED` of the segments is kept free for writers, within fixed bounds.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
-/// Free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because units start
-/// and end at other places there.
+/// Number of free segments that reclaim needs to rewrite everything in a segment: one, and part of a second, because
+/// units start and end at other places in the new segments.
 const REWRITE_SEGMENTS: usize = 2;
 /// Free segments reserved for reclaim while entries are pinned or protected. Includes a reserve for a start after a
 /// kill that interrupted a rewrite. Segments for bodies in parts are added to this number.
 const RECLAIM_ONLY_SEGMENTS: usize = REWRITE_SEGMENTS + RESERVE_SEGMENTS_MIN;
-/// Fewest segments of a volume on which some are reserved for reclaim while entries are protected. On smaller volumes,
-/// the reserve would cost too much.
+/// Minimum number of segments of a volume on which some segments are reserved for reclaim while entries are protected.
+/// On smaller volumes, the reserve would cost too much.
 const SPARING_SEGMENTS_MIN: u32 = 32;
 
-/// Bits of a position in HashCache's index. The paper's 32 suffice for volumes up to 2 TiB. On larger ones,
-/// `POSITION_BITS_LONG` suffice up to 16 TiB.
+/// Bits of a position in HashCache's index. The paper's 32 bits suffice for volumes up to 2 TiB. On larger volumes,
+/// `POSITION_BITS_LONG` bits suffice up to 16 TiB.
 const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of the length of a group, which is counted in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// One position for this number of entries of the store may wait to be written to the position file. This limits
+/// Number of entries of the store for each position that may wait to be written to the position file. This limits
 /// waiting positions to 2.5 bits per entry, and lets several of them share the write of a block.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
@@ -311,7 +311,7 @@ impl LogEngine {
         self.writer_segments() + self.reclaim_only_segments()
     }
 
-    /// Returns how many segments of the reserve clients may use.
+    /// Returns how many of the segments that are kept free clients may use.
     fn writer_segments(&self) -> usize {
         (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }

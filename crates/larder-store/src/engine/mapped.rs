@@ -57,7 +57,8 @@ use state::MappedState;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::{listed_count, walk};
 
-/// A volume must have space for this many of the longest records. Otherwise, storing one could evict everything else.
+/// A volume must have space for this many records of the maximum length. Otherwise, storing one could evict everything
+/// else.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 
 /// Returns the layout of a new volume with a policy that maps all its entries.

@@ -73,7 +73,7 @@ pub(crate) use walk::walk;
 const BIN_BYTES_MAX: u64 = 1 << 20;
 /// Pause before a failed attempt to wipe a set is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Number of change counters. Several sets share each of them.
+/// Number of change counters. Several sets share each counter.
 const CHANGE_COUNT: usize = 1024;
 
 /// Returns the layout of a new volume with a policy that has a disk table.
@@ -109,7 +109,8 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeSh
     }
 }
 
-/// Returns where bins and ring are on a volume; `None` if the superblock's parameters are invalid.
+/// Returns where the bins and the ring, the circular log, are on a volume; `None` if the superblock's parameters are
+/// invalid.
 fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
@@ -131,14 +132,14 @@ struct TableState {
     recent: RecentSummaries,
     /// Sets that the volume may have in an older state than was acknowledged, because a write failed.
     suspects: SuspectSets,
-    /// When wiping a suspect set is next attempted; `None` if nothing waits.
+    /// When wiping a suspect set, whose bytes must not be trusted, is next attempted; `None` if no set waits for that.
     wipe_at: Option<Duration>,
     ring: RingState,
     /// Session block of this run, as it was last written.
     session: RunSession,
     /// The numbers of writes.
     numbers: RunNumbers,
-    /// Sets that are being changed. Each has the entry that is being written to it, if any.
+    /// Sets that are being changed. Each has the entry that is being written to the set, if any.
     held: HashMap<SetNumber, Option<DirtySet>>,
     dirty_bytes: u64,
     gathered: GatheredEntries,
@@ -166,7 +167,7 @@ struct DirtySet {
     waits_in: Option<BinGroup>,
 }
 
-/// A group of entries that were requested together. Entries of group 0 belong to none.
+/// A group of entries that were requested together. Group 0 stands for entries without a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BinGroup(u32);
 
@@ -296,7 +297,7 @@ impl TableState {
         *count = count.wrapping_add(1);
     }
 
-    /// Returns whether a set is the same as when its counter was `changes`, and is not being written now.
+    /// Returns whether a set is unchanged since its change counter was `changes`, and is not being written now.
     fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
         self.changes(set) == changes && !self.is_being_written(set)
     }
@@ -305,8 +306,8 @@ impl TableState {
         self.held.get(&set).is_some_and(|held| held.as_ref().is_some_and(|dirty| dirty.waits_in.is_none()))
     }
 
-    /// Makes the entry in `way` the most recently used one of its set, if it has `key_hash`'s tag. Without `way`,
-    /// chooses the entry with this tag if there is only one.
+    /// Makes the entry in `way` the most recently used one of its set, if it has `key_hash`'s tag. Without `way`, does
+    /// this for the entry with the tag if there is only one.
     fn promote(&mut self, set: SetNumber, key_hash: KeyHash, way: Option<usize>) {
         let Some(shape) = self.memory.shape() else { return };
         let Some(mut contents) = self.memory.read(set) else { return };
@@ -384,7 +385,8 @@ impl Engine for TableEngine {
         }
     }
 
-    /// Writes the groups, and wipes suspect sets. Nothing else waits for a flush, because commits write through.
+    /// Writes the groups that wait in memory, and wipes suspect sets, whose bytes must not be trusted. Nothing else
+    /// waits for a flush, because every other commit waits for its own writes.
     async fn flush(self: &Arc<Self>, extent: FlushExtent) -> Result<()> {
         match extent {
             FlushExtent::CommittedBy(time) => {

@@ -64,9 +64,11 @@ use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Fewest free segments of the front. If there are fewer, the oldest segment is emptied.
+/// Minimum number of free segments of the front, the log before the sets. If fewer are free, the oldest segment is
+/// emptied.
 const FRONT_RESERVE: u32 = 2;
-/// Free segments of the front that are reserved for entries whose sets the device refuses.
+/// Number of free segments of the front, the log before the sets, that are reserved for entries whose sets the device
+/// refuses.
 const FRONT_SPARE: u32 = 1;
 
 /// Returns the layout of a new volume of `tiny`.
@@ -114,9 +116,9 @@ pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
-    /// Fewest entries for which a full set is written, even if `tiny_threshold` is lower.
+    /// Minimum number of new entries for which a full set is written, even if `tiny_threshold` is lower.
     least_to_move: u64,
-    /// Whether a task is emptying the oldest segment of the front.
+    /// Whether a task is emptying the oldest segment of the front, the log before the sets.
     moving: AtomicBool,
 }
 
@@ -134,26 +136,27 @@ struct TinyState {
     sets_unsynced: bool,
     /// Number of entries in sets.
     set_entries: u64,
-    /// Whether the front of an earlier run is loaded.
+    /// Whether the front (the log before the sets) that an earlier run left is loaded.
     ready: bool,
-    /// When emptying the oldest segment is next attempted; `None` if at once.
+    /// Time of the next attempt to empty the oldest segment; `None` means at once.
     move_at: Option<Duration>,
-    /// Sequence of the last pack of the front to which records from a refused pack were moved.
+    /// Sequence of the last pack of the front, the log before the sets, to which records from a refused pack were
+    /// moved.
     appended_again_until: u64,
-    /// Number of refused packs of the front that were given up, because their records were moved or are no longer
-    /// needed.
+    /// Number of refused packs of the front, the log before the sets, that were given up, because their records were
+    /// moved or are no longer needed.
     given_up_count: u64,
-    /// When refused writes are next retried; `None` if none waits.
+    /// Time of the next retry of refused writes; `None` if none waits.
     retry_at: Option<Duration>,
-    /// Whether the device may refuse all writes: refused packs were moved to new places, and it has accepted nothing
-    /// since.
+    /// Whether the device may refuse all writes: refused packs were moved to new places, and since then the device has
+    /// accepted nothing.
     is_device_suspect: bool,
     /// Keys whose newest record was lost with a damaged pack of the oldest segment. Their sets may have older versions,
-    /// which must not be found, until that segment is reused.
+    /// which lookups must not find until that segment is reused.
     lost_keys: Vec<KeyHash>,
-    /// Number of times in a row that emptying the oldest segment failed because the device refused sets.
+    /// Number of consecutive failures to empty the oldest segment because the device refused sets.
     failed_moves: u32,
-    /// Number of packs of the long ring that could not be written.
+    /// Number of packs of the long ring, the log of long entries, that could not be written.
     failed_packs: u64,
     /// Number of failed packs that a flush has reported to its caller.
     reported_failures: u64,
@@ -200,7 +203,7 @@ impl TinyEngine {
         self.state.lock()
     }
 
-    /// Returns where a byte of the front is, in granules from the front's start.
+    /// Returns the position of a byte in the front, the log before the sets, in granules from the front's start.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
@@ -212,18 +215,18 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the oldest segment of the front should be emptied now.
+    /// Returns whether the oldest segment of the front, the log before the sets, should be emptied now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
     }
 
-    /// Returns the newest entry of the front whose key's hash begins with `prefix`.
+    /// Returns the newest entry in the front, the log before the sets, whose key's hash begins with `prefix`.
     fn newest(&self, prefix: u32) -> Option<FrontSlot> {
         self.index.range(prefix, prefix).last()
     }
 
     /// Drops the content of a set from memory, because a newer record of its keys may be lost. Marks the set as
-    /// suspect: it must be written before entries that replace its content leave the front.
+    /// suspect: it must be written before entries that replace its content leave the front, the log before the sets.
     fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
@@ -244,7 +247,7 @@ impl AsMut<TaskWaiters> for TinyState {
     }
 }
 
-/// Returns the part of a key's hash that the index of the front uses.
+/// Returns the part of a key's hash that the index of the front, the log before the sets, uses.
 fn prefix_of(key_hash: KeyHash) -> u32 {
     key_hash.prefix()
 }
@@ -374,7 +377,7 @@ mod tests {
         }
     }
 
-    /// Returns two keys that the index of the front cannot distinguish.
+    /// Returns two keys that the index of the front, the log before the sets, cannot distinguish.
     pub(super) fn keys_alike(volume: &Volume) -> [u64; 2] {
         let mut seen = HashMap::new();
         let alike = (0_u64..2_000_000).find_map(|key| {
@@ -396,7 +399,8 @@ mod tests {
         (0..KEY_COUNT).map(get).collect()
     }
 
-    /// At stake: a process that aborts after 4 billion packs, or a start that takes the newest pack for the oldest.
+    /// Guards against a process that aborts after 4 billion packs, and against a start that takes the newest pack for
+    /// the oldest.
     #[test]
     fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
         let options = options();
@@ -432,8 +436,8 @@ mod tests {
         assert_eq!(versions(&again), expected);
     }
 
-    /// At stake: a removed entry that comes back after a kill, because a key with the same hash bits was removed at the
-    /// same time.
+    /// Guards against a removed entry that comes back after a kill, because a key with the same hash bits was removed
+    /// at the same time.
     #[test]
     fn keys_that_look_alike_in_the_front_stay_removed() {
         let options = options();

@@ -24,15 +24,15 @@ use std::{
     time::Duration,
 };
 
-/// Longest time that an entry waits in an open cluster before it is written. With the wait for the journal added, it is
-/// less than five seconds.
+/// Maximum time that an entry waits in an open cluster before its write begins. Together with the entry's wait for the
+/// journal, this is less than five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// An entry may take at most this fraction (1/n) of the volume's clusters.
+/// An entry may take at most 1/`SHARE_OF_CLUSTERS` of the volume's clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Appends an entry. If `found` is given, appends only if the key's entry is still at that place; otherwise returns
-    /// `false`.
+    /// Appends an entry. With `found`, the place where a lookup found the key's entry, appends only if that entry is
+    /// still there. Returns whether the entry was appended.
     pub(super) async fn append(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -49,12 +49,14 @@ impl ClustersEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Returns whether the store accepts no entries, because the header of this run could not be written.
+    /// Returns whether every entry is rejected: the volume is loaded, but the header that reserves sequences for this
+    /// run could not be written.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
 
-    /// Appends an entry if there is space now. Returns `false` if the key's entry is no longer at `found`.
+    /// Appends an entry if there is space now. Returns `false` if `found` is given and the key's entry is no longer
+    /// there.
     fn try_append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -137,7 +139,7 @@ impl ClustersEngine {
         Ok(())
     }
 
-    /// Evicts entries until `span` clusters in a row are free.
+    /// Evicts entries until `span` adjacent clusters are free.
     fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);
@@ -162,7 +164,8 @@ impl ClustersEngine {
         map_checkpoint::write_down(self).await.and(all_written)
     }
 
-    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. Entries can still be added to them.
+    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. Entries can still be added to these
+    /// clusters afterwards.
     pub(super) fn write_waiting(self: &Arc<Self>) {
         let until = self.volume.clock.now().checked_sub(OPEN_WAIT).filter(|_| self.keeps_journal());
         let copies = until.map(|until| self.lock().clusters.copy_waiting(until));
@@ -172,7 +175,7 @@ impl ClustersEngine {
         }
     }
 
-    /// Returns the time until an open cluster must be written; `None` if no entry waits in one.
+    /// Returns the time until an open cluster must be written; `None` if no entry waits in an open cluster.
     pub(super) fn waiting_due(&self) -> Option<Duration> {
         let since = self.lock().clusters.oldest_waiting().filter(|_| self.keeps_journal())?;
         Some((since + OPEN_WAIT).saturating_sub(self.volume.clock.now()).max(TICK))

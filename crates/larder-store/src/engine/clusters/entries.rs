@@ -24,14 +24,14 @@ impl EntryPlace {
     }
 }
 
-/// The number of an entry in the table. It is valid as long as the entry is in the table.
+/// The number of an entry in the table. The number is valid as long as the entry is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
 
 /// The table of all entries of a volume.
 pub(crate) struct EntryTable {
     entries: Vec<ClusterEntry>,
-    /// Hash table with the numbers of entries; 0 means none.
+    /// Hash table of entry numbers. 0 marks an empty position.
     heads: Vec<u32>,
     free: Option<EntryId>,
     len: usize,
@@ -46,22 +46,22 @@ struct ClusterEntry {
     offset_sectors: u16,
     /// Length of the record in sectors.
     sectors: u16,
-    /// The next entry of the same cluster or, for an unused entry, the next unused one.
+    /// The next entry of the same cluster. For an unused entry, the next unused entry.
     link: Option<EntryId>,
 }
 
 const _: () = assert!(size_of::<ClusterEntry>() == 20);
 
 impl EntryTable {
-    /// Creates a table for up to `entries`.
+    /// Creates an empty table for at most `entries` entries.
     pub(crate) fn new(entries: u64) -> Self {
         let capacity = entries.clamp(1, u64::from(u32::MAX / 2)) as usize;
         let heads = vec![0; (capacity as u64 * 100).div_ceil(FILL_PERCENT) as usize];
         Self { entries: Vec::new(), heads, free: None, len: 0, capacity }
     }
 
-    /// Adds an entry to its cluster's list, whose first entry was `first` before. Returns the number of the new first
-    /// entry. The key must not be in the table, and the table must not be full.
+    /// Adds an entry as the first one of its cluster's list. `first` is the entry that was first before. Returns the
+    /// number of the new entry. The key must not be in the table, and the table must not be full.
     pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full() && place.has_length());
         let at = self.head_of(key);
@@ -89,8 +89,8 @@ impl EntryTable {
         Some(self.entry(id).place())
     }
 
-    /// Removes `key` from the table and from its cluster's list, whose first entry is `first`. Returns the new first
-    /// entry of the list.
+    /// Removes `key` from the table and from the list of its cluster. `first` is the first entry of that list. Returns
+    /// the list's new first entry.
     pub(crate) fn remove(&mut self, key: KeyHash, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
         let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
@@ -110,7 +110,7 @@ impl EntryTable {
         beginning
     }
 
-    /// Removes all entries of a cluster's list. Returns their number.
+    /// Removes all entries of a cluster's list. Returns how many entries were removed.
     pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
         let mut next = first;
         let mut count = 0;
@@ -177,7 +177,8 @@ impl EntryTable {
         at
     }
 
-    /// Removes the entry at position `at` from the hash table. Moves others so that a search still finds them.
+    /// Removes the entry at position `at` from the hash table. Moves other entries to close the gap, so that a search
+    /// still finds them.
     fn unlink(&mut self, at: usize, id: EntryId) {
         assert!(self.len > 0, "what is removed was counted");
         self.entries[id.index()].link = self.free;
@@ -248,7 +249,7 @@ mod tests {
     const CLUSTERS: u32 = 4;
 
     proptest! {
-        /// At stake: an entry that the table loses, or that it still has after its cluster was evicted.
+        /// Guards against a table that loses an entry, or that keeps one after its cluster was evicted.
         #[test]
         fn the_table_does_what_a_map_does(
             steps in prop::collection::vec((0..10_u8, 0..60_u64, 0..CLUSTERS), 1..400),

@@ -43,12 +43,13 @@ pub(crate) struct ClusterTable<F> {
     /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
-    /// First cluster of the space that was last freed or chosen. A search for free clusters tries it first.
+    /// First of the adjacent clusters that were freed or chosen last. A search for free clusters tries this place
+    /// first.
     made_free: u32,
     /// The most recently used full cluster. `oldest` is the least recently used one.
     newest: u32,
     oldest: u32,
-    /// The numbers of this run. A cluster's sequence is the low half of one of them.
+    /// The numbers that this run may use. A cluster's sequence is the low half of such a number.
     pub(crate) numbers: RunNumbers,
 }
 
@@ -57,12 +58,13 @@ pub(crate) struct ClusterTable<F> {
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// The neighbors in the order of use: the next newer full cluster and, as `older`, the next older one.
+    /// The adjacent clusters in the order of use: `newer` is the full cluster that was used next after this one,
+    /// `older` the one that was used before it.
     newer: u32,
     older: u32,
     live_sectors: u16,
     entry_count: u16,
-    /// Number of clusters of the entry that begins here; 1 if the cluster can have several entries.
+    /// Number of clusters of the entry that begins here. It is 1 if the cluster can have several entries.
     span: u8,
     state: ClusterState,
     /// For an open cluster, the number of sectors that are on the device.
@@ -75,10 +77,10 @@ const _: () = assert!(size_of::<ClusterLine<std::num::NonZeroU32>>() <= 24);
 enum ClusterState {
     Free,
     Open,
-    /// Complete, and being written.
+    /// Closed to further entries, and being written.
     Sealed,
     Full,
-    /// A continuation of an entry that begins in an earlier cluster.
+    /// Contains only the continuation of an entry that begins in an earlier cluster.
     Continued,
 }
 
@@ -95,7 +97,7 @@ pub(crate) struct ClusterPlace {
 pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
-/// Number of clusters around which a search looks for adjacent clusters before it gives up.
+/// Maximum number of clusters around which a search looks for adjacent clusters before it gives up.
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
@@ -108,7 +110,8 @@ impl ClusterArea {
         self.start_bytes + u64::from(cluster) * self.cluster_bytes
     }
 
-    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with others.
+    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with other
+    /// entries.
     fn span(&self, len_bytes: u64) -> Option<u32> {
         let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
         (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
@@ -150,8 +153,8 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if it is not free or not
-    /// on the volume.
+    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if the cluster is not free
+    /// or not on the volume.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
         let fits = span > 0
@@ -165,7 +168,7 @@ impl<F: Copy> ClusterTable<F> {
     }
 
     /// Makes space for an entry of `len_bytes`: in the open cluster of `group` or, for a long entry, in clusters of its
-    /// own. If the open cluster must be completed for this, adds it to `sealed`, to be written.
+    /// own. If the open cluster must be completed for this, adds that cluster to `sealed`, to be written.
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
@@ -224,8 +227,9 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open, or if
-    /// a write of it is in flight; [`Self::partially_written`] returns it later.
+    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open. Also
+    /// returns `None` if a write of the cluster's filled part is in flight; [`Self::partially_written`] then returns
+    /// the cluster later.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -251,8 +255,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Returns the full clusters to evict so that `span` clusters in a row become free. They are near the least
-    /// recently used one. Returns `None` if nothing can be evicted now.
+    /// Returns the full clusters to evict so that `span` adjacent clusters become free. Chooses them near the least
+    /// recently used cluster. Returns `None` if nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -263,7 +267,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(victims)
     }
 
-    /// Frees a full cluster and its continuations. Its entries must have been removed before.
+    /// Frees a full cluster, and the clusters that continue its entry. The entries must have been removed before.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
@@ -336,7 +340,9 @@ impl<F: Copy> ClusterTable<F> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Sorts the order of use by the age of the clusters' sequences. `next` is the sequence that the next cluster gets.
+    /// Makes the order of use follow the order of writing: the cluster with the oldest sequence becomes the least
+    /// recently used. Ages are counted back from `next`, the sequence of the next cluster, because sequences wrap
+    /// around.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
@@ -361,7 +367,7 @@ impl<F: Copy> ClusterTable<F> {
         self.table[cluster as usize].sequence
     }
 
-    /// Returns the length in bytes of a cluster and its continuations.
+    /// Returns the length in bytes of a cluster, together with the clusters that continue its entry.
     pub(crate) fn len_bytes(&self, cluster: u32) -> u64 {
         u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
     }
@@ -412,7 +418,7 @@ impl<F: Copy> ClusterTable<F> {
         self.numbers.take().expect("numbers are reserved before a cluster is prepared") as u32
     }
 
-    /// Begins a new use of `span` free clusters from `cluster` on.
+    /// Begins a new use of the `span` free clusters that start at `cluster`.
     fn take(&mut self, cluster: u32, span: u32, state: ClusterState, sequence: u32) {
         for own in cluster..cluster + span {
             assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");
@@ -424,7 +430,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
-    /// Returns the first of `span` free clusters in a row; `None` if the places that are tried have none.
+    /// Returns the first of `span` adjacent free clusters. Returns `None` if the places that are tried have none.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
             if self.table[last as usize].state == ClusterState::Free {
@@ -446,7 +452,7 @@ impl<F: Copy> ClusterTable<F> {
     }
 
     /// Returns the full clusters to evict so that the `span` clusters from `start` on become free. Returns `None` if
-    /// one of them cannot be evicted.
+    /// one of these clusters cannot be evicted.
     fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
         if start + span > self.area.count {
             return None;

@@ -90,9 +90,9 @@ impl ClustersEngine {
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Makes a cluster the most recently used one. If its bytes were read, passes its other entries to the receiver of
-    /// neighbors. The entries are taken from the cluster's list, which is in adjacent memory; looking up each key of
-    /// the directory would access memory at random.
+    /// Makes a cluster the most recently used one. If its bytes were read, passes the cluster's other entries to the
+    /// receiver of neighbors, entries that were read along with the requested one. Takes the entries from the cluster's
+    /// list, which is in adjacent memory; looking up each key of the directory would access memory at random.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbors()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();

@@ -28,8 +28,8 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Returns the most listings that a snapshot of `entries` can have. An entry that is replaced while the snapshot is
-/// written may be in it twice.
+/// Returns the maximum number of listings in a snapshot of `entries` entries. An entry that is replaced while the
+/// snapshot is being written may be listed twice.
 pub(super) fn listings_max(entries: u64) -> u64 {
     entries + entries / 2
 }
@@ -140,8 +140,8 @@ impl ClustersState {
         }
     }
 
-    /// Restores an entry, and its cluster if this is the cluster's first entry. Skips an entry for which there is no
-    /// space, because a later change in the journal removes it.
+    /// Restores an entry, and its cluster if this is the cluster's first entry. If there is no space for the entry,
+    /// leaves it out and notes that the snapshot is outdated.
     fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };

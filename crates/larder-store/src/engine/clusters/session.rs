@@ -28,7 +28,7 @@ const WORDS_PER_ENTRY: u64 = 3;
 /// First word of a header whose snapshot can be loaded. After [`snapshot::mark_used`], this word is 0.
 const IS_CLEAN: u32 = 1;
 
-/// Returns the most words that a snapshot can have.
+/// Returns the maximum number of words in a snapshot.
 pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
     clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_ENTRY
 }
@@ -116,7 +116,7 @@ async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     Ok(())
 }
 
-/// Writes everything, and then the snapshot for the next start.
+/// Writes all entries to the device, and then the snapshot for the next start.
 pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     let was_ready = std::mem::replace(&mut engine.lock().ready, false);
     engine.flush_all().await?;
@@ -150,7 +150,7 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     words
 }
 
-/// Fills the empty tables from the words of a snapshot. Returns `None` if they are not valid.
+/// Fills the empty tables from the words of a snapshot. Returns `None` if the words are not valid.
 fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {

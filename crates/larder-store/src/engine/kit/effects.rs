@@ -11,7 +11,7 @@ use crate::{
 use std::{io, sync::Arc};
 
 /// The I/O to start and the tasks to wake after a change of an engine's state. They are collected while the state is
-/// locked, and begin once it is released.
+/// locked, and take effect after the lock is released.
 #[must_use = "effects must be started"]
 pub(crate) struct Effects<T> {
     pub(crate) transfers: Vec<T>,
@@ -33,7 +33,7 @@ impl<T> Effects<T> {
         self.woken.add(woken);
     }
 
-    /// Calls `start` with each I/O operation, and wakes the tasks.
+    /// Calls `start` with each collected I/O operation, and wakes the collected tasks.
     pub(crate) fn begin(self, start: impl FnMut(T)) {
         self.transfers.into_iter().for_each(start);
         self.woken.wake();

@@ -9,19 +9,20 @@ use std::{
     time::Duration,
 };
 
-/// Longest time between the first and the last record of a group. Page views of up to ten seconds are stored together.
+/// Maximum time between the first and the last record of a group. It is long enough to store all entries of a page view
+/// of up to ten seconds together.
 const VIEW_MAX: Duration = Duration::from_secs(12);
 
 /// Groups of records `R`, each identified by `K`.
 pub(crate) struct WaitingGroups<K, R> {
-    /// Longest time that a group waits for another record after its last one.
+    /// Maximum time that a group waits for another record after its last one.
     window: Duration,
     group_bytes_max: u64,
-    /// Most bytes of all groups in total.
+    /// Maximum number of bytes of all groups together.
     bytes_max: u64,
     bytes: u64,
     groups: BTreeMap<K, GatheredGroup<R>>,
-    /// The groups in the order of the times of their last records.
+    /// The groups, ordered by the time of their last record.
     by_idleness: BTreeSet<(Duration, K)>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct GatheredGroup<R> {
 }
 
 impl<K: Copy + Ord, R> WaitingGroups<K, R> {
-    /// Creates an empty set of groups. One group takes up to `group_bytes_max` bytes, all groups together up to
+    /// Creates an empty set of groups. One group takes at most `group_bytes_max` bytes, all groups together at most
     /// `bytes_max`.
     pub(crate) fn new(window: Duration, group_bytes_max: u64, bytes_max: u64) -> Self {
         Self { window, group_bytes_max, bytes_max, bytes: 0, groups: BTreeMap::new(), by_idleness: BTreeSet::new() }
@@ -49,7 +50,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.bytes
     }
 
-    /// Returns the group `id`; `None` if no record of it waits.
+    /// Returns the group `id`; `None` if it has no waiting record.
     pub(crate) fn group(&self, id: K) -> Option<&GatheredGroup<R>> {
         self.groups.get(&id)
     }
@@ -59,8 +60,8 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.iter().flat_map(|(id, group)| group.records.iter().map(|record| (*id, record)))
     }
 
-    /// Returns whether the group `id` cannot take another record of `len_bytes`, because it would become too long or is
-    /// too old.
+    /// Returns whether the group `id` cannot take another record of `len_bytes`, because the group would become too
+    /// long or is too old.
     pub(crate) fn is_over(&self, id: K, len_bytes: u64, now: Duration) -> bool {
         let is_over = |group: &GatheredGroup<R>| {
             group.len_bytes + len_bytes > self.group_bytes_max || now >= group.first_at + VIEW_MAX
@@ -68,7 +69,7 @@ impl<K: Copy + Ord, R> WaitingGroups<K, R> {
         self.groups.get(&id).is_some_and(is_over)
     }
 
-    /// Returns whether a group must be removed first, to make space for another record of `len_bytes`.
+    /// Returns whether a group must be removed before another record of `len_bytes` can be added.
     pub(crate) fn is_full(&self, len_bytes: u64) -> bool {
         self.bytes + len_bytes > self.bytes_max
     }

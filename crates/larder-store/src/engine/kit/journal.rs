@@ -20,21 +20,21 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// Pause before a failed write is retried, unless a caller requests an earlier retry.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Most pages that are written in one operation.
+/// Maximum number of pages that one operation writes.
 const TRANSFER_PAGE_COUNT: usize = 16;
 
 /// The journal of one volume.
 pub(crate) struct MapJournal {
     volume: VolumeId,
-    /// Offset on the volume of the ring of pages.
+    /// Offset in bytes at which the ring, the circular log of journal pages, begins on the volume.
     start_bytes: u64,
-    /// Length of the ring in pages; 0 if the volume has no journal.
+    /// Length of the ring, the circular log of journal pages, in pages; 0 if the volume has no journal.
     page_count: u64,
     /// Generation of this run, which is written into each page. `None` until pages may be written.
     run: Option<u64>,
-    /// Whether the pages of earlier runs are known. While this is `false`, no change is recorded.
+    /// Whether the journal pages of earlier runs were read. While this is `false`, no change is recorded.
     goes_on: bool,
-    /// Number that the next sealed page gets.
+    /// Number that the next page gets when it is sealed, that is, closed to further changes.
     next: u64,
     /// Number of the oldest page that the next start would read.
     needed_from: u64,
@@ -58,7 +58,7 @@ struct SealedPage {
     number: u64,
     pointer: u64,
     changes: Vec<MapChange>,
-    /// Number of changes noted up to the end of this page.
+    /// Number of changes noted since the volume was opened, up to the end of this page.
     noted: u64,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct JournalWrite {
 }
 
 impl MapJournal {
-    /// Creates the journal of a volume. Its ring has `page_count` pages and begins at `start_bytes`. No page is written
-    /// yet.
+    /// Creates the journal of a volume. Its ring, a circular log, has `page_count` pages and begins at `start_bytes`.
+    /// No page is written yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
             volume,
@@ -97,14 +97,14 @@ impl MapJournal {
     }
 
     /// Continues the journal of earlier runs. The next page gets the number `next`. Until a new snapshot is durable, a
-    /// start needs the pages from `needed_from` on.
+    /// start needs the pages from number `needed_from` on.
     pub(crate) fn go_on(&mut self, needed_from: u64, next: u64) {
         assert!(self.run.is_none() && self.sealed.is_empty() && needed_from <= next, "before anything is written");
         assert!(!self.is_kept() || next - needed_from <= self.page_count, "no more is needed than the ring holds");
         (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
     }
 
-    /// Allows pages to be written. They contain `run`, the generation of this run.
+    /// Allows pages to be written, with `run`, the generation of this run, in each of them.
     pub(crate) fn begin(&mut self, run: u64) {
         assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
         self.run = Some(run);
@@ -124,7 +124,7 @@ impl MapJournal {
         }
     }
 
-    /// Seals the open page although it is not full, so that it is written.
+    /// Seals the open page, so that it is written although it is not full.
     pub(crate) fn seal(&mut self, pointer: u64) {
         if self.open.is_empty() {
             return;
@@ -143,8 +143,8 @@ impl MapJournal {
         assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
-    /// Returns the next write of pages, or `None` if none may begin now. Their headers state `durable`, the first page
-    /// that is not durable yet, and the current `epoch`.
+    /// Returns the next write of pages, or `None` if no write may begin now. The headers of the pages state two values:
+    /// `durable`, the number of the first page that is not durable yet, and the current `epoch`.
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;
@@ -178,13 +178,13 @@ impl MapJournal {
         assert!(self.written <= self.noted, "what is written was noted");
     }
 
-    /// Notes that a page of the journal or of a snapshot could not be written. Retries wait for a pause.
+    /// Notes that a page of the journal or of a snapshot could not be written. It is retried after a pause.
     pub(crate) fn note_failure(&mut self, now: Duration) {
         self.failed += 1;
         self.stalled_at = Some(now);
     }
 
-    /// Lets the next write begin at once, although the last one failed.
+    /// Lets the next write begin at once, although the previous write failed.
     pub(crate) fn try_again(&mut self) {
         self.stalled_at = None;
     }
@@ -247,13 +247,13 @@ impl MapJournal {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Returns whether the ring is full, except for the part that is reserved for removals. New entries must then wait
-    /// for a snapshot.
+    /// Returns whether the ring, the circular log of journal pages, is full up to the part that is reserved for
+    /// removals. New entries must then wait for a snapshot, which frees pages.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }
 
-    /// Returns an error if the ring has no space for the changes of a new entry.
+    /// Returns an error if the ring, the circular log of journal pages, has no space for the changes of a new entry.
     pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
         match (self.is_short(), self.is_stalled()) {
             (false, _) => Ok(()),
@@ -265,8 +265,8 @@ impl MapJournal {
     /// Returns how much of a snapshot should be written by now, in thousandths. Returns `None` if no snapshot should be
     /// begun.
     ///
-    /// A snapshot begins when half of the ring is used, and must end when three quarters are. Its cost per change
-    /// therefore does not depend on the size of the map.
+    /// A snapshot begins when half of the ring, the circular log of journal pages, is used, and must end when three
+    /// quarters are. Its cost per change therefore does not depend on the size of the map.
     pub(crate) fn snapshot_due(&self) -> Option<u64> {
         let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
         Some(beyond * 1000 / (self.page_count / 4).max(1))

@@ -12,12 +12,12 @@ use std::future::Future;
 pub(crate) enum LookStep<T> {
     Found(T),
     Nothing,
-    /// The entry was moved or replaced while it was being read, so the attempt must be repeated.
+    /// The entry was moved or replaced while it was being read. The attempt must be repeated.
     Moved,
 }
 
-/// Returns the result of `look`. Calls it again, up to a limit, if the entry was moved meanwhile. If `counts` is set,
-/// adds the lookup to the counters of lookups and hits.
+/// Returns the result of `look`. Calls `look` again, up to a limit, if the entry was moved in the meantime. If `counts`
+/// is set, adds the lookup to the counters of lookups and hits.
 ///
 /// # Errors
 /// The errors of `look`, and `Closed` if the store is closed.
@@ -40,5 +40,5 @@ where
     Ok(None)
 }
 
-/// Most attempts of a lookup. If the entry was moved during each of them, the lookup is a miss.
+/// Maximum number of attempts of a lookup. If the entry was moved during each of them, the lookup is a miss.
 const MOVES_FOLLOWED_MAX: u32 = 4;

@@ -96,8 +96,8 @@ impl MapCheckpoint {
     }
 }
 
-/// Writes the header of this run: it marks the snapshot of the last close as outdated, and reserves numbers for writes.
-/// The snapshot and the journal for a start after a crash stay valid.
+/// Writes the header of this run. The header marks the snapshot of the last close as outdated, and reserves numbers for
+/// writes. The snapshot and the journal for a start after a crash stay valid.
 pub(crate) async fn begin_run<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
@@ -208,7 +208,7 @@ pub(crate) async fn write_down<E: CheckpointEngine>(engine: &Arc<E>) -> Result<(
     }
 }
 
-/// Writes a snapshot if the start could not load all entries of the last one.
+/// Writes a snapshot if the start could not load all entries of the last snapshot.
 ///
 /// # Errors
 /// `Unavailable` if the snapshot could not be written. In that case, nothing may be stored or removed.
@@ -219,7 +219,7 @@ pub(crate) async fn renew<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole snapshot now if the journal is short of space. This frees pages.
+/// Writes the whole snapshot now if the journal is short of space. Afterwards the journal's older pages are free.
 pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
     let is_short = engine.lock_map_state().checkpoint().journal.is_short();
     if is_short {
@@ -227,8 +227,8 @@ pub(crate) async fn make_room<E: CheckpointEngine>(engine: &Arc<E>) {
     }
 }
 
-/// Waits until the journal has space, or until changes cannot be written. For stores without a maintenance thread. When
-/// this returns, the work that was due has been submitted, even if another task was the one to make space.
+/// Waits until the journal has space, or until changes cannot be written. Called only in stores without a maintenance
+/// thread. When this returns, the work that was due has been submitted, by this task or another one.
 pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
     loop {
         make_room(engine).await;
@@ -250,8 +250,8 @@ pub(crate) async fn await_room<E: CheckpointEngine>(engine: &Arc<E>) {
     }
 }
 
-/// The right to write a snapshot. Dropping it wakes the tasks that wait for space in the journal to check again, even
-/// if no snapshot was written.
+/// The right to write a snapshot. Dropping it wakes the tasks that wait for space in the journal, even if no snapshot
+/// was written, so that they check again.
 struct SnapshotGuard<'a, E: CheckpointEngine> {
     engine: &'a Arc<E>,
     turn: Option<TaskTurn<'a>>,
@@ -268,7 +268,7 @@ impl<E: CheckpointEngine> Drop for SnapshotGuard<'_, E> {
 }
 
 /// Writes as much of a snapshot as is due, or all of it if `is_forced` is set. Does nothing if another task is writing
-/// it. Calls `pass` after each step.
+/// the snapshot. Calls `pass` after each step.
 pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_forced: bool, pass: impl Fn()) {
     if !engine.lock_map_state().checkpoint().is_walk_due(is_forced) {
         return;
@@ -287,7 +287,7 @@ pub(crate) async fn keep_snapshot<E: CheckpointEngine>(engine: &Arc<E>, is_force
 }
 
 impl MapCheckpoint {
-    /// Returns whether changes wait to be written to the journal, or a step of a snapshot can be done.
+    /// Returns whether changes wait to be written to the journal, or the next step of a snapshot is due.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }
@@ -308,7 +308,7 @@ impl MapCheckpoint {
     }
 }
 
-/// Writes the next pages of the snapshot. After the last pages, writes the header that puts the snapshot into effect.
+/// Writes the next pages of the snapshot. After the last page, writes the header that puts the snapshot into effect.
 async fn step<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     // If the future that wrote a header was dropped, the header may be in one copy only. It is completed before
@@ -372,8 +372,8 @@ async fn let_rule<E: CheckpointEngine>(engine: &Arc<E>, header: SnapshotHeader) 
     Ok(())
 }
 
-/// Writes the collected listings that fill pages. After the last listing, also writes the page that is not full.
-/// Returns the updated state of the snapshot.
+/// Writes the collected listings, as far as they fill whole pages. After the last listing, also writes the page that is
+/// not full. Returns the updated state of the snapshot.
 async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
@@ -398,8 +398,8 @@ async fn write_listings(volume: &Volume, area: MapCheckpointArea, mut walk: Snap
     Ok(walk)
 }
 
-/// Writes the snapshot from which the next start loads the map, when the store is closed. Its listings are in the order
-/// of use, because the map no longer changes.
+/// Writes a snapshot when the store is closed. The next start loads the map from this snapshot. Its listings are in the
+/// order of use, because the map no longer changes.
 pub(crate) async fn close<E: CheckpointEngine>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     engine.lock_map_state().checkpoint().phase.close();

@@ -11,12 +11,12 @@ pub(crate) struct RunNumbers {
     next: u64,
     /// The first number that is not reserved.
     end: u64,
-    /// Most numbers that one reservation adds.
+    /// Maximum number of numbers that one reservation adds.
     batch: u64,
 }
 
 impl RunNumbers {
-    /// Creates the numbers from `next` on. None is reserved yet; each reservation adds up to `batch` numbers.
+    /// Creates the numbers from `next` on. None of them is reserved yet; each reservation adds up to `batch` numbers.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
         Self { next, end: next, batch }
@@ -41,7 +41,7 @@ impl RunNumbers {
         self.end = end;
     }
 
-    /// Returns the end to which the next reservation should extend.
+    /// Returns the exclusive end to which the next reservation should extend.
     pub(crate) fn next_end(&self) -> u64 {
         self.next + self.batch
     }
@@ -56,7 +56,7 @@ impl RunNumbers {
         self.next == self.end
     }
 
-    /// Returns whether fewer reserved numbers are left than half of one reservation, so that it is time for the next.
+    /// Returns whether the next reservation is due, because less than half of one reservation is left.
     pub(crate) fn are_scarce(&self) -> bool {
         self.end - self.next < self.batch / 2
     }
@@ -66,7 +66,7 @@ impl RunNumbers {
 mod tests {
     use super::*;
 
-    /// At stake: numbers that two runs share. A write of the first run would pass for one of the second.
+    /// Guards against numbers that two runs share: a write of the first run could be mistaken for one of the second.
     #[test]
     fn no_number_is_taken_before_it_is_reserved() {
         let mut numbers = RunNumbers::new(100, 4);

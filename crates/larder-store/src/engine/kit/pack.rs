@@ -30,7 +30,7 @@ pub(crate) struct PackShape {
     pub(crate) directory_bytes: u64,
     /// Records begin at multiples of this many bytes.
     pub(crate) packing_bytes: u64,
-    /// Whether the pack is written in its full length even if it is not full.
+    /// Whether the pack is written in its full length even if its records do not fill it.
     pub(crate) whole: bool,
 }
 
@@ -76,7 +76,7 @@ impl OpenPack {
         }
     }
 
-    /// Returns whether the pack has space for another record of `len_bytes`.
+    /// Returns whether the pack has space for one more record of `len_bytes`.
     pub(crate) fn takes(&self, len_bytes: u64) -> bool {
         let listings_max = pack::listings_within(self.shape.directory_bytes as usize);
         self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64
@@ -138,8 +138,8 @@ impl OpenPack {
         &self.buffer.as_slice()[..self.used_bytes as usize]
     }
 
-    /// Returns the length in bytes that the pack would have on the device if it were completed now and cut to its
-    /// content.
+    /// Returns the length in bytes that the pack would have on the device if it were completed now, without its unused
+    /// end.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }
@@ -166,8 +166,8 @@ impl SealedPack {
     }
 }
 
-/// Returns up to `len_bytes` bytes at `offset_bytes` of the volume, copied from `bytes`, the volume's content from
-/// `start_bytes` on. Returns `None` if `bytes` do not contain the offset.
+/// Returns up to `len_bytes` bytes at `offset_bytes` of the volume, copied from `bytes`. `bytes` are the volume's
+/// content from `start_bytes` on. Returns `None` if `bytes` do not contain the offset.
 pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
     let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
     let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;

@@ -51,8 +51,8 @@ impl Volume {
         self.maintenance_thread.get() == Some(&thread::current().id())
     }
 
-    /// Marks the calling thread as the volume's maintenance thread. It makes space for others, so it never waits for
-    /// space itself.
+    /// Marks the calling thread as the volume's maintenance thread. This thread makes space for other tasks, so it
+    /// never waits for space itself.
     pub(crate) fn set_maintenance_thread(&self) {
         let is_first = self.maintenance_thread.set(thread::current().id()).is_ok();
         assert!(is_first, "a volume has one maintenance thread");
@@ -82,8 +82,8 @@ impl Volume {
         .await
     }
 
-    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that the entry to be replaced was no longer the
-    /// current one.
+    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that nothing was stored, because the entry to be
+    /// replaced was no longer the current one of its key.
     pub(crate) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
         match outcome {
             Ok(true) => {
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use crate::{Store, StoreOptions, device::MemoryDevice};
 
-    /// At stake: a store that never closes. Its maintenance thread would wait, while it retries removals, for space
-    /// that only this thread makes.
+    /// Guards against a store that never closes. If the maintenance thread waited for space while it retries removals,
+    /// it would wait forever, because only this thread makes space.
     #[test]
     fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;

@@ -13,7 +13,7 @@ use crate::{hash::KeyHash, units::SetNumber};
 
 use bits::{BitCursor, PackedBits};
 
-/// Most ways (places for entries) that a set can have.
+/// Maximum number of ways (places for entries) in a set.
 pub(crate) const WAYS_MAX: usize = 16;
 
 /// The fields of a set, and the number of bits that each takes.
@@ -26,7 +26,7 @@ pub(crate) struct SetShape {
     pub(crate) position_bits: u32,
     /// Bits of an entry's length, which is counted in blocks.
     pub(crate) length_bits: u32,
-    /// Number of ways whose position and length are in memory. These are the most recently used ways.
+    /// Number of ways per set whose position and length are in memory. These are the most recently used ways.
     pub(crate) positions: u32,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct SetWay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,
-    /// Length of the entry in blocks; 0 if the shape has no lengths.
+    /// Length of the entry in blocks; 0 if lengths are not kept, because [`SetShape::length_bits`] is 0.
     pub(crate) length: u16,
 }
 
@@ -77,13 +77,13 @@ pub(crate) struct SetPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnpackedSet {
     ways: [SetWay; WAYS_MAX],
-    /// Places of the entries. The index is the rank of the way.
+    /// Places of the entries in the most recently used ways. The index is the way's rank, not its number.
     places: [SetPlace; WAYS_MAX],
     way_count: usize,
     place_count: usize,
 }
 
-/// A place that no longer fits in memory, with the way that it belongs to.
+/// The place of an entry that is no longer kept in memory, and the entry's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DemotedPlace {
     pub(crate) way: usize,
@@ -100,8 +100,8 @@ impl UnpackedSet {
         Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
     }
 
-    /// Makes `way` the most recently used one, with its entry at `place`. If another way's place no longer fits in
-    /// memory, returns that place.
+    /// Makes `way` the most recently used one, with its entry at `place`. Memory has places for the most recently used
+    /// ways only. If another way's place is dropped for this one, returns it.
     pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<DemotedPlace> {
         let rank = self.ways[way].rank;
         assert!(way < self.way_count && usize::from(rank) < self.way_count, "a way of the set has one of its ranks");
@@ -123,8 +123,8 @@ impl UnpackedSet {
         Some(DemotedPlace { way, place })
     }
 
-    /// Puts an entry into `way`, and makes the way the most recently used one. If another way's place no longer fits in
-    /// memory, returns that place.
+    /// Puts an entry into `way`, and makes the way the most recently used one. Memory has places for the most recently
+    /// used ways only. If another way's place is dropped for this one, returns it.
     pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
         self.ways[way].tag = tag;
@@ -132,8 +132,8 @@ impl UnpackedSet {
         self.promote(way, place)
     }
 
-    /// Adds an entry as the least recently used one, if the set has an empty way. If the place does not fit in memory,
-    /// returns it.
+    /// Adds an entry as the least recently used one, if the set has an empty way. If memory has no space for the
+    /// entry's place, returns the place.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert_ne!(tag, 0, "an entry has a tag");
         // Empty ways have the last ranks.
@@ -148,7 +148,7 @@ impl UnpackedSet {
         (self.place_count > 0).then_some(DemotedPlace { way, place })
     }
 
-    /// Empties `way`. The next entry that is added takes it.
+    /// Empties `way`. The next added entry takes this way.
     pub(crate) fn clear(&mut self, way: usize) {
         assert!(way < self.way_count);
         let rank = self.ways[way].rank;
@@ -223,14 +223,15 @@ impl UnpackedSet {
         assert!(empty.iter().all(|place| place.position == 0), "an empty way has no place");
     }
 
-    /// Creates a set that stands for unknown content. Several of its ways have the same rank, as in no other set.
+    /// Creates a set that stands for unknown content. Its mark is that several ways have the same rank, which occurs in
+    /// no other set.
     pub(crate) fn unknown(shape: &SetShape) -> Self {
         let mut set = Self::empty(shape);
         set.ways.iter_mut().for_each(|way| way.rank = 1);
         set
     }
 
-    /// Returns this set, or `None` if it stands for unknown content.
+    /// Returns this set; `None` if it stands for unknown content.
     pub(crate) fn known(self) -> Option<Self> {
         (self.ways[0].rank != self.ways[1].rank).then_some(self)
     }
@@ -278,17 +279,17 @@ impl UnpackedSet {
 pub(crate) struct PackedSets {
     bits: PackedBits,
     shape: SetShape,
-    /// Whether a set that was never written counts as empty. If `false`, the content of such a set is unknown.
+    /// Whether a set that was never written counts as empty. If `false`, such a set's content is unknown.
     fresh: bool,
-    /// Whether the content of every set is known. Once `false`, it stays so, because nobody checks whether the last
-    /// unknown set has become known.
+    /// Whether the content of every set is known. Once `false`, it stays so: the unknown sets are not counted, so
+    /// nothing shows when the last one has become known.
     all_known: bool,
     set_count: u64,
     entries: u64,
 }
 
 impl PackedSets {
-    /// Creates `set_count` sets. With `fresh` they are empty, otherwise their content is unknown.
+    /// Creates `set_count` sets. With `fresh`, all sets are empty, otherwise their content is unknown.
     pub(crate) fn new(shape: SetShape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const MAGIC: [u8; 4] = *b"LDRm";
 const PAGE_HEADER_BYTES: usize = 24;
 const WORDS_PER_PAGE: usize = (BLOCK_BYTES as usize - PAGE_HEADER_BYTES) / 4;
-/// Pages that one operation reads or writes.
+/// Maximum number of pages that one operation reads or writes.
 const PAGES_AT_ONCE: u64 = 64;
 
 /// Returns the bytes that a snapshot of `word_count` words takes, with its header.
@@ -40,7 +40,7 @@ pub(crate) struct SnapshotPage {
 /// Number of header words whose meaning the engine defines.
 pub(crate) const HEADER_WORDS: usize = 3;
 
-/// Reads the header. Returns `None` if there is no valid one.
+/// Reads the header. Returns `None` if there is no valid header.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
     let PageContent { number, index, words } = decode(volume, block.as_slice())?;
@@ -58,7 +58,8 @@ pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32])
     write_header(volume, header).await
 }
 
-/// Overwrites the header, durably, so that there is no snapshot any more. Keeps `number` in it for the engine.
+/// Durably overwrites the header, so that the volume no longer has a snapshot. Keeps `number` in the header for the
+/// engine.
 pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
     write_header(volume, &SnapshotPage { number, words: [0; HEADER_WORDS] }).await?;
     volume.sync().await
@@ -132,7 +133,7 @@ struct PageContent {
     words: Vec<u32>,
 }
 
-/// Decodes a page, after repairing up to one flipped bit. Returns `None` if it is not valid.
+/// Decodes a page, after repairing up to one flipped bit. Returns `None` if the page is not valid.
 fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = FieldReader::new(&sound[8..]);

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-/// Most items that checks examine per change, on average, in debug builds.
+/// Maximum number of items that checks examine per change, on average, in debug builds.
 const LOOKS_PER_CHANGE: u64 = 512;
 
 /// A state whose invariants can be checked.
@@ -33,7 +33,7 @@ pub(crate) trait CheckedState {
 /// A lock around the state of an engine.
 pub(crate) struct StateLock<S> {
     inner: Mutex<Inner<S>>,
-    /// Failure mark of the volume. It is set if a task panics while it has the state locked.
+    /// Failure mark of the volume. It is set if a task panics while this task has the state locked.
     failure: FailureMark,
 }
 
@@ -126,7 +126,7 @@ mod tests {
         lock.lock().0 = 3;
     }
 
-    /// At stake: an answer from a state that a panic left half changed.
+    /// Guards against results from a state that a panic left half changed.
     #[test]
     fn state_that_a_panicking_task_held_is_marked_before_others_get_it() {
         let mark = FailureMark::default();

@@ -9,7 +9,7 @@ use crate::units::SetNumber;
 /// The sets of a volume whose bytes must not be trusted.
 pub(crate) struct SuspectSets {
     set_count: u64,
-    /// One bit per set; empty while no set is suspect.
+    /// One bit per set; 1 means that the set's bytes must not be trusted. Empty while there is no such set.
     words: Vec<u64>,
     count: u64,
     /// Number of the set at which the next search begins.
@@ -22,7 +22,7 @@ impl SuspectSets {
         Self { set_count, words: Vec::new(), count: 0, cursor: 0 }
     }
 
-    /// Marks `set` as suspect, because a write to it failed.
+    /// Marks `set` as suspect, so that its bytes are not trusted, because a write to it failed.
     pub(crate) fn insert(&mut self, set: SetNumber) {
         assert!(set.0 < self.set_count);
         if self.words.is_empty() {
@@ -54,7 +54,8 @@ impl SuspectSets {
         self.count == 0
     }
 
-    /// Returns a suspect set; `None` if there is none. Successive calls go through all of them in turn.
+    /// Returns a suspect set, one whose bytes must not be trusted; `None` if there is none. Successive calls go through
+    /// all suspect sets in turn.
     pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
         assert!(set < self.set_count && self.count > 0, "set {set} of {} is suspect", self.set_count);
@@ -67,7 +68,7 @@ impl SuspectSets {
         self.words.len() as u64 * size_of::<u64>() as u64
     }
 
-    /// Returns the first suspect set at or after number `from`.
+    /// Returns the first suspect set whose number is at least `from`.
     fn first_from(&self, from: u64) -> Option<u64> {
         let first_word = (from / SETS_PER_WORD) as usize;
         let words = self.words.iter().enumerate().skip(first_word);

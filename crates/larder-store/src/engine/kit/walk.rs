@@ -47,7 +47,7 @@ impl<'a> WalkItem<'a> {
     }
 }
 
-/// Returns whether `bytes` certainly do not belong to the listed record, whose sequence is `sequence`. They are all
+/// Returns whether `bytes` certainly do not belong to the listed record, whose sequence is `sequence`: they are all
 /// zero, or begin with a record of another sequence. A single flipped bit cannot cause this.
 pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
     match record::sequence_in(bytes) {
@@ -56,7 +56,7 @@ pub(crate) fn is_of_another(bytes: &[u8], sequence: u32) -> bool {
     }
 }
 
-/// Verifies the record at the start of `bytes`. Returns it, or the name of the part that is damaged.
+/// Verifies the record at the start of `bytes`. Returns the record, or the name of its part that is damaged.
 pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<DecodedRecord, &'static str> {
     let decoded = DecodedRecord::decode(volume, bytes).map_err(|_| "a record's head")?;
     if decoded.len_bytes() > bytes.len() {
@@ -85,7 +85,8 @@ pub(crate) fn walk_compact(
     Some(u64::from(header.len_bytes))
 }
 
-/// Returns the finding for an entry of a compact set; `None` if it is a valid stub.
+/// Returns the finding for an entry of a compact set. Returns `None` for a valid stub, a short record in place of an
+/// entry that is stored elsewhere.
 fn compact_item<'a>(
     volume: VolumeId,
     listing: &CompactListing,

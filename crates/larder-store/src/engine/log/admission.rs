@@ -25,17 +25,19 @@ use crate::{
 use seen::SeenPlacings;
 use std::collections::HashMap;
 
-/// Most bits of memory per entry that the index and admission take together, on volumes up to 1 TiB.
+/// Maximum number of bits of memory per entry that the index and admission take together, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
-/// Number of remembered removals at which those that no longer matter are dropped for the first time.
+/// First value of `removed_max`, the number of remembered removals at which those that no longer matter are dropped.
 const REMOVED_MAX: usize = 1024;
-/// Peak memory of the index relative to its mean. Its tables are less full while entries come and go.
+/// Peak memory of the index, divided by its mean memory. The peak is higher, because tables are less full while entries
+/// come and go.
 const INDEX_SLACK: f64 = 1.06;
-/// Share of the volume's bytes with current entries. The other segments are free or being filled.
+/// Assumed share of the volume's bytes that current entries take. The other segments are free or being filled.
 const LIVE_SHARE: f64 = 0.875;
 /// Weight of one offered entry in the moving mean of lengths.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
-/// Number of equally likely outcomes of the random draw against the probability of admission.
+/// Number of equally likely outcomes of the random draw that decides, with the probability of admission, whether an
+/// entry is stored.
 const DICE_SIDES: u64 = 1 << 20;
 
 /// The size of a store, as admission needs to know it.
@@ -47,8 +49,8 @@ pub(crate) struct AdmissionScale {
     pub(crate) index: IndexShape,
 }
 
-/// Returns the bits of memory per entry for remembering offers: 60 minus the bits of the index, but at least 4 and at
-/// most 6.
+/// Returns the bits of memory per entry for remembering the keys of refused and evicted entries: 60 minus the bits of
+/// the index, but at least 4 and at most 6.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(4, 6)
@@ -75,11 +77,11 @@ pub(crate) struct LogAdmission {
     evicted_sectors: f64,
     evicted_count: u64,
     random: SplitMix64,
-    /// Addresses that the index dropped although their records are still in the log. Each maps to the segment use that
-    /// contains its record.
+    /// Addresses, the hash bits by which the index distinguishes keys, that the index dropped although their records
+    /// are still in the log. Each maps to the segment use that contains its record.
     dropped: HashMap<u64, SegmentUse>,
-    /// Addresses of removed entries. Each maps to the segment use that contains the removal's record. An address is
-    /// kept while that record takes precedence over entries on probation.
+    /// Addresses (hash bits) of removed entries. Each maps to the segment use that contains the removal's record. An
+    /// address is kept while that record takes precedence over entries on probation.
     removed: HashMap<u64, SegmentUse>,
     /// Size of `removed` at which the removals that no longer matter are next dropped.
     removed_max: usize,
@@ -104,9 +106,10 @@ impl LogAdmission {
         }
     }
 
-    /// Returns whether to store an entry whose address the index does not have. If not, remembers the key.
+    /// Decides whether to store an entry whose address (the hash bits by which the index distinguishes keys) has no
+    /// slot. If the entry is refused, remembers its key.
     ///
-    /// With `has_room`, nothing is evicted for the entry, and every entry is admitted.
+    /// `has_room` means that nothing is evicted for the entry. The entry is then always admitted.
     pub(crate) fn admits(&mut self, offer: EntryOffer, address: u64, has_room: bool) -> bool {
         self.offer_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
@@ -122,8 +125,8 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// Returns the probability that an entry of this length is admitted: 1 if it is shorter than the mean. A longer
-    /// entry evicts several others, but is requested only as often as one.
+    /// Returns the probability that an entry of this length is admitted: 1 if it is not longer than the mean. A longer
+    /// entry evicts several others, but is not requested more often than a short one.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
@@ -175,8 +178,8 @@ impl LogAdmission {
         assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
     }
 
-    /// Notes that a record which waited for its group is now in the segment use `of`, although its address was dropped
-    /// or removed meanwhile.
+    /// Notes that a record which waited in memory for others of its group is now in the segment use `of`. The record's
+    /// address was dropped or removed in the meantime.
     pub(crate) fn note_released(&mut self, address: u64, of: SegmentUse) {
         let kept = [self.dropped.get_mut(&address), self.removed.get_mut(&address)];
         for kept in kept.into_iter().flatten().filter(|kept| is_of_buffers(kept.sequence)) {
@@ -192,7 +195,7 @@ impl LogAdmission {
         self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
-    /// Returns the most memory that admission takes, in bytes.
+    /// Returns the memory that the filters of refused and evicted keys take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.seen.memory_bytes()
     }
@@ -202,7 +205,7 @@ impl LogAdmission {
 mod tests {
     use super::*;
 
-    /// Returns an offer of an entry so short that its length does not matter.
+    /// Returns an offer of an entry that is so short that its length does not matter.
     fn offer(n: u64) -> EntryOffer {
         EntryOffer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
@@ -238,7 +241,7 @@ mod tests {
         assert!((0..2_000).all(|n| admission.admits(EntryOffer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
-    /// Offers 20,000 entries of 112 sectors and as many of 16 sectors. Returns how many of the longer ones are
+    /// Offers 20,000 entries of 112 sectors and 20,000 of 16 sectors. Returns how many of the longer entries are
     /// admitted.
     fn admitted(objective: Objective) -> usize {
         let mut admission = admission(objective);

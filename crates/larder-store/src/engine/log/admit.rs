@@ -44,12 +44,12 @@ impl LogEngine {
         is_admitted
     }
 
-    /// Returns whether an entry of any length would be admitted now.
+    /// Returns whether every entry would be admitted now, whatever its length.
     pub(crate) fn has_room(&self) -> bool {
         self.gate.as_ref().is_none_or(|gate| self.gate_is_open(gate))
     }
 
-    /// Returns how many bytes may be written before the daily write limit is reached.
+    /// Returns how many bytes may be written before the daily write limit is reached; `u64::MAX` if there is no limit.
     pub(super) fn wear_left_bytes(&self) -> u64 {
         let Some(limit) = &self.volume.wear else { return u64::MAX };
         let written = self.volume.counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();
@@ -61,8 +61,8 @@ impl LogEngine {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
-    /// Returns whether nothing is known about an entry that the index lacks: it was not offered or evicted recently,
-    /// and the log has no record of its address.
+    /// Returns whether nothing is known about an entry without a slot in the index: it was neither refused, evicted,
+    /// dropped nor removed recently.
     pub(super) fn is_unknown(&self, key_hash: KeyHash) -> bool {
         let Some(gate) = &self.gate else { return false };
         !gate.lock().knows(key_hash, self.index.address(key_hash))
@@ -113,7 +113,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that the segment use `of` has ended, so that its records no longer matter.
+    /// Notes that the segment use `of` has ended, so that dropped addresses with records in it no longer matter.
     pub(super) fn forget_dropped(&self, of: SegmentUse) {
         if let Some(gate) = &self.gate {
             gate.lock().forget_through(of);

@@ -26,20 +26,21 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker};
 
-/// Most times that an append reads the records of its key's slots again, because other tasks changed the slots
-/// meanwhile.
+/// Maximum number of times that an append reads the records of its key's slots again because other tasks changed the
+/// slots in the meantime.
 const RECOGNIZED_MAX: u32 = 4;
 
 /// The condition under which a record is appended, and the entries that it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
-    /// All slots that may belong to the key were read. Slots that do belong to it are replaced.
+    /// The records of all slots that may be the key's were read. The slots that are the key's are replaced.
     Recognized(&'a RecognizedEntries),
-    /// The key's entry must still be at this position. It is replaced.
+    /// The key's entry must still be at this position. The new record replaces it.
     StillAt(Sector),
-    /// Like `StillAt`, for an entry that reclaim rewrites. The new slot starts with this number of hits.
+    /// Like `StillAt`, for an entry that reclaim rewrites. `hits` is the number of hits with which the new slot starts.
     Reinserted { from: Sector, hits: u8 },
-    /// No condition. Nothing is replaced yet, because the records of the other slots must be read first.
+    /// No condition. Nothing is replaced yet: the records of the address's other slots must be read first, to find out
+    /// which of them are the key's.
     Beside,
     /// No condition. The record is a part of a body, which has no slot in the index.
     Part,
@@ -51,15 +52,15 @@ pub(super) enum AppendAttempt {
     Appended(AppendedRecord),
     /// Nothing was appended, because the key's entry is no longer the expected one.
     Changed,
-    /// Nothing was appended, because a slot exists that was not read yet and may be the key's.
+    /// Nothing was appended, because there is a slot that may be the key's and whose record was not read yet.
     Unrecognized,
-    /// Nothing was appended. This many bytes of the body must be appended first, as a part.
+    /// Nothing was appended. This many bytes of the body must first be appended as a part, a record of their own.
     InParts(u64),
 }
 
 impl LogEngine {
-    /// Appends the record of an entry, which becomes the current one of its key. If `still_at` is given, appends only
-    /// if the key's entry is still at that position; otherwise returns `false`.
+    /// Appends the record of an entry, which replaces the key's current record. With `still_at`, appends only if the
+    /// key's entry is still at that position. Returns whether the record was appended.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -100,7 +101,7 @@ impl LogEngine {
     }
 
     /// Clears the slots of a removed key that stayed in the index until the removal was durable. `end` is the age of
-    /// the removal's own record; newer slots stay.
+    /// the removal's own record; slots of newer records stay.
     async fn clear_through(&self, hash: FullHash, end: RecordAge) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
@@ -117,7 +118,8 @@ impl LogEngine {
         drop(log);
     }
 
-    /// Appends a record. Waits a bounded time for space. Returns `None` if the key's entry is no longer at `still_at`.
+    /// Appends a record. Waits a bounded time for space. Returns `None` if `still_at` is given and the key's entry is
+    /// no longer there.
     async fn append(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -265,7 +267,7 @@ impl LogEngine {
     }
 
     /// Returns whether a record goes to a probation segment, where it may be evicted before older entries. This is so
-    /// if nothing shows demand for its entry yet, and no older record of its key can come back after its eviction.
+    /// if nothing shows demand for the entry yet, and if its eviction cannot bring back an older record of its key.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
@@ -278,7 +280,7 @@ impl LogEngine {
     }
 
     /// Makes an appended record the current one of its key in the index. Must be called under the log's lock. `moves`
-    /// lists the records that the append has moved since the condition was checked.
+    /// lists the records that the append has moved since `condition` was checked.
     fn index_appended(
         &self,
         record: &RecordParts<'_>,
@@ -324,7 +326,8 @@ impl LogEngine {
         }
     }
 
-    /// Changes the log by `change`. Then starts the I/O and wakes the tasks that follow from it.
+    /// Changes the log by `change`, under its lock. Then starts the I/O that the change requires, and wakes the tasks
+    /// that waited for it.
     pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut LogState) -> T) -> T {
         let (answer, effects) = {
             let mut log = self.lock_log();
@@ -377,8 +380,8 @@ impl LogEngine {
         self.volume.wakeup.wake();
     }
 
-    /// Waits until the unit with the number `ticket` and all earlier ones are on the device. First writes the open unit
-    /// and the buffered groups that `groups` selects.
+    /// Waits until the unit with the number `ticket` and all earlier units are on the device. First writes the open
+    /// unit and the buffered groups that `groups` selects.
     ///
     /// # Errors
     /// `Unavailable` if more than `failed_before` units have failed by then.

@@ -21,7 +21,7 @@ impl BodySource for LogEngine {
         Self::body_place(self, position, decoded)
     }
 
-    /// Returns whether the record waits in memory for others of its group. It moves when the group is written.
+    /// Returns whether the record waits in memory for other records of its group. It moves when the group is written.
     fn may_move(&self, position: Sector) -> bool {
         let segment = self.geometry.segment_of(position);
         segment.is_some_and(|segment| is_of_buffers(self.segments.sequence(segment)))

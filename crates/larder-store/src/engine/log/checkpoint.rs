@@ -58,7 +58,7 @@ const CLOSE_BATCH: usize = 16;
 
 /// The checkpoints of the index of one volume.
 pub(super) struct LogCheckpoints {
-    /// Place of checkpoints on the volume; `None` on a volume without room for them.
+    /// Place of checkpoints on the volume; `None` on a volume without space for checkpoints.
     pub(super) area: Option<CheckpointArea>,
     shared: Mutex<CheckpointShared>,
     writing: AtomicBool,
@@ -78,7 +78,7 @@ struct CheckpointState {
     sweep: Option<CheckpointSweep>,
     /// Bytes that checkpoints have written since the volume was opened.
     spent_bytes: u64,
-    /// Last watermark for which a checkpoint was considered and found not worth its cost.
+    /// Last watermark for which a checkpoint was considered, and found not to be worth its cost.
     considered: u32,
     stepped_at: Duration,
 }
@@ -121,7 +121,7 @@ impl LogCheckpoints {
         self.log_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Continues after the checkpoint that the start found.
+    /// Continues after the checkpoint that was found when the store started.
     pub(super) fn resume(&self, places: CheckpointPlaces) {
         self.lock().state = Some(CheckpointState::new(places));
     }
@@ -208,7 +208,7 @@ impl LogEngine {
         self.write_root(area, state, stamp).await
     }
 
-    /// Begins a checkpoint if the log has written enough since the last one to pay for it.
+    /// Begins a checkpoint if the log has written so much since the last one that another is worth its cost.
     async fn begin_if_due(&self, area: &CheckpointArea, state: &mut CheckpointState) -> Result<()> {
         let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
         let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;

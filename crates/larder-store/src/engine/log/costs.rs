@@ -110,8 +110,8 @@ fn waiting_bits(assumed: &CostAssumptions<'_>) -> f64 {
 }
 
 /// Returns the I/O of moving a position from memory to the position file. Positions are collected and written in the
-/// order of their sets, so those of one block share a write. The arm passes over the file in one direction, so each
-/// block costs one write and a sequential read.
+/// order of their sets, so those of one block share a write. The disk's arm moves over the file in one direction, so
+/// each block costs one write and a sequential read.
 fn demotion(assumed: &CostAssumptions<'_>) -> TransferWork {
     let ways = assumed.tuning.hashcache_ways;
     let per_block = sheets_per_block(ways) as f64 * f64::from(ways);
@@ -140,8 +140,8 @@ const SIZE_CLASS_EXCESS: f64 = 1.07;
 const UNIT_EXCESS: f64 = 1.03;
 const POSITION_BITS: f64 = 32.0;
 const LENGTH_BITS: f64 = 8.0;
-/// Bytes of memory for a position that waits to be written to the position file. At most twice as many positions wait
-/// as one write takes.
+/// Bytes of memory for a position that waits to be written to the position file. The number of waiting positions is at
+/// most twice that of one write.
 const WAITING_BYTES: f64 = 40.0;
 /// Bytes read from the start of a record to compare its key.
 const RECOGNIZED_BYTES: f64 = 4096.0;

@@ -32,13 +32,13 @@ use futures_util::{StreamExt, future::join, stream};
 
 /// Number of segments that are read at the same time.
 const DEPTH: usize = 64;
-/// Most segments that an earlier run can have skipped in the order of use. Each run sets a segment aside for buffered
-/// records before the first reclaim, and another one after it.
+/// Maximum number of segments that an earlier run can have skipped in the order of use. Each run sets one segment aside
+/// for buffered records before its first reclaim, and another one after it.
 const PASSED_OVER: usize = 2;
 
-/// The segments that a start has found.
+/// The segments that were found when the store started.
 pub(super) struct DiscoveredSegments {
-    /// Segments not in use, in the order of their next use.
+    /// Segments that are not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
     /// Segments in use, oldest first.
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
@@ -51,14 +51,14 @@ pub(super) struct DiscoveredSegments {
     pub(super) void_through: u32,
 }
 
-/// The part of a segment that shows its last use.
+/// The part of a segment from which its last use is known.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
-    /// The header of the segment's first unit. The trailer is older or missing.
+    /// The header of the segment's first unit shows the last use. The trailer is older or missing.
     Unit(UnitHeader),
-    /// The trailer shows this use. The header of the first unit is older or unreadable.
+    /// The trailer shows the last use. The header of the first unit is older or unreadable.
     Trailer(SegmentUse),
-    /// Nothing: neither a header nor a trailer is readable.
+    /// Neither a header nor a trailer is readable.
     Nothing,
 }
 
@@ -148,13 +148,13 @@ struct SegmentSearch<'a> {
     engine: &'a LogEngine,
     /// The greatest sequence in the checkpoint's root.
     newest_listed: u32,
-    /// The search through a list ends after this number of unchanged segments in a row.
+    /// The search through a list ends after this number of consecutive unchanged segments.
     window: usize,
     known: Vec<(SegmentId, SegmentUse)>,
-    /// Segments with a damaged header, each with its last known use.
+    /// Last known uses of the segments with a damaged header.
     damaged: Vec<SegmentUse>,
     oldest: OldestUse,
-    /// Whether some segment shows neither a use nor remains of an earlier one.
+    /// Whether any segment is blank: it shows neither a use nor remains of an earlier use.
     is_any_blank: bool,
 }
 
@@ -166,8 +166,9 @@ struct OldestUse {
 }
 
 impl SegmentSearch<'_> {
-    /// Searches the segments of a list in the order of their next use. `unchanged` is the number of unchanged segments
-    /// in a row before the list. Returns that number at the end of the search.
+    /// Searches the segments of a list in the order of their next use. `unchanged` is the number of consecutive
+    /// unchanged segments just before the list. Returns the number of consecutive unchanged segments just before the
+    /// place where the search ended.
     async fn go_over(&mut self, listed: &[(SegmentId, SegmentUse)], mut unchanged: usize) -> usize {
         let mut probes = stream::iter(listed).map(|(segment, _)| probe(self.engine, *segment)).buffered(DEPTH);
         let mut looked_at = 0;

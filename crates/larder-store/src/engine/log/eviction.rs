@@ -38,7 +38,8 @@ pub(crate) struct EvictionCandidate {
 pub(crate) struct ReclaimedSegment<'a> {
     /// The current entries of the segment, in log order.
     pub(crate) live: &'a [EvictionCandidate],
-    /// Most bytes of entries to rewrite. Pinned and protected entries do not count.
+    /// Maximum number of bytes to rewrite. Pinned and protected entries are rewritten even beyond this number; other
+    /// entries only get what these leave.
     pub(crate) room_bytes: u64,
     pub(crate) standard: EvictionStandard,
     /// Current Unix time in seconds.
@@ -79,7 +80,7 @@ pub(crate) struct KeptEntry {
     pub(crate) hits: u8,
 }
 
-/// The entries of a segment to rewrite, in log order. All others are dropped.
+/// The entries of a segment to rewrite, in log order. All other entries of the segment are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
@@ -129,12 +130,12 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    /// Returns the standard for a main segment. By its price, an entry of ten sectors is kept if it was hit once.
+    /// Returns the standard for a main segment. With its price, an entry of ten sectors is kept if it was hit once.
     pub(super) fn standard() -> EvictionStandard {
         EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
     }
 
-    /// Returns a current entry with this first sector, this length, this number of hits and this time of expiry.
+    /// Returns a current entry with the given first sector, length, number of hits and time of expiry.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
         let start_bytes = sector * 512;
         let len_bytes = sectors * 512;

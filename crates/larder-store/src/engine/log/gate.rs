@@ -16,12 +16,12 @@ use crate::{
 /// The admission of one volume, behind a lock.
 pub(super) struct LogGate {
     admission: Mutex<LogAdmission>,
-    /// Whether storing an entry now evicts useful ones.
+    /// Whether storing an entry now evicts useful entries.
     pub(super) is_short_of_room: AtomicBool,
 }
 
 impl LogGate {
-    /// Creates the gate of a volume. Returns `None` if the index cannot say which entries it drops.
+    /// Creates the gate of a volume. Returns `None` if the index does not report which entries it drops.
     pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
         let scale = AdmissionScale {

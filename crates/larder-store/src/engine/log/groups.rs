@@ -27,9 +27,9 @@ impl LogEngine {
         steps
     }
 
-    /// Passes the entries of `first`'s group in `bytes` to the receiver of neighbors. `first` begins at `position` and
-    /// at the start of `bytes`. Returns the bytes of `first`. If there are other entries, copies these bytes, so that
-    /// the memory of the whole group can be freed.
+    /// Passes the other entries of `first`'s group in `bytes` to the receiver of neighbors, entries that were read
+    /// along with the requested one. `first` begins at `position` and at the start of `bytes`. Returns the bytes of
+    /// `first`. If there are other entries, copies these bytes, so that the memory of the whole group can be freed.
     pub(super) fn hand_over_group(&self, position: Sector, bytes: Bytes, first: &DecodedRecord) -> Bytes {
         let len_bytes = first.len_bytes();
         if first.meta.group == 0 || !first.body_is_here() || len_bytes >= bytes.len() {
@@ -74,8 +74,8 @@ impl LogEngine {
         })
     }
 
-    /// Returns whether the slot at `position` is in the index, and is the newest of its address. A newer slot may be
-    /// the removal or another version of the same key.
+    /// Returns whether the slot at `position` is in the index, and is the newest slot of its address. A newer slot may
+    /// be that of the key's removal, or of another version of the entry.
     fn is_newest_slot(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         let age = self.age(position);

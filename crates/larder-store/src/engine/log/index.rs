@@ -55,8 +55,8 @@ pub(crate) struct VolumeIndex {
     budget: Arc<IndexBudget>,
 }
 
-/// The number of partitions, and the widths of fields in slots. An image of an index can only be loaded into one with
-/// the same shape.
+/// The number of partitions, and the widths of fields in slots. An image of an index can only be loaded into an index
+/// with the same shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     widths: VolumeWidths,
@@ -78,9 +78,10 @@ pub(super) const REMOVAL: u64 = 1 << 63;
 pub(crate) enum InsertOutcome {
     /// The slot was added, and nothing was removed for it.
     New,
-    /// The slot was added in place of this one, an older one of the same key.
+    /// The slot was added and replaced this older slot of the same key.
     Replaced(IndexSlot),
-    /// The slot was added. There was no free place, so this slot was removed; the number is its address.
+    /// The slot was added. There was no free place, so this other slot was removed. The number is the removed slot's
+    /// address.
     Displaced(IndexSlot, u64),
 }
 
@@ -94,7 +95,7 @@ impl IndexShape {
         }
     }
 
-    /// Returns the number of bits of a position, and of an address.
+    /// Returns two widths in bits: of a position, and of an address.
     pub(crate) fn bits(&self) -> (u32, u32) {
         (self.widths.position_bits, self.widths.hash_bits)
     }
@@ -119,7 +120,7 @@ impl IndexShape {
         ((u64::from(key_hash.prefix()) * u64::from(self.partition_count)) >> 32) as u32
     }
 
-    /// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
+    /// Removes the slots of `image` for which `keep` returns `false`. Returns how many slots were removed.
     pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(IndexSlot) -> bool) -> u64 {
         image::retain(image, self.widths.in_table(bucket_count), keep)
     }
@@ -131,7 +132,7 @@ impl IndexShape {
 }
 
 impl LoadedRecord {
-    /// Creates the record of an entry with this slot or, if `removal` is set, of a removal.
+    /// Creates a record that was found: that of an entry with this slot or, if `removal` is set, that of a removal.
     pub(crate) fn new(key_hash: KeyHash, slot: IndexSlot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
@@ -184,7 +185,7 @@ impl VolumeIndex {
         partition.find(place)
     }
 
-    /// Counts a hit of the slot at `position`. Without a position, counts one for every slot that may be the key's.
+    /// Counts a hit of the slot at `position`. Without a position, counts a hit of every slot that may be the key's.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.count_hit(place, position);
@@ -201,7 +202,7 @@ impl VolumeIndex {
         }
     }
 
-    /// Removes those slots of a key's address that have one of these `positions`. Returns their number.
+    /// Removes those slots of a key's address that have one of these `positions`. Returns how many slots were removed.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
         partition.remove(place, positions)
@@ -220,7 +221,7 @@ impl VolumeIndex {
         partition.note_removed(key_hash, place, tombstone.to_bits());
     }
 
-    /// Returns whether a key's address already has a slot, and there is a free place for another.
+    /// Returns whether a key's address already has a slot, and there is a free place for another slot.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         let (partition, place) = self.locate(key_hash);
         partition.has_room_beside(place)
@@ -288,8 +289,8 @@ impl VolumeIndex {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Passes the image of a partition's table and its number of buckets to `take`. If the partition is empty, so is
-    /// the image.
+    /// Passes the image of a partition's table and its number of buckets to `take`. If the partition is empty, the
+    /// image is empty as well.
     pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
         lock(&self.partitions[partition as usize]).take_image(take)
     }
@@ -300,7 +301,7 @@ impl VolumeIndex {
     }
 
     /// Loads the image of a table with `bucket_count` buckets into a partition. Slots that the partition already has
-    /// are newer and stay. Returns `false` if the memory limit does not allow it.
+    /// are newer and stay. Returns `false` if the memory limit does not allow the load.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
         lock(&self.partitions[partition as usize]).load_image(image, bucket_count)
     }

@@ -47,17 +47,17 @@ pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// Size in bytes at which a unit is written.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// Quarters of the memory for unwritten records that groups may take while they wait for more records.
+/// Groups that wait for more records may take this many quarters of the memory for unwritten records.
 const BUFFERED_QUARTERS: u64 = 3;
-/// Smallest unit, in bytes, on volumes of small segments. There, a unit is half a segment. In shorter units, headers
-/// and padding would take too large a share.
+/// Minimum size of a unit, in bytes. It applies to volumes of small segments, where a unit is half a segment. In
+/// shorter units, headers and padding would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
-/// Fewest free segments before reclaim begins, on any volume: one for reclaim alone, and one of each generation for
-/// entries that are written while reclaim waits for the device.
+/// Minimum number of free segments that reclaim maintains, on any volume: one for reclaim alone, and one of each
+/// generation for entries that are written while reclaim waits for the device.
 pub(crate) const RESERVE_SEGMENTS_MIN: usize = 3;
 /// The last sequence that a segment may get.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
-/// If the sequences reach this number, the volume's next start numbers segments from the beginning. The remaining
+/// Once the sequences reach this number, the volume's next start numbers segments from the beginning. The remaining
 /// sequences suffice until then.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
@@ -73,14 +73,14 @@ pub(crate) struct LogState {
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
-    /// Share of the segments in use that probation may take.
+    /// Maximum share of the segments in use that probation takes.
     probation_share: f64,
     closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
     /// The greatest sequence that was used so far.
     last_sequence: u32,
-    /// First sequence that was not begun before the last sync.
+    /// All segments with sequences below this one were begun before the last sync.
     synced_sequence: u32,
     /// Sequences of this run that may have left nothing on the volume, because writes failed. In ascending order. The
     /// superblock does not record them yet.
@@ -94,10 +94,10 @@ pub(crate) struct LogState {
     ready: bool,
     /// Whether no sequence may be used yet, so that nothing is appended or reclaimed.
     is_barred: bool,
-    /// Number of free segments that only reclaim may use. Once only these are left, the rest of the open segment is
-    /// also kept for reclaim.
+    /// Number of free segments that only reclaim may use. Once only these are left, the remaining space of the open
+    /// segment is also kept for reclaim.
     reclaim_only_count: usize,
-    /// Buffers of written units, kept for the next ones: one for each generation.
+    /// Buffers of written units, kept for the next units: one for each generation.
     spare: Vec<AlignedBuffer>,
     /// Emptied list of a full segment, whose memory the next segment reuses.
     spare_listings: Vec<TrailerRecord>,
@@ -121,14 +121,15 @@ pub(crate) enum LogTransfer {
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// The caller that appends a record. Only reclaim may use the last free segments, so that it can always continue.
+/// The caller that appends a record. Only reclaim may use the last free segments, so that reclaim can always continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
     /// A client that stores an entry for which nothing shows demand yet. The entry goes to a probation segment.
     Newcomer,
     Reclaim,
-    /// The buffers of groups, which write records of this generation. Clients and reclaim leave space for them.
+    /// The buffers of groups, when they write waiting records to this generation. Clients and reclaim leave space for
+    /// them.
     Buffers(SegmentRow),
 }
 
@@ -212,7 +213,7 @@ impl LogState {
         }
     }
 
-    /// Makes the volume use probation segments. Otherwise all records go to main segments.
+    /// Makes the volume use probation segments. Without this call, all records go to main segments.
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;
@@ -239,7 +240,7 @@ impl LogState {
     /// Makes the log accept records. Returns the tasks that wait for space.
     ///
     /// `free` lists the free segments in the order of their next use, `sealed` those in use from the oldest to the
-    /// newest. `last_sequence` is the greatest known sequence, `first_sequence` the next to use. If the latter is
+    /// newest. `last_sequence` is the greatest known sequence, `first_sequence` the next to use. If `first_sequence` is
     /// `None`, nothing is appended or reclaimed until [`Self::lift_bar`].
     pub(crate) fn begin(
         &mut self,
@@ -277,7 +278,8 @@ impl LogState {
         self.dirty_bytes
     }
 
-    /// Returns the greatest used sequence if nothing may be appended because no sequence may be used. Otherwise `None`.
+    /// Returns the greatest used sequence while no other sequence may be used, so that nothing can be appended;
+    /// otherwise `None`.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)
     }
@@ -370,7 +372,7 @@ impl LogState {
         self.write_due_trailers();
     }
 
-    /// Notes the outcome of writing a unit. If it failed, returns the records of the unit.
+    /// Notes the outcome of writing a unit. If the write failed, returns the records of the unit.
     pub(crate) fn unit_written(&mut self, ticket: u64, ok: bool) -> Vec<LostRecord> {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else {
             return Vec::new();
@@ -433,7 +435,7 @@ impl LogState {
     }
 
     /// Makes clients wait unless more than `free_count` segments are free, so that reclaim has space to rewrite a whole
-    /// segment. Returns the tasks to wake if the number was greater before.
+    /// segment. If the number was greater before, returns the tasks to wake.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> WokenTasks {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
@@ -446,7 +448,8 @@ impl LogState {
         (sealed + self.open_segments().count()) as u64
     }
 
-    /// Returns the number of free segments, without one that will give places to buffered records.
+    /// Returns the number of free segments. Does not count a segment that is still to be taken for the places of
+    /// buffered records.
     pub(crate) fn free_count(&self) -> usize {
         self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Bytes that are first read at the end of a segment. They contain the trailer of up to 1,600 entries.
+/// Number of bytes at the end of a segment that are read first. They contain the trailer of up to 1,600 entries.
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
 /// Bytes of each read from a segment without a trailer.
 const AHEAD_BYTES: u64 = 1 << 20;
@@ -133,7 +133,7 @@ struct ReadAhead {
     bytes: Bytes,
 }
 
-/// Reads a segment from start to end, ahead of what its caller requests.
+/// Reads a segment from start to end, in larger pieces than its caller requests.
 struct SegmentReader<'a> {
     engine: &'a LogEngine,
     segment: SegmentId,
@@ -141,8 +141,8 @@ struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
-    /// Returns `len_bytes` from `offset_bytes` of the segment on; both must be multiples of the block size. Returns
-    /// `None` if they are unreadable.
+    /// Returns `len_bytes` of the segment from its offset `offset_bytes` on; both must be multiples of the block size.
+    /// Returns `None` if these bytes are unreadable.
     async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
         let geometry = &self.engine.geometry;
         assert!(offset_bytes + len_bytes <= geometry.segment_bytes);

@@ -84,8 +84,8 @@ impl AddressPlace {
 }
 
 impl LocatedSets {
-    /// Creates an index for `entries`. `unknown_size` is how much to read of an entry if the shape has no lengths.
-    /// About `waiting` positions can wait for the position file.
+    /// Creates an index for `entries` entries. `unknown_size` is how much to read of an entry if the index has no
+    /// lengths. About `waiting` positions can wait for the position file.
     pub(crate) fn new(
         shape: SetShape,
         entries: u64,
@@ -116,12 +116,13 @@ impl LocatedSets {
         sets.sum::<u64>() + self.demoted.as_ref().map_or(0, DemotedPlaces::memory_bytes)
     }
 
-    /// Returns the most entries that the index can hold.
+    /// Returns the maximum number of entries in the index.
     pub(crate) fn entries_max(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }
 
-    /// Returns the number of entries, including those that the log has overwritten without the index noticing it yet.
+    /// Returns the number of entries. Some of them may already be overwritten in the log, because the index notices
+    /// this only later.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
@@ -205,7 +206,7 @@ impl LocatedSets {
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
     }
 
-    /// Removes the entry of `key_hash`'s address whose position is `position`. Returns whether there was one.
+    /// Removes the entry at `key_hash`'s address and `position`. Returns whether there was such an entry.
     pub(crate) fn remove_at(&self, key_hash: KeyHash, position: Sector) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, _)) = self.present(&mut partition, at) else {
@@ -221,8 +222,9 @@ impl LocatedSets {
         true
     }
 
-    /// Makes the index ignore older records of a removed key that are loaded later. Removes the entries of its address
-    /// whose positions are only in the position file, because a removal does not read which of them is the key's.
+    /// Makes the index ignore older records of a removed key that are loaded later. Also removes the entries of the
+    /// key's address whose positions are only in the position file, because a removal does not read which of them is
+    /// the key's.
     pub(crate) fn note_removed(&self, key_hash: KeyHash) {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(key_hash);
@@ -313,7 +315,8 @@ impl LocatedSets {
     }
 
     /// Clears the ways of the entries at `replaced`, and the ways of entries whose positions are only in the position
-    /// file. Leaves one of these ways for the caller to reuse, and returns it.
+    /// file. Leaves one of these ways for the caller to reuse, and returns that way; `None` if there are no such
+    /// entries.
     fn clear_replaced(&self, at: AddressPlace, set: &mut UnpackedSet, replaced: &[Sector]) -> Option<usize> {
         let is_replaced = |set: &UnpackedSet, way| {
             self.place_of(at, set, way).is_none_or(|place| replaced.contains(&Sector(place.position)))
@@ -345,7 +348,7 @@ impl LocatedSets {
         set.ways_with(at.tag).find(|&way| self.place_of(at, set, way).is_some_and(|place| place.position == position.0))
     }
 
-    /// Returns the set of an address and its first way with the tag, or `None` if no way has it. Before that, clears
+    /// Returns the set of an address and its first way with the tag; `None` if no way has the tag. Before that, clears
     /// the entries of the address that the log has overwritten.
     fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
@@ -402,8 +405,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// Notes that something newer than the records being loaded is known for a key. Returns `false` if this was noted
-    /// before.
+    /// Notes that for this key, something newer than the records being loaded is known. Returns `false` if this was
+    /// noted before.
     fn supersede(&mut self, key_hash: KeyHash) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert(key_hash))
     }
@@ -451,8 +454,8 @@ mod tests {
         positions
     }
 
-    /// At stake: an entry that is lost because another key has its tag, or a slot that stays after its key was
-    /// replaced. A model has the position of each key. The keys fill one set, and five of them share two tags.
+    /// Guards against an entry that is lost because another key has its tag, and against a slot that stays after its
+    /// key was replaced. A model has the position of each key. The keys fill one set, and five of them share two tags.
     #[test]
     fn every_key_of_a_set_keeps_its_place_whatever_its_tag() {
         const KEYS: [u64; 8] = [1, 256, 511, 2, 257, 3, 4, 5];
@@ -493,7 +496,8 @@ mod tests {
         }
     }
 
-    /// At stake: an entry that is lost at a start because another key has its tag, or an older version that comes back.
+    /// Guards against an entry that is lost at a start because another key has its tag, and against an older version
+    /// that comes back.
     #[test]
     fn loading_keeps_every_key_of_a_tag_in_its_newest_version() {
         let (index, _) = index(LOG_N, 8);
@@ -509,8 +513,8 @@ mod tests {
         assert_eq!(found(&index, 1), [38, 40, 50]);
     }
 
-    /// At stake: a removed key that comes back because another key has its tag. The record of the removed key leaves
-    /// the position to which the other key's entry moves.
+    /// Guards against a removed key that comes back because another key has its tag. The record of the removed key
+    /// leaves the position to which the other key's entry moves.
     #[test]
     fn an_entry_does_not_follow_the_record_whose_place_it_took() {
         let (index, _) = index(LOG_N, 8);
@@ -521,7 +525,8 @@ mod tests {
         assert_eq!(found(&index, 1), [11]);
     }
 
-    /// At stake: an older version of an entry that is found because the newer one's position is only in the file.
+    /// Guards against a lookup that finds an older version of an entry because the newer version's position is only in
+    /// the file.
     #[test]
     fn an_address_is_found_once_the_file_was_read_for_all_its_ways() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
@@ -542,8 +547,8 @@ mod tests {
         index.check();
     }
 
-    /// At stake: two entries of one key. Its position was written to the file after its record had been read for the
-    /// insertion.
+    /// Guards against two entries of one key. The position of the older entry was written to the file after its record
+    /// had been read for the insertion.
     #[test]
     fn an_insertion_drops_the_entries_of_its_address_that_are_only_in_the_file() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);
@@ -557,7 +562,7 @@ mod tests {
         index.check();
     }
 
-    /// At stake: a removed entry that comes back once its position is read from the file.
+    /// Guards against a removed entry that comes back once its position is read from the file.
     #[test]
     fn a_removal_drops_the_entries_of_its_address_that_are_only_in_the_file() {
         let (index, _) = index(SetShape { positions: 1, ..LOG_N }, 8);

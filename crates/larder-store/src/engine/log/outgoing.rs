@@ -44,7 +44,8 @@ impl LogEngine {
         (receiver.finish)().await;
     }
 
-    /// Returns the entry of a record with its verified body; `None` if it is no longer the current entry of its key.
+    /// Returns the entry of a record with its verified body; `None` if the record is no longer that of the key's
+    /// current entry.
     async fn verified(
         self: &Arc<Self>,
         lost: &NeededRecord,

@@ -37,7 +37,7 @@ pub(super) struct NextPart {
 }
 
 impl NextPart {
-    /// Returns the record of the part. `whole` is the record with the whole body.
+    /// Returns the record of this part. `whole` is the record of the entry, with the whole body.
     pub(super) fn record(&self, whole: &RecordParts<'_>) -> RecordParts<'_> {
         let meta = RecordMeta { kind: RecordKind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
         RecordParts { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }
@@ -50,7 +50,7 @@ impl BodyInParts {
         Self { parts: Vec::new(), checksums: Vec::new(), rest: record.body.to_vec() }
     }
 
-    /// Takes the first `len_bytes` of the remaining body, to append them as a part.
+    /// Takes the first `len_bytes` of the remaining body, so that they can be appended as a part.
     ///
     /// # Errors
     /// `Full`: the body already has the maximum number of parts.
@@ -102,7 +102,7 @@ impl BodyInParts {
     }
 }
 
-/// A way in which the record of an entry and the parts of its body are appended: by a commit or by reclaim.
+/// A way to append the record of an entry and the parts of its body: for a commit, or for reclaim.
 pub(super) trait EntryAppender: Sync {
     fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 

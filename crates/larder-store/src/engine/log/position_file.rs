@@ -33,17 +33,17 @@ impl PositionFile {
         (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
-    /// Returns the number of positions in a sheet, one for each way of a set.
+    /// Returns the number of positions in a sheet, the list of a set's positions. There is one for each way of the set.
     pub(super) fn ways(&self) -> usize {
         self.ways as usize
     }
 
-    /// Returns the most entries for which the file has positions.
+    /// Returns the maximum number of entries for which the file has positions.
     pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
         volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
     }
 
-    /// Returns the offset on the volume of the block that contains a set's sheet.
+    /// Returns the offset on the volume of the block that contains a set's sheet, the list of the set's positions.
     pub(super) fn block_of(&self, set: SetNumber) -> u64 {
         self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
     }

@@ -25,13 +25,13 @@ use std::sync::Arc;
 
 /// Number of blocks that are read and written at the same time.
 const DEPTH: usize = 16;
-/// Most times that an insertion reads the positions of a set. It reads them again if another task has written the file
-/// meanwhile.
+/// Maximum number of times that an insertion reads the positions of a set. It reads them again if another task has
+/// written the file in the meantime.
 const RECALLS_MAX: u32 = 4;
 
 impl LogEngine {
-    /// Reads the positions of a key's address from the position file, if some are only there. Returns whether the index
-    /// has slots for it now, so that the caller should look it up again.
+    /// Reads the positions of a key's address from the position file, unless all of them are in memory. Returns whether
+    /// the index now has slots for the key, so that the caller should look up the key again.
     pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
         let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(!sets.peek(key_hash).is_empty()) };
@@ -39,8 +39,8 @@ impl LogEngine {
         Ok(true)
     }
 
-    /// Reads all positions of a key's address from the position file. Entries whose positions cannot be read are
-    /// dropped by the insertion that follows, because one of them may be an older entry of the key.
+    /// Reads all positions of a key's address from the position file. If positions cannot be read, the insertion that
+    /// follows drops their entries, because one of them may be an older entry of the key.
     pub(super) async fn recall_all(&self, key_hash: KeyHash) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         for _ in 0..RECALLS_MAX {
@@ -65,7 +65,7 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Counts the entries that the index found overwritten, or had no room for, as evicted.
+    /// Counts as evicted the entries that the index found overwritten, or for whose positions it had no space.
     pub(super) fn note_overwritten(&self) {
         if let LogIndex::Sets(sets) = &self.index {
             let count = sets.take_overwritten();
@@ -93,7 +93,7 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes positions to the position file until no write is due, or until every waiting position is that of a record
+    /// Writes positions to the position file until no write is due, or until all waiting positions are those of records
     /// that may still move.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
@@ -119,7 +119,7 @@ impl LogEngine {
         }
     }
 
-    /// Writes the positions of sets whose sheets are in the same block.
+    /// Writes the positions of sets whose sheets (lists of positions) are in the same block.
     async fn write_block(&self, file: &PositionFile, places: &[(SetNumber, WayPosition)]) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;

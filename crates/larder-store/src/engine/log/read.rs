@@ -45,7 +45,7 @@ pub(super) struct RecordAge {
 #[derive(Clone, Copy)]
 struct RecordRead {
     wanted_sectors: u64,
-    /// Whether the read may wait for a batch. Only lookups set this, not reclaim or commits.
+    /// Whether the read may wait for a batch. Only lookups allow this; reclaim and commits do not.
     waits_for_batch: bool,
 }
 
@@ -57,18 +57,18 @@ type Found = (Sector, Bytes, DecodedRecord);
 pub(super) struct RecognizedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
-    /// Positions of records that cannot be read, so that their keys are unknown.
+    /// Positions of records that cannot be read, and whose keys are therefore unknown.
     pub(super) unreadable: Vec<Sector>,
 }
 
 impl RecognizedEntries {
-    /// Returns whether the records of all these slots were read, or found unreadable.
+    /// Returns whether the records of all slots in `matches` were read, or found unreadable.
     pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
         matches.iter().all(|slot| known(slot.position))
     }
 
-    /// Treats all slots as the key's own, without reading the records.
+    /// Treats all slots in `matches` as the key's own, without reading their records.
     pub(super) fn all_own(matches: &SlotMatches) -> Self {
         Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
     }
@@ -114,7 +114,8 @@ impl LogEngine {
         self.entry_among(&matches, key, hash, extent).await
     }
 
-    /// Reads the records that may be `key`'s, the newest first, until one is the entry, its removal, or damaged.
+    /// Reads the records that may be `key`'s, the newest first. Stops at the first one that is the key's entry, the
+    /// key's removal, or damaged.
     async fn entry_among(
         &self,
         matches: &SlotMatches,
@@ -192,7 +193,7 @@ impl LogEngine {
         recognized
     }
 
-    /// Returns whether the record at `position` is the newest one that is known of this key.
+    /// Returns whether the record at `position` is the newest known record of this key.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
@@ -205,8 +206,8 @@ impl LogEngine {
     }
 
     /// Removes the record at `position`, which is unreadable or lost, and all older records of its address from the
-    /// index. An older one may be of the same key, and must not be served in place of the newer one. Returns whether
-    /// the record was in the index.
+    /// index. An older record may be of the same key, and must not be served in place of the newer record. Returns
+    /// whether the index had the record.
     pub(super) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
@@ -307,25 +308,25 @@ impl LogEngine {
         (0..bytes.len().min(SECTOR_BYTES as usize)).step_by(step_bytes as usize).find(is_here)
     }
 
-    /// Returns where the body of a record is. The record was found at `position`.
+    /// Returns where the body of the record at `position` is.
     pub(super) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
         decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where the pieces of a record's body are, in order. The record was found at `position`.
+    /// Returns where the pieces of the body of the record at `position` are, in order.
     pub(super) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns the offset on the volume at which a record begins. Its header states the place in the segment, and
+    /// Returns the offset on the volume at which a record begins. The record's header states its place in its segment;
     /// `position` is in that segment.
     pub(super) fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Returns whether a record was written at `position` in the present use of its segment. If not, it remains from an
-    /// earlier use because a write was lost, or a write hit a wrong position.
+    /// Returns whether a record was written at `position` in the present use of its segment. If not, the record remains
+    /// from an earlier use because a write was lost, or because a write went to a wrong position.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
@@ -334,8 +335,8 @@ impl LogEngine {
         })
     }
 
-    /// Reads `sectors` from `position` on, or fewer at the end of a unit in memory or of the segment. Returns `None` if
-    /// `position` is outside of all segments.
+    /// Reads `sectors` from `position` on. Reads fewer at the end of the segment, or of a unit in memory. Returns
+    /// `None` if `position` is in no segment.
     pub(super) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let read = RecordRead { wanted_sectors: sectors, waits_for_batch: false };
         self.read_sectors_by(position, read).await
@@ -364,7 +365,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the length in sectors of the longest read for a group.
+    /// Returns the maximum length of a read for a group, in sectors.
     fn group_sectors_max(&self) -> u64 {
         // The first record may begin within a sector.
         SizeClass::holding(group_bytes_max(&self.geometry) / SECTOR_BYTES + 1).sectors()

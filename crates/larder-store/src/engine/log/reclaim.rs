@@ -34,13 +34,13 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Largest share of a probation segment that is rewritten.
+/// Maximum share of a probation segment that is rewritten.
 const PROBATION_SHARE_MAX: f64 = 0.875;
 /// Number of entries that are read at the same time.
 const READ_BATCH: usize = 32;
 
-/// A record in the segment being reclaimed, and the slot of the entry that needs it. If the record is the first part of
-/// a divided entry, the length of the whole entry counts.
+/// A record in the segment being reclaimed, and the slot of the entry to which it belongs. For the first part of a
+/// divided entry, the length of the whole entry counts.
 #[derive(Clone, Copy)]
 pub(super) struct NeededRecord {
     pub(super) listing: TrailerRecord,
@@ -48,7 +48,7 @@ pub(super) struct NeededRecord {
 }
 
 impl LogEngine {
-    /// Reclaims one segment. Returns `false` if none can be reclaimed, or if another task is reclaiming one.
+    /// Reclaims one segment. Returns `false` if no segment can be reclaimed, or if another task is reclaiming one.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         // Two reclaims at once could free the same segment, or a newer one before an older one.
         let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
@@ -106,8 +106,8 @@ impl LogEngine {
         true
     }
 
-    /// Waits until the rewritten entries are on the device. If the segment was reused before that, a kill of the
-    /// process would lose them.
+    /// Waits until the rewritten entries are on the device. If the segment were reused before that, a kill of the
+    /// process would lose these entries.
     async fn await_reinserted(self: &Arc<Self>) {
         let (last, failed_before) = self.lock_log().last_ticket_and_failures();
         // An entry that could not be written becomes a pending removal, as in any failed unit.
@@ -143,7 +143,8 @@ impl LogEngine {
         }
     }
 
-    /// Returns how many bytes of a segment may be rewritten because of hits. Pinned and protected entries do not count.
+    /// Returns how many bytes of a segment may be rewritten. Pinned and protected entries are rewritten even beyond
+    /// this number.
     ///
     /// No segment takes more than half of the remaining write credit. Otherwise none might be left for the most popular
     /// entries of the next segment. A probation segment also leaves as much as a main segment may need.
@@ -237,8 +238,8 @@ impl LogEngine {
         self.geometry.sector_at(segment, listing.start_bytes.into())
     }
 
-    /// Rewrites the entries `kept` of a segment. Skips those that have changed or are damaged, or for which there is no
-    /// space.
+    /// Rewrites the entries `kept` of a segment. Skips entries that have changed or are damaged, or for which there is
+    /// no space.
     async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[NeededRecord], kept: &[KeptEntry]) {
         let slot_of = |kept: &KeptEntry| {
             let at = needed.binary_search_by_key(&kept.listing.start_bytes, |needed| needed.listing.start_bytes);
@@ -278,8 +279,8 @@ impl LogEngine {
         }
     }
 
-    /// Returns the verified body of the record at `position`. Returns `None` if it is damaged, not in this segment, or
-    /// in parts of which one is lost.
+    /// Returns the verified body of the record at `position`. Returns `None` if the body is damaged, not in this
+    /// segment, or in parts one of which is lost.
     async fn body_in(
         self: &Arc<Self>,
         segment: SegmentId,
@@ -299,8 +300,8 @@ impl LogEngine {
         Some(body)
     }
 
-    /// Returns the body of a record that has it in one piece, without verifying it. Returns `None` if it is not in this
-    /// segment.
+    /// Returns the body of a record that has its body in one piece, without verifying it. Returns `None` if the body is
+    /// not in this segment.
     async fn undivided_body_in(
         &self,
         segment: SegmentId,

@@ -42,8 +42,8 @@ use std::{
 
 /// Number of trailers or images that are read at the same time.
 const DEPTH: usize = 32;
-/// Number of records in the first batch that is added to the index. It is small, so that the newest entries are found
-/// early.
+/// Number of records in the first batch that is added to the index. The batch is small, so that the newest entries are
+/// found early.
 const NEWS_FIRST: usize = 1 << 10;
 const NEWS_MAX: usize = 1 << 18;
 
@@ -170,13 +170,13 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// Findings of a start that it records in the superblock.
+/// Findings at the start of the store that are recorded in the superblock.
 #[derive(Default)]
 struct RunStart<'a> {
     /// The greatest sequence that any segment may have had.
     last_sequence: u32,
-    /// The sequences that the start has found ([`DiscoveredSegments::sequences`]). Empty in a retry: because the
-    /// superblock could not be written at the start, it says nothing about the previous run.
+    /// The sequences that were found when the store started ([`DiscoveredSegments::sequences`]). Empty in a retry of a
+    /// failed write of the superblock: the superblock then does not record the segments of the previous run.
     sequences: &'a [u32],
     /// Sequence of the newest main segment that was erased ([`DiscoveredSegments::void_through`]); 0 if none was.
     void_through: u32,
@@ -192,8 +192,8 @@ impl<'a> RunStart<'a> {
     }
 }
 
-/// Returns the first sequence for a run if the greatest sequence of the previous one was `last_sequence`. Returns
-/// `None` if there is none left.
+/// Returns the first sequence for a run if the greatest sequence of the previous run was `last_sequence`. Returns
+/// `None` if no sequence is left.
 fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
@@ -233,7 +233,8 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     }
 }
 
-/// Discards everything older than `segment`. It is damaged, so it may have contained removals of older entries.
+/// Discards everything older than `segment`. This segment is damaged, so it may have contained removals of older
+/// entries.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("discarding all entries older than a damaged segment, because removals in it may be lost");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
@@ -243,8 +244,8 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
     }
 }
 
-/// Loads the records of `segments` whose keys are `wanted`, the newest first; `segments` are in the order from oldest
-/// to newest. Stops after a segment from which records may be missing, and returns it.
+/// Loads the records of `segments` whose keys are `wanted`, the newest first. `segments` are ordered from the oldest to
+/// the newest. Stops after a segment from which records may be missing, and returns that segment.
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
@@ -317,7 +318,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Checkpoin
     left
 }
 
-/// Loads the image in `frame`. Returns `false` if it is incomplete or invalid.
+/// Loads the image in `frame`. Returns `false` if the image is incomplete or invalid.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
     let shape = engine.index.buckets().shape();
     let Some(image_bytes) = shape.image_bytes(image.bucket_count) else { return false };
@@ -380,14 +381,14 @@ mod tests {
         device
     }
 
-    /// Stores entries until the store refuses one. Returns the number of the last one that was stored, and the error.
+    /// Stores entries until the store refuses one. Returns the number of the last stored entry, and the error.
     fn fill(store: &Store) -> (u32, Error) {
         let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
         let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");
         (end - 1, error)
     }
 
-    /// At stake: a process that aborts while it runs, or a store that never again accepts an entry.
+    /// Guards against an abort of the running process, and against a store that never accepts an entry again.
     #[test]
     fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
         let device = volume_with_floor(u32::MAX - 40);
@@ -413,7 +414,7 @@ mod tests {
         assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
     }
 
-    /// At stake: a store that never again accepts an entry.
+    /// Guards against a store that never accepts an entry again.
     #[test]
     fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
         let device = volume_with_floor(u32::MAX);

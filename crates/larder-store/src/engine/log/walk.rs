@@ -34,7 +34,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// Reads a segment. Returns `None` if its first and last blocks show that the volume never used it.
+/// Reads a segment. Returns `None` if the segment's first and last blocks show that the volume never used it.
 fn read_if_used(volume: &Volume, geometry: SegmentGeometry, segment: SegmentId) -> Result<Option<Bytes>> {
     let start_bytes = geometry.segment_start_bytes(segment);
     let first = block_on(volume.read(start_bytes, BLOCK_BYTES))?;
@@ -58,7 +58,8 @@ struct SegmentWalk<'a> {
 }
 
 impl SegmentWalk<'_> {
-    /// Returns whether the volume has written to the segment. Only the first and the last block matter.
+    /// Returns whether the volume has written to the segment. Only the first and the last block of the segment show
+    /// this.
     fn is_used(&self) -> bool {
         self.first_unit().is_some() || self.footer().is_some() || self.is_broken_header(0)
     }
@@ -218,7 +219,7 @@ fn is_free(bytes: &[u8]) -> bool {
     bytes.iter().take(PACKED_STEP_BYTES as usize).all(|byte| *byte == 0)
 }
 
-/// Returns the identity of the volume in what looks like a header or footer.
+/// Returns the bytes in which a header or footer has the volume's identity; `None` if `bytes` are too short.
 fn owner_of(bytes: &[u8]) -> Option<VolumeId> {
     bytes.get(8..24)?.try_into().ok().map(VolumeId)
 }

@@ -23,10 +23,10 @@ use crate::{
     units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 
-/// An entry's requests are counted while this fraction (1/n) of the volume's segments is begun.
+/// An entry's requests are counted while 1/`COUNTED_DIVISOR` of the volume's segments are begun.
 const COUNTED_DIVISOR: u32 = 2;
 
-/// At first, an entry with one hit is worth rewriting if it is at most this number of times as long as the mean.
+/// At first, an entry with one hit is worth rewriting if its length is at most this multiple of the mean length.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
 /// The values that the log has learned about the worth of its entries.
@@ -51,7 +51,7 @@ struct LearnedWorth {
     epoch: u32,
     /// Sequence of the first segment of the present epoch.
     epoch_sequence: u32,
-    /// The sequence that was next when hits were last added to `earnings`.
+    /// Sequence of the segment that was to be begun next when hits were last added to `earnings`.
     counted_sequence: u32,
 }
 
@@ -79,8 +79,8 @@ impl LogWorth {
         self.sample.memory_bytes()
     }
 
-    /// Returns the weight of a hit of an entry with a length of `sectors`. Depending on the objective, it is 1, the
-    /// length, or a value in between.
+    /// Returns the weight of a hit of an entry with a length of `sectors`. Depending on the objective, the weight is 1,
+    /// the length, or a value in between.
     fn weight(&self, sectors: u64) -> f64 {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
@@ -127,7 +127,7 @@ impl LogEngine {
         }
     }
 
-    /// Adds the current entries of a reclaimed segment to the sample. Leaves out pinned ones, which are kept in any
+    /// Adds the current entries of a reclaimed segment to the sample. Leaves out pinned entries, which are kept in any
     /// case.
     pub(super) fn note_candidates(&self, live: &[EvictionCandidate], standard: &EvictionStandard) {
         let Some(worth) = &self.worth else { return };
@@ -161,7 +161,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes that a segment was reclaimed. Adapts the price, and at times probation's share.
+    /// Notes that a segment was reclaimed. Adapts the price and, after some segments, probation's share.
     pub(super) fn note_segment_reclaimed(&self) {
         let Some(worth) = &self.worth else { return };
         let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;

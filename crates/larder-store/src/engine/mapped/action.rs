@@ -30,7 +30,7 @@ pub(super) enum MapTransfer {
 }
 
 impl MappedEngine {
-    /// Changes the state by `change`. Then submits the I/O that follows from it.
+    /// Changes the state by `change`. Then submits the I/O that the change requires.
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);

@@ -32,7 +32,7 @@ pub(super) struct PendingWrite {
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
-    /// Sectors that may still be evicted in the search for contiguous space for this record.
+    /// Number of sectors that may still be evicted to find contiguous space for this record.
     pub(super) evictable: u64,
     /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
@@ -83,8 +83,8 @@ impl MappedEngine {
         map_checkpoint::write_down(self).await
     }
 
-    /// Makes `record` the entry of its key. If `still_by` is given, does so only if the present entry was stored by the
-    /// write with this number; otherwise returns `false`.
+    /// Makes `record` the entry of its key. With `still_by`, the number of a write, does so only if that write stored
+    /// the present entry. Returns whether the record was stored.
     pub(super) async fn store_record(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -123,8 +123,8 @@ impl MappedEngine {
         }
     }
 
-    /// Admits a write if there is space. If the buffers are full, writes them and tries once more. Returns `None` if
-    /// space becomes free as soon as the journal is written.
+    /// Admits a write if there is space. If the buffers are full, writes the buffers and tries once more. Returns
+    /// `None` if space becomes free as soon as the journal is written.
     fn admit(
         self: &Arc<Self>,
         write: &mut PendingWrite,
@@ -207,7 +207,7 @@ impl MappedEngine {
     }
 }
 
-/// Returns the text of the error for an entry for which there is no free run.
+/// Returns the text of the error for an entry for which there is no contiguous free space.
 fn no_run(row: MappedRow) -> &'static str {
     match row {
         MappedRow::Bitmap => {

@@ -56,8 +56,8 @@ pub(crate) fn costs(row: MappedRow, assumed: &CostAssumptions<'_>) -> PolicyCost
     }
 }
 
-/// Returns the I/O of writes at the pointer that circles through the file. A write continues where the last one ended,
-/// unless a hit, or a batch of hits, has moved the arm in between.
+/// Returns the I/O of writes at the write pointer, which moves through the file and starts again at its end. A write
+/// continues where the previous write ended, unless a hit, or a batch of hits, has moved the disk's arm in between.
 fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> TransferWork {
     let batches = assumed.hit_ratio / assumed.hits_together;
     let moved = batches / (batches + (1.0 - assumed.hit_ratio) * writes).max(f64::MIN_POSITIVE);
@@ -66,7 +66,7 @@ fn at_pointer(assumed: &CostAssumptions<'_>, writes: f64, bytes_each: f64) -> Tr
 }
 
 /// Returns the number of page writes per entry, and their length in bytes. Adjacent pages of a long entry are written
-/// at once. Entries shorter than a page share one.
+/// at once. Entries shorter than a page share a page.
 fn pages(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let page = assumed.tuning.page_bytes as f64;
     let record = assumed.record_bytes();

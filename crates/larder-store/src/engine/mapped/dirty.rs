@@ -17,7 +17,7 @@ pub(super) struct DirtyEntry {
     /// The bytes of the record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,
-    /// The entry's place on the volume; `None` while it waits in a locality buffer.
+    /// The entry's place on the volume; `None` while the entry waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
     /// Number of pieces of this entry that are not written yet.
     pub(super) pieces_left: u32,
@@ -29,7 +29,7 @@ pub(super) struct DirtyEntry {
     pub(super) since: Duration,
     /// Number of the commit. Later commits have greater numbers.
     pub(super) ticket: u64,
-    /// Completed when the entry is on the device; `None` if no task waits.
+    /// Completion to call when the entry is on the device; `None` if no task waits for that.
     pub(super) done: Option<Completion<()>>,
 }
 

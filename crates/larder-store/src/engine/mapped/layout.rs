@@ -25,7 +25,7 @@ pub(super) trait SpaceLayout: Send {
     /// Takes space for a record of `sectors`. Returns `None` if there is no contiguous space.
     fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace>;
 
-    /// Takes the space of an existing record at `place`. Returns `false` if it is not free.
+    /// Takes the space of an existing record at `place`. Returns `false` if that space is not free.
     fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool;
 
     /// Frees the space of a record.
@@ -58,14 +58,14 @@ pub(super) trait SpaceLayout: Send {
         Vec::new()
     }
 
-    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
-    /// too long or this layout has no such files.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each file. Returns `false` if the
+    /// files are too long or this layout has no such files.
     fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         counts.is_empty()
     }
 
-    /// Notes that a record of `sectors` once was at `place`, so that its file must have that slot. To be called before
-    /// any space is taken.
+    /// Notes that a record of `sectors` once was at `place`, so that the file for this length must have that slot. Must
+    /// be called before any space is taken.
     fn note_place(&mut self, _place: MapPlace, _sectors: u64) {}
 
     /// Returns the number of slots in the file for records of `sectors`; `None` in layouts without such a file.
@@ -76,8 +76,8 @@ pub(super) trait SpaceLayout: Send {
     /// Returns the sectors of the volume that a record of `sectors` takes.
     fn taken_by(&self, sectors: u64) -> u64;
 
-    /// Returns how many sectors are written for a record of `sectors`: all that it takes up if the device requires
-    /// that, otherwise only `sectors`.
+    /// Returns how many sectors a write of a record has. The default is `sectors`, the record alone. Layouts that
+    /// always fill the allocated space return `taken_by(sectors)`.
     fn written_by(&self, sectors: u64) -> u64 {
         sectors
     }
@@ -85,7 +85,7 @@ pub(super) trait SpaceLayout: Send {
     /// Checks the invariants of this layout.
     fn check(&self) {}
 
-    /// Returns the number of used sectors, in layouts that count them.
+    /// Returns the number of used sectors; `None` in layouts that do not count them.
     fn sectors_in_use(&self) -> Option<u64> {
         None
     }
@@ -96,8 +96,8 @@ pub(super) trait SpaceLayout: Send {
     /// as time passes.
     fn used_sectors_max(&self) -> u64;
 
-    /// Returns the free run that the last search found, in layouts whose eviction is paced by it. Returns `None` while
-    /// the volume is being filled for the first time.
+    /// Returns the free run that the last search found, in layouts whose rate of eviction depends on it. Returns `None`
+    /// in other layouts, and while the volume is being filled for the first time.
     fn last_run(&self) -> Option<FreeRun> {
         None
     }
@@ -106,7 +106,7 @@ pub(super) trait SpaceLayout: Send {
         RoomRemedy::Nothing
     }
 
-    /// Returns whether the space of a record of `others` sectors can be used for one of `sectors`.
+    /// Returns whether the space of a record of `others` sectors can be used for a record of `sectors`.
     fn is_of_class(&self, sectors: u64, others: u64) -> bool {
         sectors == others
     }
@@ -234,8 +234,8 @@ struct ClassFiles {
 
 /// Directory for the files of long records, next to the files of slots.
 const LONG_PREFIX: &str = "long";
-/// Bit in the place of a long record: its file is in the directory of its site. With it, the file is found even if the
-/// setting has changed since.
+/// Bit in the place of a long record: its file is in the directory of its site. Because of this bit, the file is found
+/// even if the setting has changed since.
 const BY_SITE_BIT: u64 = 1;
 
 impl ClassFiles {

@@ -17,7 +17,7 @@ use crate::hash::KeyHash;
 
 use lifetime::EntryLifetime;
 
-/// Most entries of a map. The numbers of nodes have 32 bits, and one value means none.
+/// Maximum number of entries in a map. The numbers of nodes have 32 bits, and one value means none.
 pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
 /// Number of bits of a place.
 pub(crate) const PLACE_BITS: u32 = 36;
@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
 impl EntryMap {
     /// Creates a map for at most `entries_max` entries. Expiry times near `now_s` are kept more precisely than later
-    /// ones.
+    /// times.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
         let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
         Self {
@@ -149,7 +149,8 @@ impl EntryMap {
         assert_eq!(self.newest, id, "what was touched was used last");
     }
 
-    /// Sets the place of the entry that the write with the number `sequence` stored. Returns `false` if there is none.
+    /// Sets the place of the entry that the write with the number `sequence` stored. Returns `false` if there is no
+    /// such entry.
     pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: MapPlace) -> bool {
         let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
@@ -182,8 +183,8 @@ impl EntryMap {
         })
     }
 
-    /// Returns up to `count_max` entries in the order of use, and the node after them. Begins with node `cursor`, or
-    /// with the least recently used entry if it is `None`.
+    /// Returns up to `count_max` entries in the order of use, and the node after them. Begins with node `cursor`; if
+    /// `cursor` is `None`, with the least recently used entry.
     pub(crate) fn part_in_order(
         &self,
         cursor: Option<u32>,
@@ -202,7 +203,7 @@ impl EntryMap {
     }
 
     /// Returns up to `count_max` entries in the order of their nodes from `cursor` on, and the node after them. A scan
-    /// in such steps visits every entry that stays in the map, even if others change.
+    /// in such steps visits every entry that stays in the map, even if other entries are added or removed.
     pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
@@ -218,7 +219,8 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Sorts the order of use by the age of the entries' writes. `next` is the number of the next write.
+    /// Makes the order of use follow the order of the writes: the entry that was written first becomes the least
+    /// recently used. Ages are counted back from `next`, the number of the next write, because numbers wrap around.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut ids = Vec::with_capacity(self.entry_count as usize);
         let mut id = self.oldest;
@@ -279,7 +281,7 @@ impl EntryMap {
         }
     }
 
-    /// Empties the position `gap` of the hash table. Moves entries behind it forward if a search would otherwise not
+    /// Empties the position `gap` of the hash table. Moves entries from behind the gap into it, so that searches still
     /// find them.
     fn close_gap(&mut self, mut gap: usize) {
         let len = self.table.len();

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-/// Longest time between two rounds for which evictions are counted. The rest of a longer pause causes no evictions.
+/// Maximum time since the last round for which evictions become due. The rest of a longer pause causes no evictions.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The rates of eviction, in entries per second, and the watermarks between which they apply.
@@ -31,7 +31,7 @@ pub(crate) struct RunFound {
     pub(crate) threshold: u64,
 }
 
-/// The attempts to store entries since the evictions were last counted.
+/// The attempts to store entries since it was last computed which evictions are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
     /// Whether there was any attempt to store an entry.
@@ -128,7 +128,8 @@ mod tests {
         assert_eq!([90, 95, 96].map(|used| due_in_10_s(used, 50, SOME)), [2000, 2000, 4000]);
     }
 
-    /// At stake: a rate of new entries far above that of the paper's disk, 3,600 per second instead of 200.
+    /// Guards against a store that evicts only at the published rates: new entries may arrive at 3,600 per second, not
+    /// 200.
     #[test]
     fn what_comes_faster_than_the_published_rates_makes_room_for_itself() {
         let demand = VolumeDemand { is_any: true, placed: 900, unplaced: 0 };

@@ -14,7 +14,7 @@ use crate::{
 use bytes::Bytes;
 use std::{io, sync::Arc};
 
-/// An entry that the map knows.
+/// An entry that was found in the map.
 pub(super) struct FoundOnMap {
     /// Number of the write that stored the entry.
     pub(super) sequence: u32,

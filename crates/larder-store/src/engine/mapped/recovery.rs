@@ -36,16 +36,17 @@ use std::{io, sync::Arc};
 /// Number of files that are removed at the same time.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// The entries of an earlier run that a start has found: all, most or none.
+/// The entries of an earlier run that were found when the store started: all, most or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,
-    /// All entries that were recorded. Files of other entries may remain.
+    /// Every entry that the snapshot or the journal records. Entries that were not recorded before a crash are lost,
+    /// but their files may remain.
     Most,
     All,
 }
 
-/// The files that must not be removed when all others are.
+/// Identifies the files to keep when all other files are removed.
 pub(super) struct KnownFiles {
     /// Numbers of the writes that created the files of earlier runs, in ascending order.
     sequences: Vec<u32>,
@@ -116,8 +117,8 @@ impl MappedState {
         self.checkpoint.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
-    /// Adds a change to the journal: a write is complete, so its entry is the current one of its key. If the entry was
-    /// dropped meanwhile, adds that change too, because the write may have extended a file.
+    /// Adds the result of a complete write to the journal: its entry is the current one of its key or, if it was
+    /// dropped in the meantime, it is gone. A gone entry is also noted, because its write may have extended a file.
     pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
         assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
         let Some(place) = dirty.place else { return };
@@ -173,7 +174,7 @@ impl MappedState {
         assert!(self.used_sectors <= self.space.capacity_sectors(), "places that do not overlap fit the volume");
     }
 
-    /// Notes which files belong to entries, so that all others can be removed later.
+    /// Notes which files belong to entries, so that all other files can be removed later.
     pub(super) fn note_known_files(&mut self) {
         let mut sequences: Vec<_> = self.map.oldest_first().map(|(_, entry)| entry.sequence).collect();
         sequences.sort_unstable();

@@ -21,7 +21,7 @@ pub(super) struct RestingRooms {
 struct RestingRoom {
     place: MapPlace,
     sectors: u64,
-    /// Number of changes that the journal has once the removal is in it.
+    /// Number of changes in the journal once it contains the removal.
     noted: u64,
 }
 

@@ -15,10 +15,10 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
-/// If more than this fraction (1/n) of the volume waits for the journal before it can be reused, the journal is written
+/// If more than 1/`RESTING_SHARE` of the volume waits for the journal before it can be reused, the journal is written
 /// at once.
 const RESTING_SHARE: u64 = 32;
-/// Number of least recently used entries that a search for one of a given length examines.
+/// Maximum number of least recently used entries that a search for an entry of a given length examines.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
@@ -54,8 +54,8 @@ impl MappedState {
         }
     }
 
-    /// Frees the space of an entry that was removed from the map. If the entry is being written, that happens when the
-    /// write is done.
+    /// Frees the space of an entry that was removed from the map. If the entry is still being written, its space is
+    /// freed when the write is done.
     pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
@@ -92,7 +92,7 @@ impl MappedState {
         self.used_sectors -= taken;
     }
 
-    /// Keeps a space from being reused until the journal no longer lists its entry. If much space waits like this,
+    /// Keeps a space from being reused until the journal no longer lists its entry. If much space waits in this way,
     /// writes the journal at once, one page after the other.
     fn rest(&mut self, place: MapPlace, taken: u64) {
         let journal = &mut self.checkpoint.journal;
@@ -115,7 +115,8 @@ impl MappedState {
         place
     }
 
-    /// Notes the outcome of removing a file. If it failed, the file's space stays used until the store starts empty.
+    /// Notes the outcome of removing a file. If the removal failed, the file's space stays used until the store starts
+    /// empty.
     pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(
@@ -137,8 +138,8 @@ impl MappedState {
         self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX
     }
 
-    /// Takes contiguous space for a write. If there is none and eviction is paced, evicts what is due and tries again.
-    /// Returns `None` if space becomes free as soon as the journal is written.
+    /// Takes contiguous space for a write. If there is none, and entries are evicted as time passes, evicts those that
+    /// are due and tries again. Returns `None` if space becomes free as soon as the journal is written.
     pub(super) fn take_place_in_time(&mut self, write: &mut PendingWrite) -> Result<Option<MapPlace>, NoRoom> {
         let sectors = write.sectors.into();
         let site = write.site;
@@ -178,7 +179,7 @@ impl MappedState {
         Err(NoRoom::Now)
     }
 
-    /// Passes an entry to the schedule of writes. The entry must have a place.
+    /// Passes an entry to the schedule of writes. The entry must already have a place.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
@@ -205,7 +206,7 @@ impl MappedState {
         self.effects.transfers.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
-    /// Takes space for entries that waited together, next to each other if possible.
+    /// Takes space for entries that waited together in a locality buffer, next to each other if possible.
     pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
         // Only policies whose room does not depend on the site have groups.
@@ -235,8 +236,8 @@ impl MappedState {
         self.space.taken_by(sectors.into())
     }
 
-    /// Takes space for an entry that waited in a locality buffer. Returns `false` if the entry is lost, because there
-    /// was no contiguous space or because it was evicted for another entry of its group.
+    /// Takes space for an entry that waited in a locality buffer. Returns `false` if the entry is lost: there was no
+    /// contiguous space, or it was evicted for another entry of its group.
     fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let key_hash = entry.key_hash;

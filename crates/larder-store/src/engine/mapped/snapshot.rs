@@ -44,7 +44,7 @@ impl MappedEngine {
         self.enter(if begun.is_ok() { StorePhase::Open } else { StorePhase::Unusable });
     }
 
-    /// Begins the run now, if that failed when the store was opened.
+    /// Tries again to begin the run, if that failed when the store was opened.
     pub(super) async fn retry_start(self: &Arc<Self>) {
         if self.lock().phase != StorePhase::Unusable {
             return;

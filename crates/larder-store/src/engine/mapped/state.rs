@@ -54,34 +54,35 @@ pub(crate) struct MappedState {
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
-    /// Whether the map is being rebuilt after a crash. Until the whole journal is read, it may contain removed entries.
+    /// Whether the map is being rebuilt after a crash. Until the whole journal is read, the map may contain removed
+    /// entries.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
     /// Sectors of removed entries whose writes are still in flight. Also counted in `used_sectors`.
     pub(super) held_back_sectors: u64,
     /// Sectors of files that could not be removed. Also counted in `used_sectors`.
     pub(super) lost_sectors: u64,
-    /// The numbers of writes. The volume only has their low 32 bits.
+    /// The numbers of writes. The volume stores only their low 32 bits.
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
     /// The snapshot and the journal of the map.
     pub(super) checkpoint: MapCheckpoint,
     pub(super) resting: RestingRooms,
-    /// The attempts to store entries since eviction was last paced.
+    /// Attempts to store entries since the evictions that are due were last computed.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
-    /// The files to keep when unknown files are removed; `None` if that is done.
+    /// The files to keep when unknown files are removed; `None` if unknown files have been removed.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// Findings of the start about an earlier run, in case the start must be repeated.
+    /// What the start found of an earlier run, kept in case the start must be repeated.
     pub(super) found: StartFound,
     pub(super) effects: Effects<MapTransfer>,
 }
 
 /// When the bytes of records are written.
 pub(super) enum WriteSchedule {
-    /// Each record is written at once, and its commit waits for that.
+    /// Each record is written at once, and its commit waits for the write.
     Through,
-    /// Each record is written at once. Commits do not wait.
+    /// Each record is written at once, and its commit does not wait for the write.
     Asynchronous,
     Packets {
         packetizer: Packetizer,
@@ -145,9 +146,9 @@ impl MappedState {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` the entry of its key, if there is space. If `still_by` is given, does so only if the present entry
-    /// was stored by the write with this number; otherwise returns `false`. Returns `None` if space becomes free as
-    /// soon as the journal is written. `done` is completed when the entry is written.
+    /// Makes `write` the entry of its key, if there is space. With `still_by`, the number of a write, does so only if
+    /// that write stored the present entry; otherwise returns `false`. Returns `None` if space becomes free as soon as
+    /// the journal is written. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &mut PendingWrite,
@@ -215,7 +216,7 @@ impl MappedState {
         Ok(Some(true))
     }
 
-    /// Removes the entry of `key_hash`, and frees its space. Returns whether there was one.
+    /// Removes the entry of `key_hash`, and frees its space. Returns whether there was an entry.
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(key_hash, &entry);
@@ -276,7 +277,7 @@ impl MappedState {
     }
 
     /// Notes the end of a write to the device that contained pieces of `writes`. Returns the completions to call, each
-    /// with the outcome.
+    /// with its outcome.
     pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
         let mut done = Vec::new();
         for &sequence in writes {
@@ -325,7 +326,7 @@ impl MappedState {
         self.send_opened_before(before, now);
     }
 
-    /// Returns whether eviction is paced, so that space is usually free before an entry needs it.
+    /// Returns whether entries are evicted as time passes, so that space is usually free before an entry needs it.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }
@@ -366,8 +367,8 @@ impl MappedState {
         self.space.point_at(pointer);
     }
 
-    /// Takes over the files of slots of an earlier run, given the number of slots in each. Returns `false` if they are
-    /// not valid.
+    /// Takes over the files of slots of an earlier run, given the number of slots in each file. Returns `false` if
+    /// these numbers are not valid.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         self.space.set_slot_counts(counts)
     }

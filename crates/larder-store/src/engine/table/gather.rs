@@ -22,12 +22,14 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-/// Most bytes of the records of a group. One read fetches their remainders.
+/// Maximum number of bytes of the records of a group. One read fetches the remainders of all these records, their parts
+/// outside the bins.
 const GROUP_BYTES_MAX: u64 = 128 << 10;
-/// A group may take this fraction (1/n) of the ring and of the waiting bytes.
+/// A group may take at most 1/`GROUP_DIVISOR` of the ring, the circular log for the parts of records that do not fit in
+/// bins, and of the bytes that may wait in memory.
 const GROUP_DIVISOR: u64 = 8;
 
-/// An entry that has its way in a set. Its writes have not begun.
+/// An entry that has been given a way of its set, and whose writes have not begun.
 pub(super) struct PlacedEntry {
     pub(super) hold: SetHold,
     pub(super) at: BinAt,
@@ -54,9 +56,10 @@ pub(super) struct GatheredEntries {
 pub(super) enum EntryStep {
     /// The entry waits for others of its group.
     Waits,
-    /// The entry is written now. Its remainder has this place in the ring, if it has one.
+    /// The entry is written now. `Some` is the place of its remainder in the ring, the circular log. `None` means that
+    /// the whole record fits in its bin.
     Goes(Option<u64>),
-    /// The group must be written first.
+    /// This group must be written first. Then the entry's next step is determined again.
     After(BinGroup),
 }
 
@@ -88,7 +91,7 @@ impl GatheredEntries {
 }
 
 impl TableEngine {
-    /// Starts to write the group `id`, if it waits.
+    /// Starts to write the group `id`, if the group still waits in memory.
     pub(super) async fn write_group(self: &Arc<Self>, id: BinGroup) {
         if let Some(LeavingGroup { entries, rest_at, number }) = self.wait(|state| state.take_group(id)).await {
             // The outcome is noted where the writes end.
@@ -108,8 +111,8 @@ impl TableEngine {
         self.lock().gathered.waiting.complete(now)
     }
 
-    /// Writes the groups that were begun by `time`, and the groups with an entry for a suspect set. Waits until the
-    /// device has them.
+    /// Writes the groups that were begun by `time`, and the groups with an entry for a suspect set, one whose bytes are
+    /// not trusted. Waits until the device has them.
     ///
     /// # Errors
     /// `Unavailable` if a group was lost since the last call, because a write failed.
@@ -138,8 +141,8 @@ impl TableEngine {
 }
 
 impl TableState {
-    /// Decides what happens to an entry now. Returns `None` if it must wait for a write to end. If the entry is to wait
-    /// for its group, takes it from `entry`.
+    /// Decides what happens to an entry now. Returns `None` if the entry must wait for the end of a write. If the entry
+    /// is to wait for its group, takes it from `entry`.
     pub(super) fn next_step(
         &mut self,
         entry: &mut Option<PlacedEntry>,
@@ -177,8 +180,8 @@ impl TableState {
         Some(EntryStep::Waits)
     }
 
-    /// Takes a group from memory and gives it a place in the ring. Returns `Some(None)` if it does not wait, and `None`
-    /// if there is no place now.
+    /// Takes a group from memory and gives it a place in the ring, the circular log. Returns `Some(None)` if the group
+    /// does not wait, and `None` if the ring has no place now.
     fn take_group(&mut self, id: BinGroup) -> Option<Option<LeavingGroup>> {
         let Some(group) = self.gathered.waiting.group(id) else { return Some(None) };
         let blocks: u64 = group.records.iter().map(PlacedEntry::rest_blocks).sum();

@@ -9,10 +9,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Fewest sets that a table can have.
+/// Minimum number of sets in a table.
 const SET_COUNT_MIN: u64 = 4;
 
-/// The place of the bins and the ring on a volume.
+/// The place on a volume of the bins, and of the ring, the circular log for data that does not fit in bins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     start_bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct TableLayout {
 
 impl TableLayout {
     /// Creates a layout in the range `room` of the volume: `set_count` sets of `ways` bins of `bin_bytes` each, and
-    /// behind them the ring. Returns `None` if there is not enough room for a useful table.
+    /// behind them the ring, a circular log. Returns `None` if there is not enough room for a useful table.
     pub(crate) fn new(room: Range<u64>, bin_bytes: u64, ways: u64, set_count: u64) -> Option<Self> {
         let start_bytes = room.start.next_multiple_of(BLOCK_BYTES);
         let table_bytes = bin_bytes.checked_mul(ways)?.checked_mul(set_count)?;

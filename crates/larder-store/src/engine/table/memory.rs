@@ -17,7 +17,7 @@ pub(crate) enum SetMemory {
 }
 
 impl SetMemory {
-    /// Returns the content of a set, and counts a use of the set. Returns `None` if it is not in memory.
+    /// Returns the content of a set, and counts a use of the set. Returns `None` if the set is not in memory.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -44,7 +44,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the content of a set without counting a use. Returns `None` if it is not in memory.
+    /// Returns the content of a set without counting a use. Returns `None` if the set is not in memory.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -80,7 +80,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns the memory that the sets take at most, in bytes.
+    /// Returns the maximum memory that the sets take, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
             Self::Nothing => 0,

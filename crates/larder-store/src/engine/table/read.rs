@@ -52,7 +52,7 @@ impl TableEngine {
         LookupTarget { key, hash, set: self.set_of(key_hash) }
     }
 
-    /// Returns the entry of `key`, and the change counter of its set from before the read.
+    /// Returns the entry of `key`, and the value that the change counter of its set had before the read.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
         let target = self.target(key);
         lookup::follow(&self.volume, true, || self.look(target)).await
@@ -83,10 +83,10 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns the change counter of `key`'s set from before the read; `None` if the key has no entry.
+    /// Returns the value that the change counter of `key`'s set had before the read; `None` if the key has no entry.
     ///
-    /// Reads only the header of the entry's bin. For a long entry, also checks in memory that the ring has not
-    /// overwritten the remainder.
+    /// Reads only the header of the entry's bin. For an entry that is longer than its bin, also checks in memory that
+    /// the ring, the circular log, has not overwritten the remainder.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<u32>> {
         self.volume.check_open()?;
         let target = self.target(key);
@@ -123,7 +123,7 @@ impl TableEngine {
         Ok(is_there.then_some(changes))
     }
 
-    /// Reads the header of the bin in `way`. Returns `None` if it is not valid.
+    /// Reads the header of the bin in `way`. Returns `None` if the header is not valid.
     pub(super) async fn header(&self, set: SetNumber, way: usize) -> Result<Option<BinHeader>> {
         let offset_bytes = self.layout.bin_offset_bytes(set, way as u64);
         let bin = self.volume.read(offset_bytes, BIN_HEADER_BYTES as u64).await?;
@@ -147,14 +147,13 @@ impl TableEngine {
         Ok(None)
     }
 
-    /// Reads a set. Keeps its content in memory, unless the set has changed since its counter was `changes`.
+    /// Reads a set. Keeps its content in memory, unless the set's change counter is no longer `changes`.
     pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, SetSummary)> {
         let bytes = self.volume.read(self.layout.set_offset_bytes(set), self.layout.set_bytes()).await?;
         Ok(self.take_set(set, bytes, changes))
     }
 
-    /// Keeps the content of a set in memory after it was read, unless the set has changed since its counter was
-    /// `changes`.
+    /// Keeps the content of a set in memory after it was read, unless the set's change counter is no longer `changes`.
     fn take_set(&self, set: SetNumber, bytes: Bytes, changes: u32) -> (Bytes, SetSummary) {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
@@ -187,7 +186,7 @@ impl TableEngine {
         Ok(found.map(|reader| FoundInWay { way, reader }))
     }
 
-    /// Returns the entry of `target` from a bin that was read; `None` if the bin has another one or is damaged.
+    /// Returns the entry of `target` from a bin that was read; `None` if the bin has another entry or is damaged.
     async fn open_bin(
         self: &Arc<Self>,
         target: &LookupTarget<'_>,
@@ -213,8 +212,8 @@ impl TableEngine {
         Ok(found.filter(|reader| reader.decoded().meta.sequence == header.sequence as u32))
     }
 
-    /// Returns the whole record of a bin, including the part in the ring. Returns `None` if the ring has overwritten
-    /// that part.
+    /// Returns the whole record of a bin, including its part in the ring, the circular log. Returns `None` if the ring
+    /// has overwritten that part.
     async fn whole_record(&self, header: &BinHeader, bin: &Bytes) -> Result<Option<Bytes>> {
         let len = u64::from(header.record_bytes);
         let first = self.layout.first_bytes();

@@ -30,7 +30,7 @@ pub(crate) struct ResidentSets {
     entries: u64,
 }
 
-/// Numbers of bits of the fields that link the sets in memory.
+/// Widths of the fields that link the sets in memory, in bits.
 #[derive(Clone, Copy)]
 struct LinkWidths {
     chain_count: u64,
@@ -84,7 +84,8 @@ impl ResidentSets {
         }
     }
 
-    /// Returns the content of a set, and makes it the most recently used one. Returns `None` if it is not in memory.
+    /// Returns the content of a set, and makes it the most recently used one. Returns `None` if the set is not in
+    /// memory.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
@@ -93,12 +94,12 @@ impl ResidentSets {
         self.contents(slot)
     }
 
-    /// Returns the content of a set without counting a use. Returns `None` if it is not in memory.
+    /// Returns the content of a set without counting a use. Returns `None` if the set is not in memory.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         self.contents(self.slot_of(set)?)
     }
 
-    /// Stores the content of a set, which is then in memory.
+    /// Stores the content of a set. Brings the set into memory if it is not there.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
@@ -322,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: after any operations, the same sets must be in memory, with the same content, as in a simple list.
+        /// Checks against a simple list that the same sets are in memory, with the same content, after any operations.
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);

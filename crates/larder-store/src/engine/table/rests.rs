@@ -9,19 +9,20 @@ use crate::{Result, format::bin::BinHeader, units::BLOCK_BYTES};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The remainders of the groups that were read last, each group at its place in the ring.
+/// Remainders that were read recently. A remainder is the part of a record in the ring, the circular log. Each item has
+/// all remainders of one group, and their place in the ring.
 pub(super) struct RecentRests {
     groups: VecDeque<(u64, Bytes)>,
     bytes: u64,
     bytes_max: u64,
 }
 
-/// The bytes of the ring to read for a remainder.
+/// The bytes to read from the ring, the circular log, to get a remainder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RestsExtent {
     place: u64,
     len_bytes: u64,
-    /// Bytes from `place` to the remainder.
+    /// Number of bytes between `place` and the remainder.
     skip_bytes: u64,
 }
 
@@ -46,8 +47,8 @@ impl RecentRests {
 }
 
 impl TableEngine {
-    /// Returns the last `len_bytes` of the record of `header`, which are in the ring. Returns `None` if the ring has
-    /// overwritten them.
+    /// Returns the last `len_bytes` of the record of `header`, which are in the ring, the circular log. Returns `None`
+    /// if the ring has overwritten them.
     pub(super) async fn rest(&self, header: &BinHeader, len_bytes: u64) -> Result<Option<Bytes>> {
         let own = RestsExtent { place: header.rest_at, len_bytes, skip_bytes: 0 };
         let (extent, offset_bytes) = {
@@ -84,7 +85,7 @@ impl TableState {
 }
 
 impl RestsExtent {
-    /// Returns the extent of all remainders of the group of `header`; `None` if the entry belongs to no group.
+    /// Returns where the remainders of all records in `header`'s group are; `None` if the entry belongs to no group.
     fn of_group(header: &BinHeader, len_bytes: u64) -> Option<Self> {
         let skip_bytes = u64::from(header.rests.blocks_before) * BLOCK_BYTES;
         let group_bytes = u64::from(header.rests.blocks) * BLOCK_BYTES;

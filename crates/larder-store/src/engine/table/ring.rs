@@ -8,24 +8,25 @@
 
 use std::collections::VecDeque;
 
-/// The write position of the ring, and the writes in flight. Places count all bytes ever written to the ring.
+/// The write position of the ring, a circular log, and the writes in flight. A place in the ring is the number of bytes
+/// that were written to the ring before.
 pub(crate) struct RingState {
     start_bytes: u64,
     len_bytes: u64,
     alignment_bytes: u64,
-    /// The place where the next remainder is written.
+    /// The place where the next remainder, the part of a record outside its bin, is written.
     next: u64,
-    /// Places that are being written, the oldest first, each with whether its write is done. Leading places that are
-    /// done are removed.
+    /// Places that are being written, the oldest first. The `bool` says whether the write is done. Done places at the
+    /// front of the list are removed.
     in_flight: VecDeque<(u64, bool)>,
 }
 
-/// Why there is no place for a remainder.
+/// Why the ring, the circular log, has no place for a remainder, the part of a record outside its bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// An earlier write to the same bytes is in flight. The caller must wait for it.
+    /// An earlier write to the same bytes of the ring is in flight. The caller must wait for its end.
     Now,
-    /// The remainder is longer than the ring and never fits.
+    /// The remainder, the part of a record outside its bin, is longer than the ring and never fits.
     Ever,
 }
 
@@ -38,7 +39,8 @@ impl RingState {
         Self { start_bytes, len_bytes, alignment_bytes, next, in_flight: VecDeque::new() }
     }
 
-    /// Returns the place for a remainder of `len_bytes`. It counts as being written until [`Self::written`].
+    /// Returns the place for a remainder of `len_bytes`, the part of a record outside its bin. The place counts as
+    /// being written until [`Self::written`].
     pub(crate) fn place(&mut self, len_bytes: u64) -> Result<u64, NoPlace> {
         let len_bytes = len_bytes.next_multiple_of(self.alignment_bytes);
         if len_bytes > self.len_bytes {
@@ -69,8 +71,8 @@ impl RingState {
         debug_assert!(self.in_flight.iter().is_sorted_by_key(|&(place, _)| place), "places are given out in order");
     }
 
-    /// Returns the offset on the volume of the `len_bytes` at the place `at`. Returns `None` if they were overwritten
-    /// since, or the place is impossible.
+    /// Returns the offset on the volume of the `len_bytes` at the place `at`. Returns `None` if these bytes were
+    /// overwritten since, or if the place is impossible.
     pub(crate) fn offset_bytes(&self, at: u64, len_bytes: u64) -> Option<u64> {
         let end = at.checked_add(len_bytes.checked_next_multiple_of(self.alignment_bytes)?)?;
         let within = at.is_multiple_of(self.alignment_bytes) && at % self.len_bytes + (end - at) <= self.len_bytes;
@@ -78,7 +80,7 @@ impl RingState {
         (within && kept).then(|| self.start_bytes + at % self.len_bytes)
     }
 
-    /// Checks that the places that are being written are in order and at most one round apart.
+    /// Checks that the places that are being written are in order, and at most the ring's length apart.
     pub(super) fn check(&self) {
         assert!(self.in_flight.iter().is_sorted_by(|(one, _), (other, _)| one < other), "places are in order");
         assert!(
@@ -89,7 +91,7 @@ impl RingState {
         assert!(self.next - oldest <= self.len_bytes, "nothing on its way is overtaken");
     }
 
-    /// Returns the place where the next remainder is written.
+    /// Returns the place where the next remainder, the part of a record outside its bin, is written.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

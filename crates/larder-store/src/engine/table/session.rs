@@ -17,18 +17,19 @@ use std::sync::Arc;
 /// Count of write numbers that each session block reserves.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
 /// Write numbers per millisecond. The first number of a run is at least the Unix time in milliseconds, multiplied by
-/// this.
+/// this constant.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
-/// Number of session blocks that are written while the ring is written once around.
+/// The position in a session block is ahead of the ring's position by the ring's length divided by this. A new block is
+/// written once half of that distance is used up.
 const NOTES_PER_ROUND: u64 = 16;
 
-/// Returns the ring of a volume. Writing begins at the place `next`.
+/// Returns the ring, the circular log, of a volume. Writing begins at the place `next`.
 pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
     RingState::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
 
 impl TableEngine {
-    /// Begins the run: continues where the session block of the last run says.
+    /// Begins the run. It continues at the position and write number in the session block of the last run.
     pub(super) async fn begin_session(self: &Arc<Self>) {
         let outcome = self.start_session().await;
         let mut state = self.lock();
@@ -47,7 +48,8 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// Writes the ring's position to the session block if that is due. If the run could not begin, retries that.
+    /// Writes the position of the ring, the circular log, to the session block if that is due. If the run could not
+    /// begin, retries that.
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == TablePhase::Failed {
             // Only one task may begin. Otherwise a second one would reset the ring after others have stored entries in
@@ -80,7 +82,7 @@ impl TableEngine {
         state.phase == TablePhase::Ready && (is_behind || state.numbers.are_scarce())
     }
 
-    /// Writes the last position of the ring to the session block, for the next run.
+    /// Writes the last position of the ring, the circular log, to the session block, for the next run.
     pub(super) async fn end_session(self: &Arc<Self>) -> Result<()> {
         if self.lock().phase != TablePhase::Ready {
             return Ok(());
@@ -118,8 +120,8 @@ impl TableEngine {
         Ok(())
     }
 
-    /// Returns the session block to write next. Its position is ahead of the ring's, so that a run after a crash does
-    /// not begin at an earlier position.
+    /// Returns the session block to write next. Its position is ahead of the present position of the ring, the circular
+    /// log, so that a run after a crash does not begin at an earlier position.
     fn next_session(&self) -> RunSession {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;

@@ -15,8 +15,8 @@ use crate::{
     units::SetNumber,
 };
 
-/// Number of sets whose summaries are kept. It is large enough that storing an entry right after its miss rarely has to
-/// read the set again.
+/// Number of sets whose summaries are kept. With this number, storing an entry right after its miss rarely has to read
+/// the set again.
 const REMEMBERED_COUNT: usize = 64;
 
 /// The content of a bin.
@@ -78,14 +78,14 @@ impl SetSummary {
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Returns the way for a new entry of a key: that of its present entry. Without one, returns an empty way, or the
-    /// one that was written first.
+    /// Returns the way for a new entry of a key: the way with the key's present entry; without one, an empty way;
+    /// without that, the way that was written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
     }
 
-    /// Returns the ways to wipe when a key is removed: those with its entries, and those that may have one.
+    /// Returns the ways to wipe when a key is removed: those with the key's entries, and those that may have one.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: BinContent| match bin {
             BinContent::Empty => !self.is_proven,
@@ -101,8 +101,8 @@ impl SetSummary {
     }
 
     /// Returns the part of the set that is kept in memory, with the entries in the order of their writes, and the ways
-    /// to wipe. Until these are wiped, memory cannot be relied on: damaged bins may become readable again, a key may
-    /// have older entries, and blank bins may be misread.
+    /// to wipe. Until these ways are wiped, memory cannot be relied on: damaged bins may become readable again, a key
+    /// may have older entries, and blank bins may be misread.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();

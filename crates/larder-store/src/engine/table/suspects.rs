@@ -12,12 +12,12 @@ use super::{
 use crate::{Error, ErrorKind, Result, engine::kit::sets::UnpackedSet, units::SetNumber};
 use std::sync::Arc;
 
-/// Most sets that are wiped in one round.
+/// Maximum number of sets that are wiped in one round.
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns the view of a suspect set for a task that is about to change it: an empty set, because all of it will be
-    /// written. Returns `None` if the set is not suspect.
+    /// Returns the view of a suspect set, whose bytes must not be trusted, for a task that is about to change it. The
+    /// view is an empty set, because the whole set will be written. Returns `None` if the set is not suspect.
     pub(super) fn view_of_suspect(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -28,7 +28,7 @@ impl TableEngine {
         })
     }
 
-    /// Wipes some suspect sets, if the pause after a failure is over.
+    /// Wipes some suspect sets, whose bytes must not be trusted, if the pause after a failure is over.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) {
         let now = self.volume.clock.now();
         // A clock that is set back does not prolong the pause.
@@ -38,7 +38,7 @@ impl TableEngine {
         }
     }
 
-    /// Wipes all suspect sets now.
+    /// Wipes all suspect sets, whose bytes must not be trusted, now.
     ///
     /// # Errors
     /// A set could not be wiped.
@@ -50,7 +50,7 @@ impl TableEngine {
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
-    /// Wipes up to [`WIPES_MAX`] suspect sets. Returns whether there are more of them and no wipe has failed.
+    /// Wipes up to [`WIPES_MAX`] suspect sets. Returns whether more suspect sets are left and no wipe has failed.
     async fn wipe_some_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let Some(set) = self.lock().suspects.next() else { return false };

@@ -52,13 +52,14 @@ struct TableWalk<'a> {
     volume: &'a Volume,
     layout: TableLayout,
     ring: RingState,
-    /// End of the newest remainder that was found in the ring, or the position in the session block if that is later.
+    /// End of the newest remainder that was found in the ring, the circular log, or the position in the session block
+    /// if that is later.
     next: u64,
-    /// Entries whose remainders in the ring are not valid.
+    /// Entries that are longer than their bins, and whose remainders in the ring are not valid.
     wrong: Vec<WrongRemainder>,
 }
 
-/// An entry whose remainder in the ring is not valid.
+/// An entry that is longer than its bin, and whose remainder in the ring, the circular log, is not valid.
 struct WrongRemainder {
     offset_bytes: u64,
     rest_at: u64,
@@ -106,8 +107,8 @@ impl TableWalk<'_> {
         });
     }
 
-    /// Reports each remainder that is not valid: as lost if writes after the ring's last saved position may have
-    /// overwritten it before a kill, otherwise as damage.
+    /// Reports each remainder, the part of a record in the ring, that is not valid. Reports it as lost if writes after
+    /// the ring's last saved position may have overwritten it before a kill, otherwise as damage.
     fn meet_wrong(&self, meet: &mut dyn FnMut(WalkItem<'_>)) {
         let margin = self.layout.ring_len_bytes / UNSURE_DIVISOR;
         for &WrongRemainder { offset_bytes, rest_at, what } in &self.wrong {
@@ -118,5 +119,6 @@ impl TableWalk<'_> {
     }
 }
 
-/// Fraction (1/n) of the ring, behind its saved position, that may have been overwritten before a kill.
+/// Up to 1/`UNSURE_DIVISOR` of the ring, the circular log, behind its saved position may have been overwritten before a
+/// kill.
 const UNSURE_DIVISOR: u64 = 8;

@@ -66,7 +66,7 @@ pub(super) struct SetChange {
 /// Writes in flight, with the changes that they belong to.
 struct SetWrites {
     changes: Vec<SetChange>,
-    /// The number of the group that is written; `None` if the writes are not those of a group.
+    /// The number of the group that is written; `None` if no group is written.
     group: Option<u64>,
     completion: Completion<()>,
     left: usize,
@@ -74,7 +74,8 @@ struct SetWrites {
 }
 
 impl TableEngine {
-    /// Stores an entry. If `found` is given, stores it only if the change counter of its set still has this value.
+    /// Stores an entry. With `found`, stores it only if the change counter of its set still has this value. Returns
+    /// whether the entry was stored.
     pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, found: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
@@ -136,8 +137,9 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Starts the writes of entries, whose remainders are next to each other at `rest_at`. `group` is the number of
-    /// their group. The returned future waits until all are done.
+    /// Starts the writes of entries. Their remainders, the parts outside their bins, are next to each other at the
+    /// place `rest_at` in the ring. `group` is the number of their group. The returned future waits until all writes
+    /// are done.
     pub(super) fn write_entries(
         self: &Arc<Self>,
         entries: Vec<PlacedEntry>,
@@ -202,8 +204,8 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Returns the view of a set that is needed before an entry is added. Does not read a set with one way, because
-    /// there is no way to choose.
+    /// Returns the content of a set that must be known before an entry is added. Does not read a set with one way,
+    /// because there is no way to choose.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_suspect(set) {
             return Ok(view);
@@ -243,9 +245,9 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
-    /// Returns the way with the key's present entry, if the set is in memory. A bin that cannot be read counts as one
-    /// of the key's, because it may have an older entry that could come back. If several bins count as the key's, marks
-    /// all but one of them for wiping.
+    /// Returns the way with the key's present entry, if the set is in memory. A bin that cannot be read counts as the
+    /// key's, because it may have an older entry of the key, which could come back. If several bins count as the key's,
+    /// marks all but one of them for wiping.
     async fn take_own(&self, target: &LookupTarget<'_>, view: &mut SetView) -> Option<usize> {
         let shape = self.lock().memory.shape()?;
         let contents = view.contents.as_mut()?;
@@ -309,7 +311,8 @@ impl TableEngine {
         writes
     }
 
-    /// Returns the write for the remainders of entries, which are next to each other at the place `rest_at`.
+    /// Returns the write for the remainders of entries, their parts outside the bins. They are next to each other at
+    /// the place `rest_at` in the ring.
     fn rests_write(&self, entries: &[PlacedEntry], rest_at: u64) -> (u64, AlignedBuffer) {
         let padded = |entry: &PlacedEntry| entry.rest_bytes.next_multiple_of(BLOCK_BYTES) as usize;
         let len = entries.iter().map(padded).sum();
@@ -346,7 +349,7 @@ impl TableEngine {
     }
 
     /// Starts the writes of some changes. `group` is the number of the group that they write. The returned future waits
-    /// until all are done.
+    /// until all writes are done.
     pub(super) fn submit(
         self: &Arc<Self>,
         changes: Vec<SetChange>,
@@ -414,7 +417,8 @@ impl TableState {
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record), waits_in: None }));
     }
 
-    /// Ends a change whose writes are done. If one of them failed, marks the set as suspect until all of it is wiped.
+    /// Ends a change whose writes are done. If one of them failed, marks the set as suspect: its bytes are not trusted
+    /// until the whole set is wiped.
     fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");

@@ -28,7 +28,8 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
-/// Complete packs of both rings, which must be written.
+/// Complete packs that must be written: of the front, the log before the sets, and of the long ring, the log of long
+/// entries.
 pub(super) struct SealedPacks {
     /// Time of the call that completed the packs.
     pub(super) now: Duration,
@@ -42,14 +43,14 @@ impl SealedPacks {
     }
 }
 
-/// The ring to which a pack belongs.
+/// The circular log to which a pack belongs.
 #[derive(Clone, Copy)]
 enum PackRing {
     Front,
     Long,
 }
 
-/// The data that is appended to the front.
+/// The data that is appended to the front, the log before the sets.
 enum FrontLoad<'a, 'b> {
     Entry(&'a mut RecordParts<'b>),
     Tombstone(FullHash),
@@ -65,8 +66,8 @@ impl FrontLoad<'_, '_> {
 }
 
 impl TinyEngine {
-    /// Appends an entry. If `place` is given, appends only if the key's entry is still at that place; otherwise returns
-    /// `false`.
+    /// Appends an entry. With `place`, where a lookup found the key's entry, appends only if that entry is still there.
+    /// Returns whether the entry was appended.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -98,8 +99,8 @@ impl TinyEngine {
         self.flush_removal(prefix_of(hash.key_hash()), offset_bytes, given_up_before).await
     }
 
-    /// Returns where the tombstone of a key is in the front, if it is the newest record of the key and the device does
-    /// not have it yet. A repeated removal then need not append another.
+    /// Returns where the tombstone of a key, the record of its removal, is in the front, if it is the key's newest
+    /// record and the device does not have it yet. A repeated removal then need not append another tombstone.
     fn unwritten_tombstone(&self, state: &TinyState, hash: FullHash) -> Option<u64> {
         let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
         let offset_bytes = self.front_offset(slot.granule);
@@ -110,7 +111,8 @@ impl TinyEngine {
         Some(offset_bytes)
     }
 
-    /// Appends a record. Waits a bounded time for space. Returns `None` if the key's entry is no longer at `place`.
+    /// Appends a record. Waits a bounded time for space. Returns `None` if `place` is given and the key's entry is no
+    /// longer there.
     async fn append(
         self: &Arc<Self>,
         mut load: FrontLoad<'_, '_>,
@@ -120,7 +122,8 @@ impl TinyEngine {
         append_with_room(self, too_long, self.flush_all(), |waker| self.try_append(&mut load, place, waker)).await
     }
 
-    /// Appends a record if there is space now. Returns `None` if the key's entry is no longer at `place`.
+    /// Appends a record if there is space now. Returns `None` if `place` is given and the key's entry is no longer
+    /// there.
     fn try_append(
         self: &Arc<Self>,
         load: &mut FrontLoad<'_, '_>,
@@ -214,7 +217,8 @@ impl TinyEngine {
         }
     }
 
-    /// Appends a long entry to the long ring, and its stub to the front.
+    /// Appends a long entry to the long ring, the log of long entries, and its stub to the front, the log before the
+    /// sets.
     fn append_long(
         &self,
         state: &mut TinyState,
@@ -285,8 +289,8 @@ impl TinyEngine {
         flushed(is_written && self.lock().failed_packs == told)
     }
 
-    /// Submits all packs. Waits until the tombstone at `offset_bytes` is on the device, there or in another pack to
-    /// which it was moved. `given_up_before` is the number of packs given up before it was appended.
+    /// Submits all packs. Waits until the tombstone at `offset_bytes` is on the device, in its own pack or in another
+    /// one to which it was moved. `given_up_before` is the number of packs given up before the tombstone was appended.
     async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
         let is_written = |state: &TinyState| {
             if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
@@ -323,7 +327,7 @@ impl TinyEngine {
     }
 
     /// Submits the open packs. Waits until the device has accepted or refused all packs. Returns the sequence of the
-    /// last pack of the front.
+    /// last pack of the front, the log before the sets.
     async fn flush_open(self: &Arc<Self>) -> u64 {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let (front, long) = {
@@ -379,8 +383,8 @@ impl TinyState {
         self.is_device_suspect && !is_over(self.retry_at, now)
     }
 
-    /// Drops all entries of the front and of their set whose keys have the same hash prefix, because the newest record
-    /// of one of them is lost.
+    /// Drops all entries with the key's hash prefix from the front, the log before the sets, and their set's content
+    /// from memory. The newest record of one of these entries is lost.
     pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
         let prefix = prefix_of(key_hash);
         let slots: Vec<_> = self.index.range(prefix, prefix).collect();
@@ -423,7 +427,7 @@ mod tests {
         families::AnyEngine,
     };
 
-    /// At stake: a removal that is acknowledged because the tombstone of another key is on the device.
+    /// Guards against a removal that is acknowledged because the tombstone of another key is on the device.
     #[test]
     fn a_waiting_tombstone_is_that_of_its_key_only() {
         let options = options();

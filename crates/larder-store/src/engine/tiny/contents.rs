@@ -34,7 +34,7 @@ pub(super) enum ItemKind {
 }
 
 impl RecordPiece {
-    /// Decodes the record or stub at the start of `bytes`. Returns `None` if neither is there.
+    /// Decodes the record or stub at the start of `bytes`. Returns `None` if there is neither a record nor a stub.
     pub(super) fn of(volume: VolumeId, bytes: &Bytes) -> Option<Self> {
         if let Some(stub) = RecordStub::decode(volume, bytes) {
             let len = bytes.len().min(GRANULE_BYTES as usize);
@@ -59,7 +59,7 @@ impl RecordPiece {
         }
     }
 
-    /// Returns the length of the entry in bytes. For a stub, that of the record to which it refers.
+    /// Returns the length of the entry in bytes. For a stub, returns the length of the record to which it refers.
     pub(super) fn entry_bytes(&self) -> u64 {
         match &self.what {
             ItemKind::Record(decoded) => decoded.len_bytes() as u64,
@@ -72,8 +72,8 @@ impl RecordPiece {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
 
-    /// Returns whether the body matches its checksums. To be checked before the record goes into a compact set, which
-    /// has new checksums and would make a damaged body valid.
+    /// Returns whether the body matches its checksums. Must be checked before the record goes into a compact set: the
+    /// set has new checksums, with which a damaged body would look valid.
     pub(super) fn is_sound(&self) -> bool {
         let ItemKind::Record(decoded) = &self.what else { return true };
         decoded.verifies_here(&self.bytes)
@@ -129,11 +129,12 @@ pub(super) struct SetDirectory {
 /// An entry as the directory of a set lists it.
 pub(super) enum SetListing {
     Compact(CompactListing),
-    /// The form that earlier versions of the program wrote.
+    /// A pack, the form that earlier versions of the program wrote.
     Packed(PackedRecord),
 }
 
-/// Decodes the directory of the set in `bytes`. Returns `None` if it is not valid, or was written for another offset.
+/// Decodes the directory of the set in `bytes`. Returns `None` if the directory is not valid, or was written for
+/// another offset.
 pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<SetDirectory> {
     if bytes.starts_with(&compact::MAGIC) {
         let (header, listings) = compact::decode(volume, offset_bytes, bytes)?;
@@ -187,7 +188,7 @@ impl SetListing {
         }
     }
 
-    /// Decodes the listed record or stub. Returns `None` if it is damaged.
+    /// Decodes the listed record or stub. Returns `None` if the record or stub is damaged.
     pub(super) fn piece(&self, volume: &Volume, set: &Bytes) -> Option<RecordPiece> {
         match self {
             Self::Packed(listing) => listed(volume.id, listing, set),
@@ -222,7 +223,8 @@ fn record_of(
     RecordPiece::of(volume, &Bytes::from(bytes))
 }
 
-/// Decodes the record or stub that `listing` describes. `bytes` are those of its pack. Returns `None` if it is damaged.
+/// Decodes the record or stub that `listing` describes. `bytes` are those of its pack. Returns `None` if the record or
+/// stub is damaged.
 fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let at = listing.at as usize;
     let len = listing.len as usize;

@@ -6,7 +6,7 @@
 //! versions of one), the newer behind the older. Invariant: `home(i) <= i` for every slot, with no empty slot between.
 //! Cost: 8 bytes per slot; a lookup passes a few slots. Idea: Kangaroo's KLog index, which finds the entries of a set.
 
-/// The state of a record in the front, as the index has it.
+/// The state of a record in the front, the log before the sets, as the index has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontState {
     Unused,
@@ -15,17 +15,17 @@ pub(crate) enum FrontState {
     Removed,
 }
 
-/// A slot of the index: a record in the front.
+/// A slot of the index: a record in the front, the log before the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrontSlot {
     /// The high 32 bits of the key's hash.
     pub(crate) prefix: u32,
-    /// Position of the record in the front, in granules from its start.
+    /// Position of the record in the front, the log before the sets, in granules from its start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }
 
-/// The index of the records in the front.
+/// The index of the records in the front, the log before the sets.
 pub(crate) struct FrontIndex {
     slots: Vec<u64>,
     /// Number of slots that can be the home of a key. The slots behind them take entries that were displaced from their
@@ -42,13 +42,13 @@ impl FrontIndex {
     /// Number of different positions that a slot can express.
     pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
 
-    /// Creates an index for up to `entries`.
+    /// Creates an index for up to `entries` entries.
     pub(crate) fn new(entries: u64) -> Self {
         let home_count = (entries * 100 / FILL_PERCENT).max(OVERHANG);
         Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
     }
 
-    /// Adds a slot behind the older ones with the same prefix.
+    /// Adds a slot. It comes behind the older slots with the same prefix.
     pub(crate) fn insert(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         if self.is_full() {
             return Err(IndexFull);
@@ -56,8 +56,7 @@ impl FrontIndex {
         self.insert_in_reserve(slot)
     }
 
-    /// Adds a slot although [`Self::is_full`] is true. Uses the slots that are otherwise left free to keep searches
-    /// short.
+    /// Adds a slot although [`Self::is_full`] is true. Uses slots that otherwise stay free, so that searches are short.
     pub(crate) fn insert_in_reserve(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         let mut at = self.home(slot.prefix);
         while self.slots[at] != 0 && prefix_of(self.slots[at]) <= slot.prefix {
@@ -76,7 +75,7 @@ impl FrontIndex {
         Ok(())
     }
 
-    /// Removes the slot with this prefix and position. Returns whether there was one.
+    /// Removes the slot with this prefix and position. Returns whether there was such a slot.
     pub(crate) fn remove(&mut self, prefix: u32, granule: u32) -> bool {
         let Some(at) = self.position(prefix, granule) else { return false };
         let mut end = at + 1;
@@ -98,8 +97,8 @@ impl FrontIndex {
         }
     }
 
-    /// Returns the slots with prefixes from `first` to `last`, in ascending order. Slots with the same prefix are in
-    /// the order of their age, the oldest first.
+    /// Returns the slots with prefixes from `first` to `last`, in ascending order. Slots with the same prefix are
+    /// ordered by age, the oldest first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
         let from = self.home(first);
         let last_home = self.home(last);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: an entry that the index loses or finds under another hash.
+        /// Guards against an entry that the index loses or finds under another hash.
         #[test]
         fn the_table_does_what_a_sorted_list_does(
             steps in prop::collection::vec((any::<bool>(), 0..40_u32, 0..6_u32), 1..400),

@@ -13,7 +13,8 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The places of the front, the sets and the long ring in the data area of a volume.
+/// The places of three parts in the data area of a volume: the front (the log before the sets), the sets, and the long
+/// ring (the log of long entries).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TinyPlan {
     pub(crate) front: RingArea,
@@ -28,12 +29,12 @@ pub(crate) struct TinyPlan {
 pub(crate) struct TinyWishes {
     pub(crate) mean_entry_bytes: u64,
     pub(crate) set_bytes: u64,
-    /// Size of the front, in percent of the size of the sets.
+    /// Size of the front, the log before the sets, in percent of the size of the sets.
     pub(crate) front_percent: u64,
 }
 
 impl TinyPlan {
-    /// Divides the range `data` of the volume into the three parts. Returns `None` if it is too small.
+    /// Divides the range `data` of the volume into the three parts. Returns `None` if the range is too small.
     ///
     /// With lengths as on the web (lognormal), entries shorter than `n` have about `1 / (1 + 2 mean / n)` of the bytes.
     /// The sets get that share. A mean below [`SMALL_MEAN_BYTES`] is that of rows or counters, not of web responses:
@@ -89,8 +90,8 @@ impl TinyPlan {
         ]
     }
 
-    /// Returns the bytes of the longest record that goes to the front and then to a set. Longer ones go to the long
-    /// ring.
+    /// Returns the maximum length in bytes of a record that goes to the front and then to a set. Longer records go to
+    /// the long ring.
     pub(crate) fn short_bytes_max(&self) -> u64 {
         self.set_bytes / 2
     }
@@ -103,12 +104,12 @@ impl TinyPlan {
         self.set_bytes / (mean_entry_bytes + listed_bytes).min(self.set_bytes / SET_ENTRIES_MIN)
     }
 
-    /// Returns the fewest new entries for which a full set is written, even if `tiny_threshold` is lower.
+    /// Returns the minimum number of new entries for which a full set is written, even if `tiny_threshold` is lower.
     pub(crate) fn least_to_move(&self, mean_entry_bytes: u64) -> u64 {
         self.entries_per_set(mean_entry_bytes) / ENTRIES_PER_NEW_ENTRY
     }
 
-    /// Returns for how many entries of the front its index has slots.
+    /// Returns the number of entries of the front, the log before the sets, for which its index has slots.
     pub(crate) fn front_slots(&self, mean_entry_bytes: u64) -> u64 {
         u64::from(self.front.segment_count) * self.front.segment_bytes / front_bytes_per_slot(mean_entry_bytes)
     }
@@ -119,7 +120,7 @@ impl TinyPlan {
     }
 }
 
-/// Returns for how many bytes of the front its index has one slot.
+/// Returns the number of bytes of the front, the log before the sets, for each slot of its index.
 ///
 /// About half of the front's records have been moved to sets or dropped. A small entry takes a record, whose length is
 /// a multiple of a granule, and a listing. Of longer entries more are stubs, and one slot for every 2 KiB is enough.
@@ -132,37 +133,39 @@ fn front_bytes_per_slot(mean_entry_bytes: u64) -> u64 {
     (record_bytes * FRONT_BYTES_PER_LIVE_BYTE_PERCENT / 100).min(least)
 }
 
-/// A set of many small entries is written only if at least one nth of its entries is new.
+/// A set of many small entries is written only if at least 1/`ENTRIES_PER_NEW_ENTRY` of its entries are new.
 const ENTRIES_PER_NEW_ENTRY: u64 = 15;
-/// Mean length in bytes below which entries count as small. Hardly any of them is then long.
+/// Mean length in bytes below which entries count as small. With such a mean, hardly any entry is long.
 const SMALL_MEAN_BYTES: u64 = 512;
 /// Bytes that a small entry takes in a set in addition to its body: a listing, a key and a checksum.
 const SET_LISTING_BYTES: u64 = 24;
-/// Fewest entries that a full set is expected to hold.
+/// Minimum number of entries that a full set is expected to hold.
 const SET_ENTRIES_MIN: u64 = 7;
-/// Range of the bytes of the front for which its index has one slot, if entries are not small. The shortest entries
-/// take about 256 bytes there.
+/// Range for the number of bytes of the front, the log before the sets, for each slot of its index, if entries are not
+/// small. The shortest entries take about 256 bytes in the front.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 512..=2048;
 /// Bytes of a record in addition to its body: fixed fields, a key of 8 bytes and a checksum.
 const FRONT_RECORD_BYTES: u64 = 76;
 const FRONT_LISTING_BYTES: u64 = 24;
-/// Bytes of the front in percent of the bytes of records that are still in its index.
+/// Bytes of the front, the log before the sets, in percent of the bytes of records that are still in its index.
 const FRONT_BYTES_PER_LIVE_BYTE_PERCENT: u64 = 150;
-/// Sizes of a set that are allowed, in bytes. Every hit reads a set, and a set is written for every few entries.
+/// Allowed lengths of a set, in bytes. Every hit reads a set, and a set is written for every few entries.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
-/// Fewest segments of the front.
+/// Minimum number of segments in the front, the log before the sets.
 const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
 const LONG_PACK_BYTES: u64 = 256 << 10;
-/// Number of segments of the long ring while the ring is small. In a larger ring, the segments grow to
-/// [`LONG_SEGMENT_ENOUGH`], then their number grows to [`LONG_SEGMENTS_MANY`], and then they grow again.
+/// Number of segments of the long ring, the log of long entries, while the ring is small. In a larger ring, the
+/// segments grow to [`LONG_SEGMENT_ENOUGH`], then their number grows to [`LONG_SEGMENTS_MANY`], and then they grow
+/// again.
 const LONG_SEGMENTS: u64 = 8;
 const LONG_SEGMENTS_MANY: u64 = 64;
 /// Bytes of a segment of the long ring that can hold the longest record.
 const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
 const LONG_SEGMENT_MIN: u64 = 32 << 10;
-/// Number of segments for which the long ring has space, even if all entries are small.
+/// Minimum number of segments for which the long ring, the log of long entries, has space, even if all entries are
+/// small.
 const LONG_SEGMENTS_LEAST: u64 = 4;
 const LONG_SEGMENT_MAX: u64 = 16 << 20;
 
@@ -219,7 +222,8 @@ mod tests {
         }
     }
 
-    /// At stake: memory for slots that are never used, or sets that are written early because the index is full.
+    /// Guards against memory for slots that are never used, and against sets that are written early because the index
+    /// is full.
     #[test]
     fn small_entries_have_more_slots_and_larger_summaries() {
         let plan = plan(1 << 30, 150).unwrap();

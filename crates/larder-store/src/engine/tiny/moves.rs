@@ -31,21 +31,20 @@ use std::{
 /// Number of sets that are processed at the same time.
 const SETS_AT_ONCE: usize = 16;
 
-/// Factor by which the bytes of an entry that was hit count more, because it is likely to be hit again.
+/// Factor by which the bytes of an entry that was hit count more, because the entry is likely to be hit again.
 const HIT_WEIGHT: u64 = 4;
 
-/// An entry of the front that may move to its set.
+/// An entry that may move from the front, the log before the sets, to its set.
 struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Whether the entry must leave the front now, because its segment is being emptied.
+    /// Whether the entry must now leave the front, the log before the sets, because its segment is being emptied.
     due: bool,
 }
 
 impl SetArrival {
-    /// Returns the bytes that a miss of this entry would transfer. Multiplies them by [`HIT_WEIGHT`] if the entry was
-    /// hit.
+    /// Returns the bytes that a miss of this entry would transfer, multiplied by [`HIT_WEIGHT`] if the entry was hit.
     fn weighed_bytes(&self) -> u64 {
         self.piece.entry_bytes() * if self.slot.state == FrontState::Hit { HIT_WEIGHT } else { 1 }
     }
@@ -57,7 +56,7 @@ pub(super) struct OldSet {
     pub(super) version: u8,
     /// Number of entries in the set.
     pub(super) count: u64,
-    /// Entries of the set that can stay in it.
+    /// Entries of the set that may stay in it.
     pub(super) stay: Vec<SetItem>,
 }
 
@@ -75,16 +74,16 @@ pub(super) enum SetOutcome {
 /// The fate of a useful entry when its set is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EntryFate {
-    /// The entry is in the set, and leaves the front.
+    /// The entry is in the set, and leaves the front, the log before the sets.
     InSet,
     Evicted,
-    /// The entry stays in the front until its own segment is emptied.
+    /// The entry stays in the front, the log before the sets, until its own segment is emptied.
     Waits,
 }
 
 impl EntryFate {
-    /// Returns what happens to an entry. `has_room` says whether it fits in the set. `due` is `None` for an entry of
-    /// the set, and otherwise says whether the entry must leave the front now.
+    /// Returns what happens to an entry. `has_room` says whether the entry fits in the set. `due` is `None` for an
+    /// entry that is in the set already. For an entry of the front, it says whether the entry must leave the front now.
     fn of(has_room: bool, due: Option<bool>) -> Self {
         match (has_room, due) {
             (true, _) => Self::InSet,
@@ -95,7 +94,7 @@ impl EntryFate {
 }
 
 impl TinyEngine {
-    /// Empties the oldest segment of the front. Returns `false` if that is not possible now.
+    /// Empties the oldest segment of the front, the log before the sets. Returns `false` if that is not possible now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
         let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
@@ -157,8 +156,8 @@ impl TinyEngine {
         is_synced
     }
 
-    /// Returns the oldest segment of the front, and the sequences of its packs. If the index is full although no
-    /// segment is complete, ends the segment that is being written.
+    /// Returns the oldest segment of the front, the log before the sets, and the sequences of its packs. If the index
+    /// is full although no segment is complete, ends the segment that is being written.
     fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
@@ -209,8 +208,8 @@ impl TinyEngine {
         all.map(|key_hash| state.sets.set_of(key_hash)).collect()
     }
 
-    /// Moves entries of the front to their set, if that is worth a write. Otherwise drops those in `outgoing`, the
-    /// segment that is being emptied.
+    /// Moves entries from the front, the log before the sets, to their set, if that is worth a write. Otherwise drops
+    /// those in `outgoing`, the segment that is being emptied.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_suspect) = {
             let state = self.lock();
@@ -260,8 +259,8 @@ impl TinyEngine {
         self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
     }
 
-    /// Returns the entries of the front that belong to a set and can be read. Also returns the slots of entries that
-    /// cannot be trusted.
+    /// Returns the entries of the front, the log before the sets, that belong to a set and can be read. Also returns
+    /// the slots of entries that cannot be trusted.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &OutgoingSegment) -> (Vec<SetArrival>, Vec<FrontSlot>) {
         let (mut arrivals, mut broken): (Vec<SetArrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
         assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
@@ -280,8 +279,8 @@ impl TinyEngine {
         (arrivals, broken)
     }
 
-    /// Reads the record of a slot, from `outgoing` if it is there, otherwise from the device. Returns `None` if there
-    /// is no such record, or its body is damaged.
+    /// Reads the record of a slot, from `outgoing` if the record is in that segment, otherwise from the device. Returns
+    /// `None` if there is no such record, or if its body is damaged.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -303,8 +302,8 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Returns whether an entry must leave the front and its set is worth a write. A set is worth a write if enough
-    /// entries or bytes arrive, or if it has much space left.
+    /// Returns whether an entry must leave the front, the log before the sets, and its set is worth a write. A set is
+    /// worth a write if enough entries or bytes arrive, or if the set has much space left.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -332,7 +331,7 @@ impl TinyEngine {
         }
     }
 
-    /// Reads the entries of a set. Returns `None` if it is unreadable or damaged, or has another version than
+    /// Reads the entries of a set. Returns `None` if the set is unreadable or damaged, or has another version than
     /// `version`. A `version` of 0 stands for any version.
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
@@ -351,7 +350,7 @@ impl TinyEngine {
         listings.iter().map(item).collect()
     }
 
-    /// Returns whether an entry of a set has not expired and may still be found.
+    /// Returns whether an entry of a set has not expired, and lookups may still return it.
     fn is_useful(&self, item: &SetItem) -> bool {
         let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
@@ -361,7 +360,8 @@ impl TinyEngine {
         }
     }
 
-    /// Writes a set with the best of its present entries and of those that arrive from the front.
+    /// Rewrites a set: chooses the entries to keep from those in the set and those that move in from the front, the log
+    /// before the sets.
     async fn write_set(
         self: &Arc<Self>,
         mut old: OldSet,
@@ -409,7 +409,8 @@ impl TinyEngine {
     }
 }
 
-/// Splits the entries that arrive from the front into the newest of each key, and all others.
+/// Splits the entries that move in from the front, the log before the sets, into the newest of each key, and all
+/// others.
 fn newest_of(mut arrivals: Vec<SetArrival>, front: &PackRingState) -> (Vec<SetArrival>, Vec<SetArrival>) {
     let age = |arrival: &SetArrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
     arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));

@@ -19,10 +19,11 @@ pub(super) struct FoundPack {
     pub(super) listings: Vec<PackedRecord>,
 }
 
-/// Returns the packs in `bytes`, the bytes of a segment that begins at `start_bytes`. They can be of any run.
+/// Returns the packs in `bytes`, the bytes of a segment that begins at `start_bytes`. The packs can be of any run.
 ///
-/// When the device refuses a pack, an older one remains at its place. It can be longer, and overlap newer packs behind
-/// it. So a pack within another counts if it is newer. If it is older, it is part of a stored record.
+/// When the device refuses a pack, an older pack remains at its place. The older pack can be longer, and overlap newer
+/// packs behind it. So a pack within another pack counts if it is newer than that pack. If it is older, it is part of a
+/// stored record.
 pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found: Vec<FoundPack> = Vec::new();
     let mut last_end = 0;
@@ -47,16 +48,17 @@ pub(super) fn packs_in(volume: VolumeId, start_bytes: u64, bytes: &[u8]) -> Vec<
     found
 }
 
-/// Returns whether `sequence` is later than `other`. Sequences wrap around, but those of one ring are near each other.
+/// Returns whether `sequence` is later than `other`. Sequences wrap around, but the sequences in one ring, a circular
+/// log, are near each other.
 fn is_later(sequence: u32, other: u32) -> bool {
     (sequence.wrapping_sub(other) as i32) > 0
 }
 
-/// The segment of the front that is being emptied.
+/// The segment that is being emptied. It is part of the front, the log before the sets.
 pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,
-    /// All records that its packs list, even those that the index no longer has.
+    /// All records that the segment's packs list, even those that the index no longer has.
     pub(super) records: Vec<OutgoingRecord>,
 }
 
@@ -111,7 +113,7 @@ mod tests {
         packs_in(VOLUME, START_BYTES, bytes).iter().map(|found| found.header.sequence).collect()
     }
 
-    /// At stake: a removed entry that comes back after a kill, because the pack with its tombstone is skipped.
+    /// Guards against a removed entry that comes back after a kill, because the pack with its tombstone is skipped.
     #[test]
     fn packs_behind_one_that_the_device_refused_are_found() {
         let mut bytes = vec![0; 8 * BLOCK];
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(sequences(&bytes), [u32::MAX - 1, 3, 4]);
     }
 
-    /// At stake: the body of an entry that contains an older pack, and is taken for a pack.
+    /// Guards against mistaking a body that contains an older pack for a pack.
     #[test]
     fn an_older_pack_within_a_newer_one_is_content() {
         let mut bytes = vec![0; 8 * BLOCK];

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Pause before refused writes are retried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Most retries for one caller that waits.
+/// Maximum number of retries for one caller that waits.
 pub(super) const REWRITES_MAX: u32 = 2;
 
-/// Returns whether the time `at` has come; `true` if it is `None`. If the clock was set back, the pause is not
-/// prolonged.
+/// Returns whether the time `at` has come; `None` stands for a time in the past. If the clock was set back, the pause
+/// does not become longer.
 pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
     at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

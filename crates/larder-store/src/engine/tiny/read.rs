@@ -28,7 +28,7 @@ pub(crate) enum TinyEntryPlace {
     Front {
         granule: u32,
     },
-    /// In its set, which had the given version.
+    /// In the key's set, which had the given version.
     Set {
         version: u8,
     },
@@ -47,7 +47,7 @@ type Found = (TinyEntryPlace, Reader);
 /// The record or stub of a key, and where it was found.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
-/// The result of reading a slot's record from the front.
+/// The result of reading a slot's record from the front, the log before the sets.
 enum FrontRead {
     Piece(RecordPiece),
     /// The record is unreadable, or differs from what was written.
@@ -66,7 +66,7 @@ impl TinyEngine {
         Ok(found)
     }
 
-    /// Returns whether the entry that was found at `place` is still the newest of its key.
+    /// Returns whether the entry that was found at `place` is still the newest entry of its key.
     pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: TinyEntryPlace) -> bool {
         let newest = state.newest(prefix_of(key_hash));
         match place {
@@ -79,7 +79,7 @@ impl TinyEngine {
         }
     }
 
-    /// Counts a hit of the newest entry with this hash, in the front or in its set.
+    /// Counts a hit of the newest entry with this hash, in the front (the log before the sets) or in its set.
     pub(super) fn note_hit(&self, key_hash: KeyHash) {
         let mut state = self.lock();
         let prefix = prefix_of(key_hash);
@@ -93,8 +93,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns where `key`'s entry is. Reads its record in the front or the set; for a long entry, reads only the stub
-    /// there.
+    /// Returns where `key`'s entry is. Reads its record in the front, the log before the sets, or in its set. For a
+    /// long entry, reads only the stub that is there in place of the record.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<Option<TinyEntryPlace>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
@@ -142,7 +142,7 @@ impl TinyEngine {
         self.search_set(wanted).await
     }
 
-    /// Reads the record or stub of a slot of the front.
+    /// Reads the record or stub of a slot of the front, the log before the sets.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = match self.waiting_front_bytes(offset) {
@@ -160,7 +160,7 @@ impl TinyEngine {
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
-    /// Reads as many bytes of the front from `offset` on as the longest record takes.
+    /// Reads the front, the log before the sets, from `offset` on: as many bytes as the longest record takes.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
         match self.waiting_front_bytes(offset) {
             Some(copy) => Ok(copy),
@@ -168,7 +168,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns the bytes of the front from `offset` on, if the device does not have them yet.
+    /// Returns the bytes of the front, the log before the sets, from `offset` on; `None` if the device already has
+    /// them.
     fn waiting_front_bytes(&self, offset: u64) -> Option<Bytes> {
         self.lock().front.dirty_copy(offset, self.plan.short_bytes_max()).map(Bytes::from)
     }
@@ -253,8 +254,8 @@ impl TinyEngine {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
-    /// Reads the record to which a stub refers. Returns `None` if the stub is a tombstone, or the ring has overwritten
-    /// the record.
+    /// Reads the record to which a stub refers. Returns `None` if the stub is a tombstone, or the long ring, the log of
+    /// long entries, has overwritten the record.
     async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);

@@ -29,10 +29,11 @@ use std::sync::{Arc, atomic::Ordering};
 const READS_AT_ONCE: u32 = 32;
 /// Number of sets that one read fetches.
 const SETS_PER_READ: u32 = 64;
-/// Number of sequences that are skipped after an earlier run. More than the packs that can have been in flight.
+/// Number of sequences that are skipped after an earlier run. It exceeds the number of packs that can have been in
+/// flight.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// Findings about an earlier run's ring on the volume.
+/// Findings about the ring, a circular log of packs, that an earlier run left on the volume.
 struct FoundRing {
     /// Sequence of the first pack in each segment; 0 if there is none.
     first_sequences: Vec<u64>,
@@ -43,8 +44,8 @@ struct FoundRing {
     widening: SequenceWidening,
 }
 
-/// Converts the 32-bit sequences on the volume, which wrap around, to comparable 64-bit numbers. All packs of a ring
-/// are less than 2^31 sequences apart, so later packs get greater numbers.
+/// Converts the 32-bit sequences on the volume, which wrap around, to comparable 64-bit numbers. All packs of a ring, a
+/// circular log, are less than 2^31 sequences apart, so later packs get greater numbers.
 #[derive(Clone, Copy, Default)]
 struct SequenceWidening(Option<u32>);
 
@@ -58,7 +59,7 @@ impl SequenceWidening {
     }
 }
 
-/// An entry that was found in the front, and the sequence of its pack.
+/// An entry that was found in the front, the log before the sets, and the sequence of its pack.
 struct FoundEntry {
     sequence: u64,
     key_hash: KeyHash,
@@ -77,7 +78,7 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
     scan_sets(engine).await;
 }
 
-/// Reads the first block of each segment of a ring, and the whole newest segment.
+/// Reads the first block of each segment of a ring, a circular log, and the whole newest segment.
 async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     let mut firsts = Vec::with_capacity(area.segment_count as usize);
     for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {
@@ -107,7 +108,8 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
 }
 
 impl FoundRing {
-    /// Notes a pack that was found in the ring. Returns its sequence as a comparable number.
+    /// Notes a pack that was found in the ring, a circular log of packs. Returns the pack's sequence as a comparable
+    /// number.
     fn note(&mut self, header: &PackHeader) -> u64 {
         let sequence = self.widening.of(header.sequence);
         self.last_sequence = self.last_sequence.max(sequence);
@@ -117,7 +119,8 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front. Returns the findings about its ring, and the entries of packs that are not outdated.
+/// Reads the whole front, the log before the sets. Returns the findings about it, and the entries of packs that are not
+/// outdated.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();
@@ -147,7 +150,8 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     (found, entries)
 }
 
-/// Starts both rings, and fills the index of the front with the entries that were found.
+/// Starts the front, the log before the sets, and the long ring, the log of long entries. Fills the index of the front
+/// with the entries that were found.
 fn begin(
     engine: &TinyEngine,
     front: &FoundRing,
@@ -208,7 +212,7 @@ async fn scan_sets(engine: &TinyEngine) {
     }
 }
 
-/// Notes the content of `set`. `bytes` are those of several sets, beginning with the set `first`.
+/// Notes the content of `set`. `bytes` are the bytes of several sets, beginning with the set `first`.
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);

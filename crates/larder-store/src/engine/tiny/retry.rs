@@ -32,13 +32,13 @@ use std::{slice, sync::Arc, time::Duration};
 
 /// Number of failed attempts after which a pack is written to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
-/// Number of times in a row that emptying the oldest segment may fail, before entries are dropped because the device
+/// Number of consecutive failures to empty the oldest segment after which entries are dropped, because the device
 /// refuses their sets. A device that refuses everything for a few seconds loses no entry.
 const FAILED_MOVES_MAX: u32 = 10;
-/// Most sets that are wiped in one round.
+/// Maximum number of sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
-/// A set that could not be written, and the entries of it that the volume may have.
+/// A set that could not be written, and those of its entries that the volume may have.
 struct FailedSet {
     set: SetNumber,
     held: HeldEntries,
@@ -69,7 +69,7 @@ impl TinyEngine {
         state.ready && has_failed && is_over(state.retry_at, now) && !self.volume.health.is_out()
     }
 
-    /// Returns whether emptying the oldest segment of the front may begin now.
+    /// Returns whether emptying the oldest segment of the front, the log before the sets, may begin now.
     pub(super) fn move_may_begin(&self, now: Duration) -> bool {
         let state = self.lock();
         // A device that refuses packs would refuse sets too, and their entries would be lost. But if the front is full,
@@ -87,14 +87,15 @@ impl TinyEngine {
         state.failed_moves >= FAILED_MOVES_MAX
     }
 
-    /// Returns whether an entry of the front that belongs to `set` is in a refused pack.
+    /// Returns whether an entry that waits in the front, the log before the sets, for its move to `set` is in a refused
+    /// pack.
     pub(super) fn has_failed(&self, state: &TinyState, set: SetNumber) -> bool {
         let (first, last) = state.sets.prefixes(set);
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
     }
 
-    /// Writes refused packs again, first at the same place, and after some failures at another one.
+    /// Writes refused packs again, first at the same place, and after some failures at another place.
     pub(super) fn retry_failed(self: &Arc<Self>) {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
@@ -117,7 +118,8 @@ impl TinyEngine {
         self.perform(sealed);
     }
 
-    /// Wipes suspect sets. Returns whether there are more of them and no wipe has failed.
+    /// Wipes suspect sets, whose bytes must not be trusted. Returns whether more suspect sets are left and no wipe has
+    /// failed.
     pub(super) async fn wipe_suspects(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {
@@ -207,7 +209,8 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends a tombstone to the front for each entry with this hash prefix that the volume may have in a set.
+    /// Appends tombstones, records of removals, to the front: one for each entry with this hash prefix that the volume
+    /// may have in a set.
     fn hide_held(
         &self,
         state: &mut TinyState,
@@ -252,8 +255,8 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends the record or stub of `slot` to the front again, unless the front has a newer record of its key. `bytes`
-    /// are those of the record.
+    /// Appends the record or stub of `slot` once more to the front, the log before the sets, unless the front has a
+    /// newer record of its key. `bytes` are those of the record.
     fn append_again(
         &self,
         state: &mut TinyState,
@@ -321,8 +324,8 @@ impl TinyEngine {
     }
 }
 
-/// Returns a full hash with these low bits, for an entry whose full hash is unknown. A tombstone with it hides all
-/// entries with the same prefix.
+/// Returns a full hash with these low bits, for an entry whose full hash is unknown. A tombstone (record of a removal)
+/// with this hash hides all entries with the same prefix.
 fn likely_hash(key_hash: KeyHash) -> FullHash {
     FullHash(u128::from(key_hash.0))
 }

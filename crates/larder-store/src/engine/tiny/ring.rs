@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The place of a ring on the volume, and its division into segments and packs.
+/// The place of a ring, a circular log, on the volume, and its division into segments and packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
@@ -28,20 +28,20 @@ pub(crate) struct RingArea {
     pub(crate) segment_count: u32,
     /// Length in bytes at which a pack is complete.
     pub(crate) pack_bytes: u64,
-    /// Records begin at multiples of this many bytes.
+    /// Records begin at multiples of this number of bytes.
     pub(crate) packing_bytes: u64,
 }
 
-/// The packs and segments of a ring.
+/// The packs and segments of a ring, a circular log.
 pub(crate) struct PackRingState {
     area: RingArea,
     volume: VolumeId,
     /// Sequence of the first pack in each segment; 0 if the segment is free.
     first_sequences: Vec<u64>,
-    /// The segment that is being written (the head). `head_used_bytes` is how much of it is used.
+    /// The segment that is being written (the head). `head_used_bytes` is the number of used bytes in this segment.
     head: u32,
     head_used_bytes: u64,
-    /// Number of used segments: the head, and those before it.
+    /// Number of used segments: the head, which is being written, and those before it.
     used_count: u32,
     /// Sequence of the next pack. Its low 32 bits are never 0, because 0 means none.
     next_sequence: u64,
@@ -49,7 +49,7 @@ pub(crate) struct PackRingState {
     in_flight: Vec<SealedPack>,
     /// Packs that the device refused, and that must be written again.
     failed: Vec<SealedPack>,
-    /// The buffer of a written pack, kept for the next one, because new memory costs a page fault for every 4 KiB.
+    /// The buffer of a written pack, kept for the next pack, because new memory costs a page fault for every 4 KiB.
     spare: Option<AlignedBuffer>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct RingPlace {
     pub(crate) sequence: u32,
 }
 
-/// The error if no segment is free. The caller must free one first.
+/// The error if no segment is free. The caller must free a segment first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingFull;
 
@@ -82,7 +82,7 @@ impl RingArea {
         u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
     }
 
-    /// Returns the bytes of the longest record that fits in a segment.
+    /// Returns the length in bytes of the longest record that fits in a segment.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - Self::DIRECTORY_BYTES
     }
@@ -118,9 +118,9 @@ impl PackRingState {
         }
     }
 
-    /// Continues the ring of an earlier run. This ring must be new. `first_sequences` has the first sequence of each
-    /// segment (0 if unused). `next_sequence` must be greater than all on the volume. The segment that the earlier run
-    /// was writing is not continued.
+    /// Continues the ring, a circular log, of an earlier run. This ring must be new. `first_sequences` has the first
+    /// sequence of each segment (0 if unused). `next_sequence` must be greater than all sequences on the volume. The
+    /// segment that the earlier run was writing is not continued.
     pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
         assert_eq!(first_sequences.len(), self.first_sequences.len());
         assert!(first_sequences.iter().all(|&first| first < next_sequence));
@@ -191,8 +191,8 @@ impl PackRingState {
         assert!(self.head_used_bytes <= self.area.segment_bytes, "packs end within their segment");
     }
 
-    /// Notes that a pack is on the device, or is lost. A start finds the packs behind a lost one, because each contains
-    /// its own offset.
+    /// Notes that a pack is on the device, or is lost. A start finds the packs behind a lost pack, because each pack
+    /// contains its own offset.
     pub(crate) fn written(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let SealedPack { buffer, offset_bytes, .. } = self.in_flight.swap_remove(at);
@@ -204,7 +204,8 @@ impl PackRingState {
         }
     }
 
-    /// Notes that the device refused a pack. Lookups are served from memory until it is written again.
+    /// Notes that the device refused a pack. Lookups of the pack's records are served from memory until the pack is
+    /// written again.
     pub(crate) fn failed(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let pack = self.in_flight.swap_remove(at);
@@ -265,8 +266,8 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Returns whether the ring still has the record at `offset_bytes` of the pack with this sequence. `false` means
-    /// that its segment was freed or reused.
+    /// Returns whether the ring, a circular log, still has the record at `offset_bytes` of the pack with this sequence.
+    /// `false` means that the pack's segment was freed or reused.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
@@ -330,7 +331,7 @@ impl PackRingState {
         self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
     }
 
-    /// Returns the smallest sequence of a pack that is still needed.
+    /// Returns the smallest sequence of all packs that are still needed.
     fn oldest_sequence(&self) -> u64 {
         self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
     }
@@ -366,7 +367,7 @@ impl PackRingState {
         Ok(())
     }
 
-    /// Makes `sequence` the next one, as if all before it had been used.
+    /// Makes `sequence` the next one, as if all lower sequences had been used.
     #[cfg(test)]
     pub(crate) fn begin_at(&mut self, sequence: u64) {
         assert_eq!(self.used_count, 0);
@@ -374,7 +375,7 @@ impl PackRingState {
     }
 }
 
-/// Returns the sequence after `sequence`. Skips those whose low 32 bits are 0.
+/// Returns the sequence after `sequence`. Skips sequences whose low 32 bits are 0.
 fn after(sequence: u64) -> u64 {
     let next = sequence + 1;
     if next as u32 == 0 { next + 1 } else { next }
@@ -472,7 +473,7 @@ mod tests {
         assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
     }
 
-    /// At stake: a process that aborts, or entries that count as older than those that they replaced.
+    /// Guards against an abort of the process, and against entries that count as older than those that they replaced.
     #[test]
     fn sequences_go_on_when_those_on_the_volume_begin_again() {
         let mut ring = ring();

@@ -5,7 +5,7 @@
 //! until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea: RRIP
 //! (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
-/// The highest rank, of entries that are predicted to be used last.
+/// The highest rank. It is that of entries that are predicted to be used last.
 const FAR: u8 = 7;
 /// Rank of a new entry without hits.
 const NEW: u8 = 6;
@@ -15,14 +15,14 @@ const NEW: u8 = 6;
 pub(crate) struct ResidentRank {
     pub(crate) len_bytes: u64,
     pub(crate) rank: u8,
-    /// Whether the entry was hit since the set was last written, or while it was in the front.
+    /// Whether the entry was hit since the set was last written, or while it was in the front, the log before the sets.
     pub(crate) hit: bool,
     /// Whether the entry is not in the set yet.
     pub(crate) new: bool,
 }
 
 /// Returns the entries of `residents` that stay in the set, in ascending order of rank. Each is given by its index and
-/// its new rank. They fit in `room_bytes`, and there are at most `count_max`.
+/// its new rank. The entries fit in `room_bytes`, and there are at most `count_max` of them.
 pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// A set whose new content is being written.
 pub(super) struct SetInFlight {
     buffer: Arc<AlignedBuffer>,
-    /// Whether the buffer still is the content of the set. If `false`, lookups do not use the buffer, and the set only
-    /// counts as being written.
+    /// Whether the buffer is still the content of the set. If `false`, lookups do not use the buffer, and it only shows
+    /// that the set is being written.
     pub(super) is_believed: bool,
 }
 
@@ -16,7 +16,7 @@ impl SetInFlight {
         Self { buffer, is_believed: true }
     }
 
-    /// Returns whether the buffer still is the content of the set.
+    /// Returns whether the buffer is still the content of the set.
     pub(super) fn is_believed(&self) -> bool {
         self.is_believed
     }

@@ -23,13 +23,13 @@ use std::{io, sync::Arc};
 struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
-    /// The entries that leave the front when the write is done.
+    /// The entries that leave the front, the log before the sets, when the write is done.
     leaving: Vec<FrontSlot>,
     attempts_left: u32,
     completion: Completion<()>,
 }
 
-/// Number of attempts to write a set before moving entries to it is postponed.
+/// Maximum number of attempts to write a set. If all of them fail, moving entries to the set is postponed.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl TinyEngine {

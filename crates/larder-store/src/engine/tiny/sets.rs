@@ -28,8 +28,8 @@ pub(crate) enum MayHold {
 
 impl SetSummaries {
     /// Creates the summaries of `set_count` sets, each for about `entries_per_set` entries. A summary has one word of
-    /// 32 bits for every seven entries. If it has several words, each has more hit bits, because only the first needs a
-    /// version.
+    /// 32 bits for every seven entries. In a summary of several words, each word has more hit bits, because only the
+    /// first word needs a version.
     pub(crate) fn new(set_count: u32, entries_per_set: u64) -> Self {
         let words_per_set = entries_per_set.div_ceil(ENTRIES_PER_WORD).clamp(1, WORDS_PER_SET_MAX) as usize;
         let hit_bits_per_word = if words_per_set < WORDS_MANY { HIT_BITS_PER_WORD } else { HIT_BITS_PER_WORD_OF_MANY };
@@ -81,7 +81,7 @@ impl SetSummaries {
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
-    /// Returns the version that a set must have on the volume. If the set there has another one, it counts as empty. 0
+    /// Returns the version that a set must have on the volume. A set with another version there counts as empty. 0
     /// means that the set was not read yet.
     pub(crate) fn version(&self, set: SetNumber) -> u8 {
         (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
@@ -119,7 +119,7 @@ impl SetSummaries {
         }
     }
 
-    /// Drops the content of a set. Its version becomes one that neither the volume nor a write in flight has.
+    /// Drops the content of a set. The set's version becomes one that neither the volume nor a write in flight has.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         let version = after(after(self.version(set)));
         self.note(set, version, []);
@@ -180,7 +180,7 @@ const VERSION_BITS: u32 = 4;
 const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
-/// Fewest words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
+/// Minimum number of words of a summary for which each word has [`HIT_BITS_PER_WORD_OF_MANY`] hit bits.
 const WORDS_MANY: usize = 3;
 const HIT_BITS_PER_WORD_OF_MANY: u32 = 12;
 
@@ -189,7 +189,8 @@ fn after(version: u8) -> u8 {
     if u32::from(version) == VERSION_MASK { 1 } else { version + 1 }
 }
 
-/// Returns the two bits of the filter that a key sets. They depend on bits of its hash that do not select the set.
+/// Returns the two bits of the filter that a key sets. They depend on bits of the key's hash that do not select the
+/// set.
 fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
     let low = key_hash.0 & 0xFFFF;
     let high = key_hash.0 >> 16 & 0xFFFF;
@@ -197,7 +198,7 @@ fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
 }
 
 /// Returns the two bits that a hit of a key sets. With one bit, a dozen hits would also mark a tenth of the set's other
-/// entries, which would then stay without being used.
+/// entries, and these would then stay in the set without being used.
 fn hit_places(key_hash: KeyHash, hit_bits: u32) -> [u32; 2] {
     let mixed = (key_hash.0 as u32).wrapping_mul(0x9E37_79B1);
     [mixed >> 16, mixed & 0xFFFF].map(|part| (part * hit_bits) >> 16)

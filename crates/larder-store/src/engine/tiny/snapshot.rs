@@ -10,8 +10,8 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Position in the header's third word of the number that [`SetSummaries::layout`] returns. The high bits of the number
-/// of entries are below it.
+/// Position, in the header's third word, of the number that [`SetSummaries::layout`] returns. The bits below have the
+/// high bits of the number of entries.
 const LAYOUT_SHIFT: u32 = 24;
 const LAYOUT_MASK: u32 = (1 << LAYOUT_SHIFT) - 1;
 
@@ -37,7 +37,8 @@ pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// Loads the snapshot, if its number is the last sequence of the front. Removes it in any case.
+/// Loads the snapshot, if its number is the last sequence of the front, the log before the sets. Removes the snapshot
+/// in any case.
 pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<KnownFront> {
     let SnapshotPage { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
     let (expected, layout) = {

@@ -11,7 +11,8 @@ use crate::{
     volume::Volume,
 };
 
-/// Scans both rings and the sets, as long as `goes_on` returns `true`. Passes what it finds to `meet`.
+/// Scans the front (the log before the sets), the long ring (the log of long entries) and the sets, as long as
+/// `goes_on` returns `true`. Passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let plan = TinyPlan::from_parameters(volume.shape.data_area().start, volume.shape.parameters);
     let Some(plan) = plan.filter(|plan| plan.long.end_bytes() <= volume.shape.data_area().end) else {

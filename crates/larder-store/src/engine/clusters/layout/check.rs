@@ -25,7 +25,8 @@ impl<F: Copy> ClusterTable<F> {
         self.check_order();
     }
 
-    /// Checks that each continuation belongs to exactly one entry, which begins in an earlier cluster.
+    /// Checks that each continuation, a cluster that only continues a long entry, belongs to exactly one entry, and
+    /// that this entry begins in an earlier cluster.
     fn check_spans(&self) {
         let mut end = 0;
         for (cluster, line) in self.table.iter().enumerate() {
@@ -55,7 +56,7 @@ impl<F: Copy> ClusterTable<F> {
         assert_eq!(count, self.table.iter().filter(|line| line.state == ClusterState::Full).count());
     }
 
-    /// Returns the clusters in which an entry can begin.
+    /// Returns the clusters in which an entry can begin: those that are open, being written or full.
     pub(in crate::engine::clusters) fn used(&self) -> impl Iterator<Item = u32> {
         let begins = |state| matches!(state, ClusterState::Open | ClusterState::Sealed | ClusterState::Full);
         (0..self.area.count).filter(move |&cluster| begins(self.table[cluster as usize].state))

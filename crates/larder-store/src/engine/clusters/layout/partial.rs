@@ -17,12 +17,12 @@ pub(super) struct PartialWrite {
     pub(super) end_sectors: u16,
 }
 
-/// The result of writing an open cluster.
+/// The result of writing the filled part of an open cluster.
 pub(crate) struct PartialOutcome {
     pub(crate) cluster: u32,
-    /// The sectors that this write put on the device; empty if the write failed.
+    /// The sectors that are newly on the device because of this write; empty if the write failed.
     pub(crate) sectors: Range<u16>,
-    /// The whole cluster, if it was completed during the write. The caller must write it now.
+    /// The whole cluster, if it was completed while its filled part was being written. The caller must write it now.
     pub(crate) completed: Option<SealedPack>,
 }
 
@@ -34,13 +34,14 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Returns when the first of the entries that wait in open clusters was appended; `None` if no entry waits.
+    /// Returns the time when the oldest of the entries that wait in open clusters was appended; `None` if no entry
+    /// waits.
     pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
         self.waiting_since.iter().flatten().min().copied()
     }
 
-    /// Copies the filled parts of open clusters in which an entry has waited since `until` or longer. Skips clusters
-    /// with a write in flight, because the device could execute two writes in the wrong order.
+    /// Copies the filled parts of open clusters in which an entry has waited since `until` or longer. Skips a cluster
+    /// with a write in flight, because the device could execute its two writes in the wrong order.
     pub(crate) fn copy_waiting(&mut self, until: Duration) -> Vec<SealedPack> {
         let mut copies = Vec::new();
         for (open, waiting_since) in self.open.iter().zip(&mut self.waiting_since) {
@@ -57,7 +58,8 @@ impl<F: Copy> ClusterTable<F> {
         copies
     }
 
-    /// Notes the outcome of writing an open cluster. A failed write is retried later.
+    /// Notes the outcome of writing the filled part of an open cluster. A failed write is retried later. Returns `None`
+    /// if no such write was in flight.
     pub(crate) fn partially_written(&mut self, sequence: u32, is_ok: bool, now: Duration) -> Option<PartialOutcome> {
         let at = self.partial_writes.iter().position(|write| write.sequence == sequence)?;
         let PartialWrite { cluster, end_sectors, .. } = self.partial_writes.swap_remove(at);

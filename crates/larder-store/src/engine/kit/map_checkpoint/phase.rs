@@ -5,20 +5,21 @@
 use super::MapCheckpoint;
 use crate::format::snapshot::{MapRecovery, PLACE_COUNT, SnapshotEntry, SnapshotHeader};
 
-/// The state of the next snapshot of the map: which one it is, and whether it is being written.
+/// The state of the work on the next snapshot of the map.
 pub(super) enum CheckpointPhase {
-    /// The snapshot in the header is in effect. No other is begun.
+    /// The last snapshot is in effect, and no other has been begun.
     InEffect,
-    /// The next header will describe an empty snapshot.
+    /// Everything from earlier runs was dropped. The next header will describe an empty snapshot.
     StartsOver,
-    /// A snapshot must be written from its first page. Memory lacks entries that the header's snapshot has, because the
-    /// start could not load them all.
+    /// A snapshot must be written from its first page on. Memory lacks entries that the snapshot in effect has, because
+    /// the start could not load them all.
     Outdated,
     Writing(SnapshotWalk),
     /// All pages of a snapshot are durable, but its header may be in only one of the two copies. A start could then use
-    /// this header or the previous one. This header must be completed before another is written.
+    /// this header or the previous one. This header must be completed before another header is written.
     Unfinished(SnapshotHeader),
-    /// The store is being closed, and only `close` may write. If a header is given, `close` completes it first.
+    /// The store is being closed, and only `close` may write. `Some` is the header of an unfinished snapshot, which
+    /// `close` must complete before it writes another one.
     Closing(Option<SnapshotHeader>),
 }
 
@@ -26,7 +27,7 @@ pub(super) enum CheckpointPhase {
 pub(super) struct SnapshotWalk {
     pub(super) recovery: MapRecovery,
     pub(super) cursor: Option<u64>,
-    /// Listings that wait until they fill a page.
+    /// Collected listings that do not fill a page yet.
     pub(super) carried: Vec<SnapshotEntry>,
     pub(super) page: u64,
     pub(super) listing_count: u64,
@@ -34,7 +35,8 @@ pub(super) struct SnapshotWalk {
 }
 
 impl CheckpointPhase {
-    /// Enters `phase`, unless the store is being closed. In that case, only remembers a header that must be completed.
+    /// Enters `phase`, unless the store is being closed. In that case, only remembers the header in `phase` that must
+    /// be completed, if any.
     pub(super) fn enter(&mut self, phase: Self) {
         *self = match (&*self, phase) {
             (Self::Closing(_), Self::Unfinished(header)) => Self::Closing(Some(header)),
@@ -66,8 +68,8 @@ impl CheckpointPhase {
         matches!(self, Self::Outdated | Self::Writing(_) | Self::Unfinished(_))
     }
 
-    /// Takes out the snapshot that is being written, for the next step. A caller that does not put it back makes the
-    /// snapshot begin again, so that no page is missing.
+    /// Takes out the snapshot that is being written, for the next step. If the caller does not put it back, a new
+    /// snapshot is begun from its first page, so that no page is missing.
     pub(super) fn take_begun(&mut self) -> Option<SnapshotWalk> {
         if self.is_closing() {
             return None;
@@ -76,7 +78,7 @@ impl CheckpointPhase {
         if let Self::Writing(walk) = begun { Some(walk) } else { None }
     }
 
-    /// Returns the header that must be completed before another is written; `None` if there is none.
+    /// Returns the header that must be completed before another header is written; `None` if there is none.
     pub(super) fn unfinished(&self) -> Option<SnapshotHeader> {
         match self {
             Self::Unfinished(header) => Some(header.clone()),

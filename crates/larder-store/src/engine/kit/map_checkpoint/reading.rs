@@ -21,13 +21,14 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Pages per read. Several such reads are in flight at a time.
+/// Pages per read. Up to `TRANSFER_COUNT` reads are in flight at a time.
 const TRANSFER_PAGE_COUNT: u64 = 256;
 const TRANSFER_COUNT: usize = 4;
-/// Fewest pages of a journal, for small maps.
+/// Minimum number of pages in a journal. It applies to small maps.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// The parts of the index area: headers, one place for snapshots or two if there is a journal, and the journal's ring.
+/// The parts of the index area: headers, one place for snapshots (two if there is a journal), and the ring, the
+/// circular log of the journal's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapCheckpointArea {
     start_bytes: u64,
@@ -37,7 +38,7 @@ pub(crate) struct MapCheckpointArea {
 
 /// The result of reading a journal.
 pub(crate) struct ReplayedJournal {
-    /// Number of the page after the last valid one.
+    /// Number of the page after the last valid page.
     pub(crate) next: u64,
     pub(crate) pointer: Option<u64>,
     /// Whether a durable page is missing, or the superblock is older than the journal. In both cases no entry can be
@@ -62,7 +63,7 @@ impl MapCheckpointArea {
         Self { start_bytes, snapshot_pages: pages / places, journal_pages: shape.journal_pages }
     }
 
-    /// Returns the most listings that a snapshot can have.
+    /// Returns the maximum number of listings in a snapshot.
     pub(crate) fn listings_max(&self) -> u64 {
         self.snapshot_pages * PAGE_LISTING_COUNT
     }
@@ -128,8 +129,8 @@ pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> R
     Ok(())
 }
 
-/// Reads the snapshot that `header` names. Passes its listings to `take`, page by page, and returns their number. Calls
-/// `pass` between reads.
+/// Reads the snapshot that `header` names. Passes its listings to `take`, page by page. Returns how many listings were
+/// read. Calls `pass` between reads.
 pub(crate) async fn read_snapshot(
     volume: &Volume,
     header: &SnapshotHeader,

@@ -28,14 +28,14 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
     fn numbers(&mut self) -> &mut RunNumbers;
 
     /// Returns about `count_max` listings of entries that are on the volume. Continues at `cursor`; `None` means from
-    /// the start. With `in_order`, the listings are in the order of use. The caller sets this only while the map does
-    /// not change.
+    /// the start. With `in_order`, the listings are in the order of use. The caller sets `in_order` only while the map
+    /// does not change.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// Returns the number of entries in the map.
     fn entry_count(&self) -> u64;
 
-    /// Returns the position at which the next record is written. Its unit depends on the layout.
+    /// Returns the position at which the next record is written, in a unit that depends on the layout.
     fn pointer(&self) -> u64;
 
     /// Returns the number of slots in each file of slots.

@@ -3,7 +3,7 @@
 //! The meaning of fields is unknown here. Invariant: writing a field does not change its neighbors' bits. Cost: two
 //! unaligned word accesses per field. The system allocates the memory when it is first written.
 
-/// Most bits of a field. A field of this width fits in one word at any bit offset within a byte.
+/// Maximum width of a field, in bits. A field of this width fits in one word at any bit offset within a byte.
 pub(crate) const FIELD_BITS_MAX: u32 = u64::BITS - 7;
 
 /// An array of bit fields, packed without gaps and initially zero.

@@ -14,9 +14,9 @@ const GENERATION_DIVISOR: u64 = 2;
 
 /// The keys that were noted recently.
 pub(super) struct SeenPlacings {
-    /// The filter that is being filled, and the one before it. Both are empty until a key is noted.
+    /// Two filters: the one that is being filled, and the previous one. Both are empty until a key is noted.
     generations: [Box<[u64]>; 2],
-    /// Number of keys in the filter that is being filled. `taken_max` is the most that it may hold.
+    /// Number of keys in the filter that is being filled. `taken_max` is the maximum.
     taken: u64,
     taken_max: u64,
 }

@@ -5,7 +5,7 @@
 
 use super::{EvictionCandidate, KeptEntry};
 
-/// Returns the entries to rewrite, the most important first.
+/// Returns the entries to rewrite, the one most worth keeping first.
 pub(super) fn rank(live: Vec<EvictionCandidate>) -> Vec<KeptEntry> {
     let left = |entry: EvictionCandidate| Some(KeptEntry { listing: entry.listing, hits: entry.hits.checked_sub(1)? });
     live.into_iter().filter_map(left).collect()

@@ -20,8 +20,8 @@ const CLASS_COUNT: usize = 2 * HIT_STEPS * LENGTH_STEPS;
 const PRIOR_ENTRIES: f64 = 8.0;
 /// Number of entries in a class at which its counts are halved, so that expectations follow changes in the requests.
 const ENTRIES_MAX: f64 = 2_000.0;
-/// Hits that the first estimate adds in main segments. Entries there survived because they were hit before, so they are
-/// likelier to be hit than entries on probation.
+/// Hits that the first estimate adds in main segments. Entries in main segments survived because they were hit before,
+/// so they are likelier to be hit than entries on probation.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
 /// Divisor in the first estimate. With it, an entry with the highest hit count is expected to get about one more hit.
@@ -34,7 +34,7 @@ pub(crate) struct EntryClass(u8);
 const _: () = assert!(CLASS_COUNT <= 1 << EntryClass::BITS);
 
 impl EntryClass {
-    /// Bits of the number of a class.
+    /// Width of a class number, in bits.
     pub(crate) const BITS: u32 = 7;
 
     /// Returns the class of an entry with a length of `sectors` and this many `hits`, in a segment of this generation.

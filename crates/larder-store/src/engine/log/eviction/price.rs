@@ -7,17 +7,17 @@
 /// Amount of data that may still be rewritten, in segments, at which the price stays the same. If more may be
 /// rewritten, the price falls; if less, it rises.
 const BALANCE: f64 = 2.0;
-/// Greatest difference from [`BALANCE`] that counts, in segments.
+/// Maximum difference from [`BALANCE`] that has an effect, in segments.
 const DIFFERENCE_MAX: f64 = 2.0;
-/// Relative change of the price after each reclaimed segment, for each segment of difference from [`BALANCE`].
+/// Relative change of the price after each reclaimed segment, per segment of difference from [`BALANCE`].
 const CHANGE: f64 = 0.05;
-/// Lowest price, as a share of the hits per sector that the oldest main segments get.
+/// Minimum price, as a share of the hits per sector that the oldest main segments get.
 const FLOOR_SHARE: f64 = 0.03;
-/// Lower bound of `value`, as a share of the floor, while the floor is the price. If the floor falls, the price can
-/// then follow soon.
+/// Minimum of `value`, as a share of the floor. Without it, `value` would fall on and on while the floor is the price,
+/// and the price would collapse when the floor falls.
 const REST_SHARE: f64 = 0.25;
 
-/// Lower bound of `value`, as a share of the first price.
+/// Minimum of `value`, as a share of the first price.
 const LEAST_SHARE: f64 = 0.01;
 
 /// The price of rewriting an entry: the hits that it must be likely to get, divided by its sectors to the power that
@@ -25,7 +25,7 @@ const LEAST_SHARE: f64 = 0.01;
 pub(crate) struct RewritePrice {
     value: f64,
     floor: f64,
-    /// Lower bound of `value`, so that the price can rise again soon.
+    /// Minimum of `value`. A value that fell without a bound would need long to rise again.
     least: f64,
 }
 
@@ -41,7 +41,7 @@ impl RewritePrice {
         self.value.max(self.floor)
     }
 
-    /// Adapts the price. `balance_segments` is how many segments' worth of bytes may still be rewritten. `earned` is
+    /// Adapts the price. `balance_segments` is the amount of data that may still be rewritten, in segments. `earned` is
     /// the number of hits per sector that the oldest main segments get.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);

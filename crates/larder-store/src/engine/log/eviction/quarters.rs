@@ -15,15 +15,16 @@ use std::{
 const SHARES: RangeInclusive<f64> = 0.04..=0.8;
 /// Probation's share of the segments before anything was learned.
 pub(crate) const SHARE_AT_FIRST: f64 = 0.1;
-/// The share is adapted each time this fraction (1/n) of the segments was reclaimed.
+/// Probation's share is adapted each time 1/`SEGMENTS_PER_CHANGE` of the segments has been reclaimed.
 const SEGMENTS_PER_CHANGE: u32 = 10;
-/// The share is multiplied by the ratio of both generations' earnings, raised to this power.
+/// Probation's share is multiplied by the ratio of both generations' earnings (hits per sector), raised to this power.
 const CHANGE_EXPONENT: f64 = 0.2;
-/// Greatest ratio of both generations' earnings that counts. It limits a change of the share to a factor of two.
+/// Maximum ratio of both generations' earnings that has an effect. It limits a change of probation's share to a factor
+/// of two.
 const RATIO_MAX: f64 = 32.0;
-/// Factor for the hits that were counted before the last change of the share, so that new hits count more.
+/// Factor for the hits that were counted before the last change of probation's share, so that new hits count more.
 const FADING: f64 = 0.7;
-/// Steps per unit of weight. The weights of hits are added up as integers in these steps.
+/// Steps per unit of a hit's weight. Weights are added up as integers in these steps.
 const WEIGHT_STEPS: f64 = 16.0;
 
 /// The oldest quarter of a generation's segments.
@@ -55,7 +56,7 @@ impl QuarterHits {
     }
 }
 
-/// The hits that the oldest quarters get, and the share of probation that follows from them.
+/// The hits that the oldest quarters get, and probation's share of the segments, which follows from these hits.
 #[derive(Debug)]
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
@@ -98,7 +99,7 @@ impl QuarterEarnings {
         assert!(self.hits.iter().chain(&self.exposure).all(|sum| sum.is_finite() && *sum >= 0.0), "sums of counts");
     }
 
-    /// Returns the hits per sector that the oldest main segments get in the time in which one segment is begun.
+    /// Returns the hits per sector that the oldest main segments get between the starts of two segments.
     pub(crate) fn main_earns(&self) -> f64 {
         self.earned(SegmentRow::Main, 0.0)
     }
@@ -108,8 +109,8 @@ impl QuarterEarnings {
         (self.hits[at] + more) / self.exposure[at].max(1.0)
     }
 
-    /// Notes that one of the volume's `segment_count` segments was reclaimed. If probation's share is adapted now,
-    /// returns the new one.
+    /// Notes that one of the volume's `segment_count` segments was reclaimed. If this changes probation's share,
+    /// returns the new share.
     pub(crate) fn note_reclaimed(&mut self, segment_count: u32) -> Option<f64> {
         self.reclaimed_count += 1;
         if self.reclaimed_count < segment_count.div_ceil(SEGMENTS_PER_CHANGE) {

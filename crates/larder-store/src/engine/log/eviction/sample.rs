@@ -28,7 +28,7 @@ const CLASS_SHIFT: u32 = REQUESTS_SHIFT + REQUEST_BITS;
 const TAG_SHIFT: u32 = CLASS_SHIFT + EntryClass::BITS;
 /// The bit that is 1 in the word of each used slot.
 const IN_USE: u32 = 1 << (TAG_SHIFT + TAG_BITS);
-/// The finest filter. One in 2^20 keys passes it.
+/// Mask of the finest filter, which one in 2^20 keys passes.
 const FILTER_MAX: u32 = (1 << 20) - 1;
 const REQUESTS_MAX: u32 = (1 << REQUEST_BITS) - 1;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
@@ -36,7 +36,7 @@ const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
 /// A sample of entries, each with the number of requests for it.
 pub(crate) struct RequestSample {
     entries: Box<[AtomicU32]>,
-    /// Mask of hash bits. Only keys whose bits are all 0 under it can be in the sample.
+    /// Mask of hash bits. Only keys whose hash bits under the mask are all 0 can be in the sample.
     filter: AtomicU32,
     /// Epoch in which the filter last changed.
     changed_in: AtomicU32,
@@ -82,7 +82,7 @@ impl RequestSample {
     }
 
     /// Removes the entries whose requests were counted long enough. Passes the class and the number of requests of each
-    /// to `take`.
+    /// removed entry to `take`.
     pub(crate) fn take_due(&self, epoch: u32, mut take: impl FnMut(EntryClass, u32)) {
         let mut in_use = 0_usize;
         for entry in &self.entries {
@@ -104,7 +104,7 @@ impl RequestSample {
     }
 
     /// Makes the filter finer when more than three quarters of the slots are used. Makes it coarser when fewer than a
-    /// quarter are used, once the sample had time to fill.
+    /// quarter are used, provided that the sample had time to fill.
     fn follow_use(&self, in_use: usize, epoch: u32) {
         let filter = self.filter.load(Ordering::Relaxed);
         let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;

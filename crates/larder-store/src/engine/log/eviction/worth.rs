@@ -8,20 +8,20 @@
 use super::{EvictionCandidate, EvictionStandard, KeptEntry, learned::EntryClass};
 use crate::SplitMix64;
 
-/// Greatest factor by which the price of one entry differs from the common price, up or down. With the same price for
+/// Maximum factor by which the price of one entry differs from the common price, up or down. With the same price for
 /// all, the entries of one class would all be kept or all be dropped, and one segment would take all remaining writes.
 const SPREAD: f64 = 1.28;
 
-/// Least expected hits for which an entry is rewritten, even if the price is lower. Below it, fewer than one in 200
-/// rewrites would save a hit.
+/// Minimum number of hits that a rewritten entry must be expected to get, even if the price is lower. With fewer, less
+/// than one in 200 rewrites would result in a hit.
 const HITS_MIN: f64 = 0.005;
 
-/// Least worth for which an entry without hits is rewritten, as a share of the worth of an entry of mean length with
-/// one hit. The price alone would allow useless rewrites when few bytes are written, and these would take space from
-/// new entries.
+/// Minimum worth (expected hits for the length) of a rewritten entry without hits, as a share of the worth of an entry
+/// of mean length with one hit. The price alone would allow useless rewrites when few bytes are written, and these
+/// would take space from new entries.
 const UNHIT_SHARE: f64 = 0.6;
 
-/// Returns the entries to rewrite, the most important first.
+/// Returns the entries to rewrite, the one most worth keeping first.
 pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
     let cost = |sectors: u64| (sectors.max(1) as f64).powf(standard.length_exponent);
     let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry.listing.sectors());

@@ -21,8 +21,8 @@ impl IndexBudget {
         self.max_bytes
     }
 
-    /// Counts the replacement of a table of `before` bytes by one of `after` bytes. Returns `false`, without counting,
-    /// if the limit does not allow the growth.
+    /// Counts the replacement of a table of `before` bytes by a table of `after` bytes. Returns `false`, without
+    /// counting, if the limit does not allow the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
         let before = before as u64;
         let after = after as u64;
@@ -45,7 +45,7 @@ impl IndexBudget {
         assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");
     }
 
-    /// Subtracts the bytes of a table that was dropped from the used memory.
+    /// Subtracts the bytes of a dropped table from the used memory.
     pub(super) fn give_back(&self, bytes: usize) {
         let used = self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         assert!(used >= bytes as u64, "what is given back was taken");

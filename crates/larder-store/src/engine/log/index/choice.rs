@@ -39,8 +39,8 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether a removal drops all entries of its key's address. In sets it does: they have no place for a slot
-    /// of the removal, and a removal must not wait for reads that show which entry is its key's.
+    /// Returns whether a removal drops all entries of its key's address. An index of sets does this: it has no place
+    /// for a slot of the removal, and a removal must not wait for reads that show which entry is its key's.
     pub(crate) fn removes_by_address(&self) -> bool {
         matches!(self, Self::Sets(_))
     }
@@ -69,7 +69,7 @@ impl LogIndex {
     }
 
     /// Returns the slots like [`VolumeIndex::find`] if `uses` is set, otherwise like [`VolumeIndex::peek`]. Returns no
-    /// slots if the position of one of them is only in the position file.
+    /// slots if a slot's position is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         match self {
             Self::Buckets(index) if uses => index.find(key_hash),
@@ -83,13 +83,13 @@ impl LogIndex {
         each!(self, index => index.peek(key_hash))
     }
 
-    /// Counts a hit of the entry at `position`. Without a position, counts it for the entries of `key_hash`
-    /// ([`VolumeIndex::count_hit`]).
+    /// Counts a hit of the entry at `position`. Without a position, counts a hit of the entries that may be those of
+    /// `key_hash` ([`VolumeIndex::count_hit`]).
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         each!(self, index => index.count_hit(key_hash, position))
     }
 
-    /// Returns whether the key of `key_hash` may have an entry.
+    /// Returns whether there may be an entry of the key with this hash.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => !index.peek(key_hash).is_empty(),
@@ -102,8 +102,8 @@ impl LogIndex {
         each!(self, index => index.insert(key_hash, slot, replaced))
     }
 
-    /// Returns whether the address of `key_hash` has a slot and a free place for another. Another thread may take that
-    /// place.
+    /// Returns whether the address of `key_hash` has a slot and a free place for another slot. Another thread may take
+    /// that place.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),
@@ -116,7 +116,7 @@ impl LogIndex {
         each!(self, index => index.address(key_hash))
     }
 
-    /// Removes the slots of `key_hash`'s address at these positions. Returns their number.
+    /// Removes the slots with `key_hash`'s address and one of these positions. Returns how many slots were removed.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
             Self::Buckets(index) => index.remove(key_hash, positions),
@@ -151,8 +151,8 @@ impl LogIndex {
         each!(self, index => index.begin_loading());
     }
 
-    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. Sets do not report
-    /// single addresses, so it is `false` until all are loaded.
+    /// Returns whether everything that an earlier run stored at the address of `key_hash` is loaded. An index of sets
+    /// does not know this for a single address, so it returns `false` until all entries are loaded.
     pub(crate) fn has_loaded(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_loaded(key_hash),

@@ -13,7 +13,7 @@ pub(super) type SlotPlace = (u32, usize);
 /// Padding behind the buckets of a partition, so that the last slot can be read as a whole word.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
-/// Returns which ways of a bucket have a slot with this tag, as one bit for each way. `bytes` must end with
+/// Returns which ways of a bucket have a slot with this tag: bit n stands for way n. `bytes` must end with
 /// [`FILL_BYTES`] of padding.
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
     let tag_mask = widths.tag_mask();
@@ -23,7 +23,7 @@ pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: 
     if tag == 0 { with_tag & ways_in_use(bytes, widths, bucket) } else { with_tag }
 }
 
-/// Returns which ways of a bucket are used, as one bit for each way. `bytes` must end with [`FILL_BYTES`] of padding.
+/// Returns which ways of a bucket are used: bit n stands for way n. `bytes` must end with [`FILL_BYTES`] of padding.
 pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 {
     let slot_mask = mask(widths);
     ways_where(bytes, widths, bucket, |word| word & slot_mask != 0)
@@ -77,7 +77,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed:
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
-/// Removes the slots of `image` for which `keep` returns `false`. Returns their number.
+/// Removes the slots of `image` for which `keep` returns `false`. Returns how many slots were removed.
 pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(IndexSlot) -> bool) -> u64 {
     let mut removed = 0;
     debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
@@ -102,7 +102,7 @@ fn mask(widths: SlotWidths) -> u64 {
     u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
-/// Most bytes that are read for the slots of half a bucket.
+/// Maximum number of bytes that are read for the slots of half a bucket.
 const HALF_BYTES_MAX: usize = 64 + size_of::<u64>();
 
 /// Returns the eight bytes from `byte` on as a little-endian number.

@@ -10,11 +10,11 @@ use crate::hash::KeyHash;
 
 use std::collections::{HashMap, HashSet};
 
-/// Fingerprint of a slot that was loaded from an image, so that its key is unknown.
+/// Fingerprint of a slot whose key is unknown, because the slot was loaded from an image.
 const UNKNOWN: u16 = 0;
 
-/// Data that a partition keeps while entries of an earlier run are loaded. It shows which loaded records are older than
-/// a change of their key.
+/// Data that a partition keeps while entries of an earlier run are loaded. From this data, the partition knows which
+/// loaded records are older than a change of their key.
 pub(super) struct IndexLoading {
     /// Fingerprint of each slot's key, by the number of the slot. Empty until the first slot is added.
     fingerprints: Box<[u16]>,
@@ -53,17 +53,19 @@ impl IndexLoading {
         self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone });
     }
 
-    /// Notes that a slot of this address was dropped although its key is unknown.
+    /// Notes that a slot of this address was dropped while its key was unknown. No record may then be loaded at this
+    /// address.
     pub(super) fn note_forgotten(&mut self, address: u64) {
         self.forgotten.insert(address);
     }
 
-    /// Returns whether a key without a slot has a change that is newer than the record being loaded.
+    /// Returns whether the record being loaded must be ignored, although its key has no slot: the key was removed, or
+    /// slots of its address were dropped.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }
 
-    /// Returns whether a slot may be the key's, judged by its fingerprint.
+    /// Returns whether the fingerprint of a slot permits that the slot is the key's.
     pub(super) fn may_be_of(&self, slot_number: usize, key_hash: KeyHash) -> bool {
         [UNKNOWN, fingerprint(key_hash)].contains(&self.fingerprint_at(slot_number))
     }
@@ -80,7 +82,7 @@ impl IndexLoading {
         self.fingerprints[slot_number] = fingerprint;
     }
 
-    /// Drops all fingerprints, because the table was replaced by one with `slot_count` slots.
+    /// Drops all fingerprints, because the table was replaced by a table with `slot_count` slots.
     pub(super) fn forget_fingerprints(&mut self, slot_count: usize) {
         self.fingerprints = Box::default();
         self.slot_count = slot_count;

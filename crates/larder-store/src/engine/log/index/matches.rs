@@ -27,7 +27,7 @@ impl SlotMatches {
         self.more.reverse();
     }
 
-    /// Returns the slot if there is exactly one, otherwise `None`.
+    /// Returns the slot if there is exactly one; otherwise returns `None`.
     pub(crate) fn only(&self) -> Option<IndexSlot> {
         self.first.filter(|_| self.more.is_empty())
     }

@@ -58,7 +58,7 @@ impl IndexPartition {
         Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
     }
 
-    /// Counts a hit of the address's slot at `position`. Without a position, counts one for each slot of the address.
+    /// Counts a hit of the address's slot at `position`. Without a position, counts a hit of each slot of the address.
     pub(super) fn count_hit(&mut self, address: Address, position: Option<Sector>) {
         for at in self.ways_of(address) {
             if position.is_none_or(|position| self.widths.unpack(self.read(at)).position == position) {
@@ -67,7 +67,7 @@ impl IndexPartition {
         }
     }
 
-    /// Counts a hit of the slot at `at`. Returns the slot as it was before.
+    /// Counts a hit of the slot at `at`. Returns the slot without this hit.
     fn count_hit_at(&mut self, at: SlotPlace) -> IndexSlot {
         let packed = self.read(at);
         assert_ne!(packed, 0, "a hit is of a slot that is there");
@@ -82,8 +82,8 @@ impl IndexPartition {
         slot
     }
 
-    /// Adds a slot for a key, and removes the slots of its address at the positions in `replaced`. Other slots of the
-    /// address stay.
+    /// Adds a slot for a key, and removes the slots of the key's address that have one of the positions in `replaced`.
+    /// Other slots of the address stay.
     pub(super) fn insert(
         &mut self,
         key_hash: KeyHash,
@@ -102,7 +102,7 @@ impl IndexPartition {
         }
     }
 
-    /// Removes the slots of an address at these positions. Returns their number.
+    /// Removes the slots with this address and one of these positions. Returns how many slots were removed.
     pub(super) fn remove(&mut self, address: Address, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(address, positions).is_some()
@@ -119,7 +119,7 @@ impl IndexPartition {
         removed
     }
 
-    /// Updates the slot of a record that moved. Returns `false` if there is no such slot.
+    /// Updates the slot of a record that moved. Returns `false` if the record has no slot.
     pub(super) fn relocate(&mut self, address: Address, moved: &MovedRecord) -> bool {
         let &MovedRecord { from, to, sectors, short_lived, .. } = moved;
         let Some(at) = self.ways_of(address).find(|&at| self.widths.unpack(self.read(at)).position == from) else {
@@ -177,8 +177,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Notes a loaded removal of a key, so that older records of it are ignored. Does nothing if something newer is
-    /// known.
+    /// Notes a loaded removal of a key, so that older records of the key are ignored. Does nothing if a newer record or
+    /// removal of the key is known.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
@@ -271,7 +271,7 @@ impl IndexPartition {
         found
     }
 
-    /// Returns whether an address has a slot, and one of its buckets has a free place for another.
+    /// Returns whether an address has a slot, and one of its buckets has a free place for another slot.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
         is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
@@ -316,7 +316,8 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Removes the slots of an address at these positions. Returns one of the removed slots; `None` if there was none.
+    /// Removes the slots with this address and one of these positions. Returns one of the removed slots; `None` if
+    /// there was none.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -341,8 +342,8 @@ impl IndexPartition {
         debug_assert!(self.ways_of(address).next().is_none(), "no slot of the address is left");
     }
 
-    /// Adds a slot if there is a free place. Replaces the table by a larger one if that is needed and memory allows it.
-    /// Returns whether the slot was added.
+    /// Adds a slot if there is a free place. If needed and if memory allows, first replaces the table by a larger
+    /// table. Returns whether the slot was added.
     fn put_if_room(&mut self, loose: LooseSlot) -> bool {
         let has_grown = self.is_crowded() && self.grow();
         if self.bytes.is_empty() {
@@ -360,7 +361,7 @@ impl IndexPartition {
         true
     }
 
-    /// Writes a slot to a free place in one of its two buckets. `is_second` says whether it is the second one.
+    /// Writes a slot to a free place in one of its two buckets. `is_second` says whether that is the second bucket.
     fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
@@ -369,8 +370,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Adds a slot. If there is no free place, removes the slot with the fewest hits and all other slots of its
-    /// address, because one of these may be an older record of the same key.
+    /// Adds a slot. If there is no free place, removes the slot with the fewest hits, and all other slots of that
+    /// slot's address, because one of these may be an older record of the same key.
     fn put(&mut self, loose: LooseSlot) -> InsertOutcome {
         if self.put_if_room(loose) {
             return InsertOutcome::New;
@@ -486,12 +487,12 @@ fn slot_number((bucket, way): SlotPlace) -> usize {
     bucket as usize * WAYS + way
 }
 
-/// Returns the first way in a set of ways, which has one bit for each way.
+/// Returns the lowest way in `ways`, in which bit n stands for way n.
 fn way(ways: u16) -> Option<usize> {
     (ways != 0).then(|| ways.trailing_zeros() as usize)
 }
 
-/// Returns the ways in a set of ways, which has one bit for each way.
+/// Returns the ways in `set`, in which bit n stands for way n.
 fn ways(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let next = way(set)?;

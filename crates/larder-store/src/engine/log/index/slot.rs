@@ -27,9 +27,9 @@ impl IndexSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Length of each class in sectors. From 3 to 192 sectors, each class is at most a third longer than the one before;
-/// longer classes at most half. The class of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that chunks of
-/// long bodies are read exactly.
+/// Length of each class in sectors. From 3 to 192 sectors, each class is at most a third longer than the previous
+/// class; above, at most half longer. The class of 2056 sectors fits a body of 1 MiB with 4 KiB of header, so that
+/// chunks of long bodies are read exactly.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
     936, 1384, 2056, 2224,
@@ -56,7 +56,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl IndexSlot {
-    /// Returns the fields as one number. A packed slot has this number in the bits above the tag.
+    /// Returns the fields as one number. A packed slot has this number above the bits of the tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;
@@ -65,7 +65,7 @@ impl IndexSlot {
         bits << SIZE_BITS | u64::from(self.size.0)
     }
 
-    /// Returns the slot with the fields that [`Self::to_bits`] returned as `bits`.
+    /// Returns the slot whose fields [`Self::to_bits`] returned as `bits`.
     pub(crate) fn from_bits(bits: u64) -> Self {
         let hits = bits >> SIZE_BITS;
         let short_lived = hits >> HIT_BITS;
@@ -78,7 +78,7 @@ impl IndexSlot {
     }
 }
 
-/// Numbers of bits of addresses and positions on a volume.
+/// Widths of addresses and positions on a volume, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeWidths {
     pub(crate) position_bits: u32,
@@ -112,7 +112,7 @@ impl VolumeWidths {
     }
 }
 
-/// Numbers of bits of a slot's fields in one table.
+/// Widths of a slot's fields in one table, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,

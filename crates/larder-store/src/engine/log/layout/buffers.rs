@@ -5,7 +5,7 @@ use crate::{device::AlignedBuffer, format::SegmentRow};
 use std::sync::Arc;
 
 impl LogState {
-    /// Keeps the buffer of a written unit for the next one, unless the device or a reader still uses it.
+    /// Keeps the buffer of a written unit for the next unit, unless the device or a reader still uses the buffer.
     pub(super) fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
         if let Ok(mut buffer) = Arc::try_unwrap(buffer)
             && self.spare.len() < 1 + usize::from(self.has_probation)
@@ -24,7 +24,7 @@ pub(super) fn spare_buffer(unit_bytes: u64) -> AlignedBuffer {
     buffer
 }
 
-/// Returns a buffer of at least `len_bytes`: one from `spare`, or a new one.
+/// Returns a buffer of at least `len_bytes`: one from `spare`, or a new buffer.
 pub(super) fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
     assert!(len_bytes > 0, "a unit has bytes");
     match spare.pop() {

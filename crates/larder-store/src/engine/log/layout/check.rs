@@ -23,8 +23,8 @@ impl CheckedState for LogState {
 }
 
 impl LogState {
-    /// Checks that every segment is exactly one of these: free, full, open, or the one with places for buffered
-    /// records.
+    /// Checks that every segment is in exactly one of these states: free, full, open, or in use for the places of
+    /// buffered records.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
@@ -64,7 +64,7 @@ impl LogState {
         }
     }
 
-    /// Checks that all data that the device lacks is counted, and is within its segment.
+    /// Checks that all data that is not on the device yet is counted, and is within its segment.
     fn check_units(&self) {
         let header_bytes = unit_header_bytes(&self.geometry);
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));

@@ -41,8 +41,8 @@ impl CheckpointArea {
         self.start_bytes + u64::from(second) * self.root_bytes
     }
 
-    /// Returns the offset on the volume of the frame for an image of `image_bytes`; `None` if it is not within the
-    /// area.
+    /// Returns the offset on the volume of the frame for an image of `image_bytes`; `None` if the frame is not within
+    /// the area.
     pub(crate) fn frame_offset(&self, at: ImageAt, image_bytes: usize) -> Option<u64> {
         let end = u64::from(at.block) + u64::from(blocks_of(image_bytes));
         let first = self.start_bytes + 2 * self.root_bytes;
@@ -67,7 +67,8 @@ struct ImagePlace {
 pub(crate) struct CheckpointPlaces {
     durable: Vec<ImagePlace>,
     next: Vec<ImagePlace>,
-    /// For each block of the area, whether an image of either checkpoint is in it.
+    /// For each block of the area, whether an image of the durable checkpoint, or of the one that is being written, is
+    /// in it.
     used: Vec<bool>,
     /// The block at which the search for free blocks begins.
     cursor: usize,
@@ -103,7 +104,7 @@ impl CheckpointPlaces {
     }
 
     /// Chooses a place for the image of `partition` in the checkpoint with the watermark `stamp`. If no place is free,
-    /// the root will say that the image is missing.
+    /// the root of the checkpoint will say that the image is missing.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
         self.free_next(partition);
@@ -139,7 +140,7 @@ impl CheckpointPlaces {
         }
     }
 
-    /// Returns the first of `block_count` free blocks in a row. Prefers blocks behind those that were taken last.
+    /// Returns the first of `block_count` adjacent free blocks. Prefers blocks behind those that were taken last.
     fn free_run(&self, block_count: usize) -> Option<usize> {
         let search = |blocks: Range<usize>| {
             let mut run = 0;
@@ -183,7 +184,8 @@ impl CheckpointPlaces {
         self.root_second = !self.root_second;
     }
 
-    /// Abandons the checkpoint that is being written. Returns the partitions whose images were written for it.
+    /// Abandons the checkpoint that is being written. Returns the partitions whose images were written for this
+    /// checkpoint.
     pub(crate) fn abandon(&mut self) -> Vec<u32> {
         assert_eq!(self.durable.len(), self.next.len(), "an image of each partition");
         let pairs = (0..).zip(self.durable.iter().zip(&self.next));

@@ -45,8 +45,8 @@ impl LogState {
         assert_eq!(hidden_from.replace(ticket), None, "a segment has one first unit");
     }
 
-    /// Notes the outcome of writing a trailer. If it failed, recovery reads the units instead, unless the first unit
-    /// failed too ([`Self::hide`]).
+    /// Notes the outcome of writing a trailer. If the write failed, recovery reads the segment's units instead, unless
+    /// the segment's first unit could not be written either ([`Self::hide`]).
     pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) {
         assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);

@@ -18,13 +18,13 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// The oldest quarter of a generation has this fraction (1/n) of its segments.
+/// The oldest quarter of a generation has 1/`QUARTER` of the generation's segments.
 const QUARTER: usize = 4;
-/// Fewest probation segments, so that new entries are not evicted at once.
+/// Minimum number of probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
-/// Range for the number of newer segments after which an open segment is sealed although it is not full, because it
-/// delays checkpoints. The number is half of the volume's segments, within this range. A smaller number would seal more
-/// segments early.
+/// Range for the number of newer segments that may be begun before an open segment is sealed although it is not full.
+/// An old open segment delays checkpoints. The number is half of the volume's segments, within this range. A smaller
+/// number would seal more segments early.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl LogState {
@@ -33,7 +33,7 @@ impl LogState {
         self.open.iter().flatten()
     }
 
-    /// Returns the segment to reclaim next, if one can be reclaimed. Seals an open segment if it is next.
+    /// Returns the segment to reclaim next, if one can be reclaimed. If the next one is still open, seals it.
     pub(crate) fn next_to_reclaim(&mut self) -> Option<SegmentId> {
         if !self.ready {
             return None;
@@ -78,7 +78,7 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Frees all segments older than `order`, because their records no longer count.
+    /// Frees all segments older than `order`, because their records are to be ignored.
     pub(crate) fn forget_before(&mut self, order: LogOrder) -> WokenTasks {
         for generation in SegmentRow::ALL {
             while let Some(&segment) = self.sealed[generation as usize].front()
@@ -93,8 +93,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns the sequence through which the log is final: everything up to it is on the device, and no later
-    /// probation segment can come before one of these main segments in log order.
+    /// Returns the greatest sequence up to which the log is final: all segments up to it are on the device, and no
+    /// later probation segment can come before one of these main segments in log order.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);
@@ -104,14 +104,14 @@ impl LogState {
     }
 
     /// Returns the sequence of the first main segment whose records take precedence over those of the open probation
-    /// segment. If no probation segment is open, assumes one that is opened now.
+    /// segment. If no probation segment is open, answers as if one were opened now.
     pub(crate) fn first_sequence_over_probation(&self) -> u32 {
         let open = self.open[SegmentRow::Probation as usize].as_ref().or(self.open[SegmentRow::Main as usize].as_ref());
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
-    /// Returns all segments: the free ones in the order of their next use, then the one with places for buffered
-    /// records, then those in use from the oldest to the newest.
+    /// Returns all segments in this order: the free ones, the next to be used first; the one for the places of buffered
+    /// records; those in use, from the oldest to the newest.
     pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
         let open = self.open_segments().map(|open| open.segment);
         let used = self.sealed.iter().flatten().copied().chain(open);
@@ -160,7 +160,7 @@ impl LogState {
         self.probation_share = share;
     }
 
-    /// Seals the open segment of a generation if many newer segments were begun since ([`LAG_SEGMENTS`]).
+    /// Seals the open segment of a generation if many newer segments ([`LAG_SEGMENTS`]) were begun since it was opened.
     pub(super) fn seal_laggard(&mut self, next_sequence: u32) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
         for generation in SegmentRow::ALL {

@@ -28,22 +28,23 @@ use crate::{
 };
 use std::{collections::HashMap, time::Duration};
 
-/// Most bytes of a group, which one read fetches.
+/// Maximum length of a group, in bytes. One read fetches a whole group.
 const GROUP_BYTES_MAX: u64 = 1 << 20;
-/// Most bytes of a group on packed volumes. The index there cannot tell the first record of a group from a single long
-/// record, so lookups that need only the front of a record read it whole.
+/// Maximum length of a group on packed volumes, in bytes. The index there cannot tell the first record of a group from
+/// a single long record, so lookups that need only the front of a record read it whole.
 const PACKED_GROUP_BYTES_MAX: u64 = 128 << 10;
-/// A group may take this fraction (1/n) of a segment.
+/// A group may take at most 1/`GROUP_DIVISOR` of a segment.
 const GROUP_DIVISOR: u64 = 4;
-/// Longest buffered record, as a fraction (1/n) of a segment. The end of a segment may stay empty up to this length.
+/// A buffered record may take at most 1/`RECORD_DIVISOR` of a segment. The end of a segment may stay empty up to this
+/// length.
 const RECORD_DIVISOR: u64 = 16;
-/// Most bytes that a record takes in addition to its own: the gap before it, and its listing.
+/// Maximum number of bytes that a record takes in addition to its own length: the gap before it, and its listing.
 const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
-/// Sequence of the segment that gives places to buffered records. It is the highest, so that they count as newer than
-/// all other records of their keys.
+/// Sequence of the segment whose positions stand for those of buffered records until they are written. It is the
+/// highest sequence, so that buffered records count as newer than all other records of their keys.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
-/// A record that moved to another position. It may be the first one of a group.
+/// A record that moved to another position. It may be the first record of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
@@ -57,46 +58,46 @@ pub(crate) struct MovedRecord {
 /// The buffered groups that a flush writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlushedGroups {
-    /// Writes the groups whose first record was buffered at this time or before.
+    /// Writes the groups whose first record was buffered at or before this time.
     BegunBy(Duration),
     /// Writes no group, because the flush is for a record without a group.
     None,
 }
 
-/// Follows the moves in `steps`. Returns the present position of the record that was at `position` before them.
+/// Follows the moves in `steps`. Returns the present position of the record that was at `position` before these moves.
 pub(crate) fn place_after(steps: &[Vec<MovedRecord>], position: Sector) -> Sector {
     let follow = |at, step: &Vec<MovedRecord>| step.iter().find(|moved| moved.from == at).map_or(at, |moved| moved.to);
     steps.iter().fold(position, follow)
 }
 
-/// Returns the most bytes that a group may have on this volume.
+/// Returns the maximum length of a group on this volume, in bytes.
 pub(crate) fn group_bytes_max(geometry: &SegmentGeometry) -> u64 {
     let most_bytes = if geometry.is_packed() { PACKED_GROUP_BYTES_MAX } else { GROUP_BYTES_MAX };
     most_bytes.min(geometry.segment_bytes / GROUP_DIVISOR)
 }
 
-/// Returns whether `sequence` is that of the segment that gives places to buffered records.
+/// Returns whether `sequence` is that of the segment whose positions stand for those of buffered records.
 pub(crate) fn is_of_buffers(sequence: u32) -> bool {
     sequence == BUFFERS_SEQUENCE
 }
 
-/// The records of one group that will be written to the same generation.
+/// Identifies the records of one group that will be written to the same generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId {
     row: SegmentRow,
     group: u32,
 }
 
-/// The groups of a volume whose records wait in memory for others.
+/// The groups of a volume whose records wait in memory for more records.
 pub(super) struct GroupBuffers {
     waiting: WaitingGroups<GroupId, BufferedRecord>,
     /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
     /// spared for this.
     pub(super) segment: Option<SegmentId>,
     record_bytes_max: u64,
-    /// Bytes that the buffered records may take when written, for each generation.
+    /// For each generation, the maximum number of bytes that the buffered records take when they are written.
     room_bytes: [u64; 2],
-    /// The group of the record at each place. A place is the number of a sector in the segment.
+    /// The group of the record at each place. A place is the number of a sector in `segment`.
     places: HashMap<u64, GroupId>,
     /// The group of each buffered key.
     keys: HashMap<KeyHash, GroupId>,
@@ -144,7 +145,7 @@ impl GroupBuffers {
         assert_eq!(room_bytes, self.room_bytes.iter().sum::<u64>(), "the room of records is counted");
     }
 
-    /// Returns the next free place; `None` if all are used. Goes through all places before one is used again.
+    /// Returns the next free place; `None` if all places are used. A place is used again only after all others.
     fn free_place(&self) -> Option<u64> {
         let mut after = (1..=self.place_count).map(|step| (self.last_place + step) % self.place_count);
         if self.places.len() as u64 == self.place_count {
@@ -182,8 +183,8 @@ impl LogState {
         fits && record.meta.group != 0 && record.meta.kind == RecordKind::Entry
     }
 
-    /// Buffers a record of a group. Returns `None` if it is not to be buffered or there is no space; the caller then
-    /// appends it.
+    /// Buffers a record of a group. Returns `None` if the record is not to be buffered, or if there is no space; the
+    /// caller then appends the record to the log.
     pub(super) fn buffer(
         &mut self,
         record: &mut RecordParts<'_>,
@@ -261,7 +262,7 @@ impl LogState {
         ids.into_iter().for_each(|id| self.release_group(id, now));
     }
 
-    /// Writes a group to the log. If this uses a segment that other groups need, writes groups until the remaining
+    /// Writes a group to the log. If this uses a segment that other groups need, writes more groups until the remaining
     /// segments suffice.
     fn release_group(&mut self, id: GroupId, now: ClockMoment) {
         self.append_buffer(id, now);
@@ -307,19 +308,20 @@ impl LogState {
         self.moved.push(moved);
     }
 
-    /// Returns the number of free segments that clients and reclaim must leave for the buffered records.
+    /// Returns how many free segments clients and reclaim must leave for writing the buffered records.
     pub(super) fn segments_for_groups(&self) -> usize {
         self.groups.as_ref().map_or(0, |groups| self.segments_for(groups.room_bytes))
     }
 
-    /// Returns how many empty segments are certainly enough for these bytes of records in each generation. Assumes that
-    /// headers, trailers and unused ends take up to a quarter.
+    /// Returns a number of empty segments that is certainly enough for these bytes of records in each generation.
+    /// Assumes that headers, trailers and unused ends take up to a quarter of a segment.
     fn segments_for(&self, room_bytes: [u64; 2]) -> usize {
         let in_segment = self.geometry.segment_bytes / 4 * 3;
         room_bytes.map(|bytes| bytes.div_ceil(in_segment) as usize).iter().sum()
     }
 
-    /// Returns how many segments can be begun before the next sync and with the sequences that are left.
+    /// Returns how many segments can still be begun before the next sync. The sequences that are left also limit this
+    /// number.
     pub(super) fn openable_count(&self) -> usize {
         let unsynced = self.next_sequence - self.synced_sequence;
         let syncable = unsynced_count_max(&self.geometry).saturating_sub(unsynced);
@@ -327,17 +329,17 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes a free segment to give places to buffered records, if one can be spared. Nothing is buffered until this
-    /// has happened.
+    /// Takes a free segment whose positions stand for those of buffered records, if one can be spared. Until then,
+    /// nothing is buffered.
     pub(super) fn begin_groups(&mut self) {
         if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
             self.take_places();
         }
     }
 
-    /// Lets the segment that was just reclaimed give places to buffered records, if the present one may never have been
-    /// written. Otherwise, a start could take the present one for an erased segment, because all other segments were
-    /// used twice by then.
+    /// Takes the segment that was just reclaimed for the places of buffered records, if the present segment for this
+    /// may never have been written. All other segments were used twice by then, so a start could mistake the unwritten
+    /// one for an erased segment.
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;
@@ -358,12 +360,12 @@ impl LogState {
         }
     }
 
-    /// Returns whether no segment gives places to buffered records, because none could be spared.
+    /// Returns whether buffered records have no segment for their places, because none could be spared.
     pub(super) fn lacks_groups(&self) -> bool {
         self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
     }
 
-    /// Returns the segment that gives places to buffered records; `None` if there is none.
+    /// Returns the segment whose positions stand for those of buffered records; `None` if there is none.
     pub(super) fn segment_of_groups(&self) -> Option<SegmentId> {
         self.groups.as_ref().and_then(|groups| groups.segment)
     }

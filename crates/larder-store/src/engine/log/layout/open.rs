@@ -22,18 +22,18 @@ pub(super) struct OpenSegment {
     pub(super) of: SegmentUse,
     oldest: OldestInUse,
     pub(super) listings: Vec<TrailerRecord>,
-    /// Bytes that the listings take in the trailer so far.
+    /// Bytes that the listings of the records so far take in the trailer.
     pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
     /// Number of the segment's first unit, if it could not be written. Recovery then finds the later units only by the
     /// trailer.
     pub(super) hidden_from: Option<u64>,
-    /// Start of the open unit, or of the next one if none is open; in bytes from the start of the segment.
+    /// Start of the open unit or, if none is open, of the next unit, in bytes from the start of the segment.
     unit_start_bytes: u64,
     unit_count: u32,
 }
 
-/// The oldest sequence of each generation that was in use when a segment's use began.
+/// For each generation, the oldest sequence that was in use when a segment's use began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
@@ -73,7 +73,7 @@ pub(super) struct OpenUnit {
 
 /// A record that waits in memory for others of its group.
 pub(super) struct BufferedRecord {
-    /// The place that stands for the record's position until it is written.
+    /// The place that stands for the record's position until the record is written.
     pub(super) place: u64,
     pub(super) key_hash: KeyHash,
     pub(super) kind: ListedKind,
@@ -109,7 +109,7 @@ impl OpenSegment {
         }
     }
 
-    /// Forgets the first unit of the segment, because it could not be written, so that the next unit takes its place.
+    /// Forgets the first unit of the segment, because that unit could not be written. The next unit takes its place.
     /// Returns `false` if the segment has another unit.
     pub(super) fn begin_again(&mut self) -> bool {
         if self.unit_count != 1 || self.unit.is_some() {
@@ -150,8 +150,8 @@ impl OpenSegment {
         geometry.segment_bytes - trailer_bytes(LISTING_BYTES) - unit_header_bytes(geometry)
     }
 
-    /// Returns the bytes of the longest record of this key that still fits in the segment, in the open unit or a new
-    /// one.
+    /// Returns the bytes of the longest record of this key that still fits in the segment, in the open unit or in a new
+    /// unit.
     pub(super) fn room_bytes(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let end_bytes = geometry.segment_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let in_unit_at = |start_bytes: u64| end_bytes.saturating_sub(start_bytes + unit_header_bytes(geometry));
@@ -167,21 +167,22 @@ impl OpenSegment {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Returns whether a record of `len_bytes` fits in the segment, in the open unit or a new one.
+    /// Returns whether a record of `len_bytes` fits in the segment, in the open unit or in a new unit.
     pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns the capacity in bytes of a new unit: `unit_bytes`, or more if its first record of `len_bytes` is longer.
+    /// Returns the capacity in bytes of a new unit: `unit_bytes`, or more if the unit's first record, of `len_bytes`,
+    /// is longer.
     pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
-    /// Copies `record` into the open unit, where [`Self::unit_takes`] and [`Self::takes`] must hold.
+    /// Copies `record` into the open unit. The record must fit ([`Self::unit_takes`], [`Self::takes`]).
     pub(super) fn append(
         &mut self,
         geometry: &SegmentGeometry,
@@ -207,7 +208,7 @@ impl OpenSegment {
     }
 
     /// Appends a buffered record like [`Self::append`]. With `follows`, a read of the previous record also fetches this
-    /// one, unless a gap or the end of a unit is between them.
+    /// record, unless a gap or the end of a unit is between the two.
     pub(super) fn append_buffered(
         &mut self,
         geometry: &SegmentGeometry,

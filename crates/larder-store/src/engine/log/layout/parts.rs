@@ -6,14 +6,14 @@
 use super::{AppendRole, LogState, open::OpenSegment};
 use crate::format::record::{RecordKind, RecordParts, part_body_bytes};
 
-/// Fewest bytes of a body in a part.
+/// Minimum number of bytes of a body in a part.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// The remainder of a segment is only filled with a part if it is at least this fraction (1/n) of the segment.
+/// The remainder of a segment is filled with a part only if it is at least 1/`LEFT_DIVISOR` of the segment.
 const LEFT_DIVISOR: u64 = 100;
 
 impl LogState {
-    /// Returns how many bytes of the record's body to append as a part before the record itself. `None` if the record
-    /// is not to be divided.
+    /// Returns how many bytes of the record's body to append as a part, a record of their own, before the record
+    /// itself. Returns `None` if the record is not to be divided.
     pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
         let has_body =
             matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();

@@ -5,7 +5,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 use std::time::Duration;
 
 impl LogState {
-    /// Returns up to `sectors` of the log from `position` on, if they are in memory because the device lacks them.
+    /// Returns up to `sectors` of the log from `position` on; `None` if the device already has them.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
         if let Some(record) = self.buffered(position) {
             return Some(record[..record.len().min((sectors * SECTOR_BYTES) as usize)].to_vec());
@@ -18,12 +18,13 @@ impl LogState {
     }
 
     /// Returns whether the record at `position` is not on the device yet. Such a record may still move, and another
-    /// version of its entry may then take the position.
+    /// version of its entry may then get the position.
     pub(crate) fn may_move(&self, position: Sector) -> bool {
         self.buffered(position).is_some() || self.dirty_unit(position).is_some()
     }
 
-    /// Returns the unit that contains `position`, as its start and its bytes, if the device lacks it.
+    /// Returns the unit that contains `position`, as its start and its bytes; `None` if the device already has the
+    /// unit.
     fn dirty_unit(&self, position: Sector) -> Option<(Sector, &[u8])> {
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
         let in_flight =
@@ -33,8 +34,8 @@ impl LogState {
         })
     }
 
-    /// Returns whether the unit with the number `ticket` or an earlier one is not written yet. A unit that recovery
-    /// finds only by its segment's trailer counts as written when the trailer is written.
+    /// Returns whether a unit with the number `ticket` or a lower number is not written yet. A unit that recovery finds
+    /// only by its segment's trailer counts as written when the trailer is written.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
         let open = self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.ticket);
         let in_flight = self.in_flight.iter().map(|unit| unit.ticket);

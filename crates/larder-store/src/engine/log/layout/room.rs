@@ -11,7 +11,7 @@ use std::time::Duration;
 
 impl LogState {
     /// Seals the open unit, and if necessary the open segment, if the next record does not fit. `len_in` returns the
-    /// bytes that the record takes in a segment.
+    /// bytes that this record takes in a segment.
     pub(super) fn make_room(&mut self, generation: SegmentRow, len_in: impl Fn(&OpenSegment) -> u64) {
         let at = generation as usize;
         let geometry = self.geometry;

@@ -8,10 +8,10 @@ use crate::{
     units::SegmentId,
 };
 
-/// Longest lifetime of a short-lived entry, in seconds.
+/// Maximum lifetime of a short-lived entry, in seconds.
 const SHORT_LIFE_S: u32 = 3600;
 
-/// The properties of each segment that readers need. The log writes them, and readers read them without its lock.
+/// The properties of each segment that readers need. The log writes them; readers read them without the log's lock.
 pub(crate) struct SegmentTable(Box<[SegmentState]>);
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct SegmentState {
     anchor: AtomicU32,
     /// Unix time in seconds after which all short-lived entries of the segment have expired.
     short_deadline: AtomicU32,
-    /// Unix time in seconds after which all other entries of the segment have expired.
+    /// Unix time in seconds after which all entries of the segment that are not short-lived have expired.
     long_deadline: AtomicU32,
     /// Whether the device may lack a part of the segment.
     dirty: AtomicBool,

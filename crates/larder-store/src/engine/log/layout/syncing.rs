@@ -6,11 +6,11 @@
 use super::{LogState, OpenSegment};
 use crate::units::SegmentGeometry;
 
-/// Most bytes of segments that are begun between two syncs. A power loss may lose any of these segments and keep
-/// others, so recovery searches this far beyond the last one that it finds.
+/// Maximum number of bytes of segments that are begun between two syncs. A power loss may lose any of these segments
+/// and keep others, so recovery searches this far beyond the last one that it finds.
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
-/// A sync is due when this fraction (1/n) of the volume's segments was begun since the last one. The superblock then
-/// records that they exist.
+/// A sync is due when 1/`UNVOUCHED_DIVISOR` of the volume's segments were begun since the last sync. After the sync,
+/// the superblock records that these segments exist.
 const UNVOUCHED_DIVISOR: u32 = 4;
 
 /// The sequences of which a header or trailer is on the volume: all before `before`, except those in `absent`.
@@ -26,14 +26,14 @@ impl LogState {
         self.next_sequence
     }
 
-    /// Notes that a sync has succeeded. `sequence` was the next one when the sync began.
+    /// Notes that a sync has succeeded. `sequence` was the next segment's sequence when the sync began.
     pub(crate) fn synced_before(&mut self, sequence: u32) {
         assert!(sequence <= self.next_sequence, "a sync covers nothing that is to come");
         self.synced_sequence = self.synced_sequence.max(sequence);
     }
 
-    /// Returns whether a sync is needed soon: writers would otherwise wait because of [`UNSYNCED_BYTES_MAX`], or the
-    /// superblock does not yet record many of the volume's segments.
+    /// Returns whether a sync is needed soon. Without it, writers would soon wait because of [`UNSYNCED_BYTES_MAX`], or
+    /// the superblock would lack many of the volume's segments.
     pub(crate) fn needs_sync(&self) -> bool {
         let begun_count = self.next_sequence - self.synced_sequence;
         begun_count > unsynced_count_max(&self.geometry) / 2
@@ -57,19 +57,19 @@ impl LogState {
         }
     }
 
-    /// Notes that the superblock now records these sequences.
+    /// Notes that the superblock now records the sequences in `traces`.
     pub(crate) fn vouched(&mut self, traces: &SequenceTraces) {
         self.untraced.retain(|&sequence| sequence >= traces.before);
     }
 }
 
-/// Returns the most segments that are begun between two syncs.
+/// Returns the maximum number of segments that are begun between two syncs.
 pub(super) fn unsynced_count_max(geometry: &SegmentGeometry) -> u32 {
     (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
 }
 
-/// Returns the most sequences that can have been used beyond the last one that a start finds: those begun since a sync,
-/// and the two segments that were open at the sync and may have been empty.
+/// Returns the maximum number of sequences that can have been used beyond the last one that a start finds: those begun
+/// since a sync, and the two segments that were open at the sync and may have been empty.
 pub(crate) fn unknown_count_max(geometry: &SegmentGeometry) -> u32 {
     unsynced_count_max(geometry) + 2
 }

@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 
 /// Bytes of memory that a waiting position takes, including the overhead of the tree.
 const WAITING_BYTES: u64 = 40;
-/// Most positions in a batch.
+/// Maximum number of positions in a batch.
 const BATCH: usize = 1024;
 
-/// A position in sectors, and the way of its entry in the set.
+/// A position in sectors, and the way in which the set has the position's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WayPosition {
     pub(crate) way: usize,
@@ -39,7 +39,7 @@ pub(crate) struct DemotedPlaces {
 struct WaitingPlace {
     /// The waiting positions, in the order of their sets and ways.
     places: BTreeMap<(SetNumber, usize), u64>,
-    /// Set and way at which the last batch ended. The next batch begins there.
+    /// Set and way at which the last batch ended and the next batch begins.
     hand: (SetNumber, usize),
     /// Number of waiting positions whose records could still move when a batch was last taken.
     unsettled_count: usize,
@@ -60,7 +60,7 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Creates an empty list. A write is due when it has `room` positions.
+    /// Creates an empty list. Once `room` positions wait, a write is due.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
@@ -80,7 +80,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, way)).copied()
     }
 
-    /// Replaces the waiting position `from` of a way by `to`. Returns `false` if this position does not wait.
+    /// Replaces the waiting position `from` of a way by `to`. Returns `false` if `from` is not waiting.
     pub(super) fn relocate(&self, set: SetNumber, way: usize, from: u64, to: u64) -> bool {
         let mut waiting = self.lock();
         let position = waiting.places.get_mut(&(set, way)).filter(|position| **position == from);
@@ -107,12 +107,13 @@ impl DemotedPlaces {
         self.room as u64 * 2 * WAITING_BYTES
     }
 
-    /// Returns whether enough positions wait to be worth a write.
+    /// Returns whether so many positions wait that a write is worth its cost.
     pub(super) fn is_due(&self) -> bool {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns whether enough positions wait to be worth a write, and the records of some can probably no longer move.
+    /// Returns whether so many positions wait that a write is worth its cost, and the records of some of them can
+    /// probably no longer move.
     pub(super) fn is_batch_likely(&self) -> bool {
         let waiting = self.lock();
         // Half of the room remains for the time until the records are written.
@@ -120,8 +121,8 @@ impl DemotedPlaces {
     }
 
     /// Returns the positions to write now; `None` if too few wait or another task is writing. Leaves out positions of
-    /// records that may still move. When such a record moves, an older version of its entry can take the position, and
-    /// lookups would find that one.
+    /// records that may still move: when such a record moves, an older version of its entry can get the position, and
+    /// lookups would find the older version.
     pub(super) fn batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
@@ -142,7 +143,7 @@ impl DemotedPlaces {
         Some(DemotedBatch { demoted: self, places })
     }
 
-    /// Notes that the position file contains these positions.
+    /// Notes that the position file now contains the positions in `places`.
     pub(super) fn written(&self, places: &[(SetNumber, WayPosition)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -181,7 +182,8 @@ mod tests {
         );
     }
 
-    /// At stake: a lookup that uses an older record of a key, although the position of a newer one waits in memory.
+    /// Guards against a lookup that uses an older record of a key, although the position of a newer one waits in
+    /// memory.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);
@@ -192,7 +194,8 @@ mod tests {
         assert_eq!(demoted.get(SetNumber(1), 3), Some(12));
     }
 
-    /// At stake: a lookup that finds an older version of an entry at the position from which a newer one has moved.
+    /// Guards against a lookup that finds an older version of an entry at the position from which a newer version has
+    /// moved.
     #[test]
     fn a_position_waits_until_its_record_cannot_move() {
         let demoted = DemotedPlaces::new(2);

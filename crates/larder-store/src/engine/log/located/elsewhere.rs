@@ -25,8 +25,8 @@ pub(crate) struct FiledSet {
 }
 
 impl LocatedSets {
-    /// Returns the set of `key_hash` if an entry at its address has its position only in the position file. Otherwise
-    /// `None`.
+    /// Returns the set of `key_hash` if an entry at the address of `key_hash` has its position only in the position
+    /// file; otherwise `None`.
     pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledSet> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
@@ -61,29 +61,30 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether enough positions wait for the position file to be worth a write.
+    /// Returns whether so many positions wait for the position file that a write is worth its cost.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns whether enough positions wait for the position file to be worth a write, and the records of some are
-    /// probably on the device.
+    /// Returns whether so many positions wait for the position file that a write is worth its cost, and the records of
+    /// some of them are probably on the device.
     pub(crate) fn demoted_batch_is_likely(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_batch_likely)
     }
 
-    /// Returns the positions to write to the position file; `None` if no write is due. Leaves out records that may
-    /// still move.
+    /// Returns the positions to write to the position file; `None` if no write is due. Leaves out positions of records
+    /// that may still move.
     pub(crate) fn demoted_batch(&self, may_move: impl Fn(Sector) -> bool) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch(may_move)
     }
 
-    /// Notes that the position file contains these positions.
+    /// Notes that the position file now contains the positions in `places`.
     pub(crate) fn demoted_written(&self, places: &[(SetNumber, WayPosition)]) {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
-    /// Drops the entries whose positions could not be written to the file, unless they were replaced meanwhile.
+    /// Drops the entries whose positions could not be written to the file, unless other entries have replaced them
+    /// since.
     pub(crate) fn demoted_lost(&self, places: &[(SetNumber, WayPosition)]) {
         for &(set, WayPosition { way, position }) in places {
             let at = AddressPlace::of(set, 0);
@@ -102,7 +103,7 @@ impl LocatedSets {
         set.ways_with(at.tag).filter(move |&way| self.place_of(at, set, way).is_none())
     }
 
-    /// Returns the place of the entry in `way`; `None` if it is only in the position file.
+    /// Returns the place of the entry in `way`; `None` if its position is only in the position file.
     pub(super) fn place_of(&self, at: AddressPlace, set: &UnpackedSet, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), way)?;
@@ -117,8 +118,8 @@ impl LocatedSets {
         self.demote(at, set, dropped);
     }
 
-    /// Moves a position from a set to those that wait for the position file. Drops the position's entry if too many
-    /// positions wait.
+    /// Moves a position from a set to the list of those that wait for the position file. Drops the position's entry if
+    /// the list is full.
     pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");

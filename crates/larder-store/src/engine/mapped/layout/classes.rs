@@ -31,8 +31,8 @@ struct ClassFile {
 }
 
 impl SizeClasses {
-    /// Creates files for records of up to `threshold_sectors`. These files and those of longer records may have
-    /// `capacity_sectors` in total.
+    /// Creates files for records of up to `threshold_sectors`. `capacity_sectors` is the limit on the length of these
+    /// files and the files of longer records together.
     pub(crate) fn new(threshold_sectors: u64, capacity_sectors: u64) -> Self {
         assert!(threshold_sectors > 0);
         Self { files: vec![ClassFile::default(); threshold_sectors as usize], capacity_sectors, grown_sectors: 0 }
@@ -80,7 +80,7 @@ impl SizeClasses {
         }
     }
 
-    /// Extends the file for records of `sectors` until it has `slot`, as far as the capacity allows. To be called
+    /// Extends the file for records of `sectors` until it has `slot`, as far as the capacity allows. Must be called
     /// before any slot is used.
     pub(crate) fn grow_to(&mut self, slot: u64, sectors: u64) {
         let room_slots = (self.capacity_sectors - self.grown_sectors) / sectors;
@@ -102,8 +102,8 @@ impl SizeClasses {
         self.files.iter().map(|file| file.slot_count as u32)
     }
 
-    /// Takes over the files of an earlier run, with all slots free. Returns `false` if there are too many files, or
-    /// they are too long. To be called before any slot is used.
+    /// Takes over the files of an earlier run, with all slots free. Returns `false` if there are too many files, or if
+    /// they are too long. Must be called before any slot is used.
     pub(crate) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         assert_eq!(self.grown_sectors, 0);
         let lens = counts.iter().zip(1_u64..).map(|(count, sectors)| u64::from(*count) * sectors);

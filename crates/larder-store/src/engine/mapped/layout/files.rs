@@ -40,7 +40,8 @@ pub(crate) struct DirectoryTurns {
 
 impl DirectoryTurns {
     /// Returns the order for a store of up to `entries` files. A round is a power of two, as in Squid's map of file
-    /// numbers, and not more than all directories hold. With one file per directory, every directory is used.
+    /// numbers, and at most the number of files that all directories hold. With one file per directory, every directory
+    /// is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
         let files_each = u64::from(files_each.max(1));
         let directories = FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT;
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
     }
 
-    /// At stake: the directory of file n, by Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below
+    /// Checks the directory of file n against Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below
     /// the next power of two.
     #[test]
     fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {

@@ -158,7 +158,8 @@ impl SpaceLayout for BlockLevels {
         self.taken_by(sectors)
     }
 
-    /// Returns no real limit, because this layout evicts entries as time passes, not by the space that they take.
+    /// Returns [`u64::MAX`], which is no limit: this layout evicts entries as time passes, not by the space that they
+    /// take.
     fn used_sectors_max(&self) -> u64 {
         u64::MAX
     }
@@ -237,7 +238,8 @@ impl BlockLevels {
         len.ilog2().min(top).min(block.trailing_zeros())
     }
 
-    /// Frees a node, and joins it with its neighbor in the level above as long as that is also free.
+    /// Frees a node. As long as the other half of its parent is also free, joins the two halves to one node in the
+    /// level above.
     fn free_node(&mut self, node: u64, level: u32) {
         let mut node = node;
         let mut level = level as usize;

@@ -28,7 +28,7 @@ pub(crate) struct SlotArea {
     free_in_chunk: Vec<u16>,
     free_count: u64,
     pointer: u64,
-    /// Every run of free slots is shorter than this number of slots.
+    /// Upper bound: every run of free slots is shorter than this number of slots.
     too_long: u64,
     /// Share of the area that entries may use, in percent.
     used_percent: u64,
@@ -211,7 +211,7 @@ impl SlotArea {
         to
     }
 
-    /// Returns the end of the last used slot before `from`. Searches back to `floor`, and returns it if there is none.
+    /// Returns the end of the last used slot before `from`. Searches back to `floor`; returns `floor` if there is none.
     fn previous_used(&self, from: u64, floor: u64) -> u64 {
         let mut end = from;
         while end > floor {

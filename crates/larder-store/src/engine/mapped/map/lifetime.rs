@@ -13,7 +13,8 @@ const EXPONENT_MAX: u32 = 15;
 pub(super) struct EntryLifetime(pub(super) u16);
 
 impl EntryLifetime {
-    /// Returns the shortest lifetime that does not end before `expires_at`. In both, 0 means never.
+    /// Returns the shortest lifetime that does not end before `expires_at`. 0 means never, both as `expires_at` and as
+    /// the result.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
             return Self(0);

@@ -20,10 +20,10 @@ pub(crate) struct LocalityBuffers {
 
 struct SiteBuffer {
     site: Site,
-    /// The writes that wait, in order. Each is the number of the write and its length in bytes.
+    /// The waiting writes, in order. Each has the number of the write and its length in bytes.
     writes: Vec<(u32, u64)>,
     len_bytes: u64,
-    /// Number of the call of [`LocalityBuffers::add`] that last added a write to this buffer.
+    /// Sequential number of the call of [`LocalityBuffers::add`] that last added a write to this buffer.
     last_turn: u64,
     opened_at: Duration,
 }
@@ -69,7 +69,7 @@ impl LocalityBuffers {
         groups
     }
 
-    /// Removes the write with the number `sequence` from its buffer. Returns `false` if no buffer has it.
+    /// Removes the write with the number `sequence` from its buffer. Returns `false` if no buffer has the write.
     pub(crate) fn drop_write(&mut self, sequence: u32) -> bool {
         self.buffers.iter_mut().any(|buffer| {
             let Some(at) = buffer.writes.iter().position(|(held, _)| *held == sequence) else { return false };

@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// Numbers of the writes of which this I/O operation contains a piece.
+    /// Numbers of the writes that have a piece in this I/O operation.
     pub(crate) writes: Vec<u32>,
 }
 
@@ -29,10 +29,10 @@ pub(crate) struct Packetizer {
 }
 
 struct OpenPage {
-    /// Offset of the page on the volume, a multiple of its length.
+    /// Offset of the page on the volume. A multiple of the page's length.
     start_bytes: u64,
     buffer: AlignedBuffer,
-    /// Range of the page that is filled, from `from` to `to`.
+    /// The filled range of the page, in bytes, from `from` to `to`.
     from: u64,
     to: u64,
     writes: Vec<u32>,
@@ -91,7 +91,7 @@ impl Packetizer {
         pieces
     }
 
-    /// Removes and returns the page that is being collected, to be submitted. Returns `None` if it is empty.
+    /// Removes and returns the page that is being collected, to be submitted. Returns `None` if the page is empty.
     pub(crate) fn take(&mut self) -> Option<PacketTransfer> {
         let OpenPage { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
         assert!(from < to && to <= self.page_bytes && !writes.is_empty(), "a page is opened for a write");

@@ -5,8 +5,8 @@
 use super::{Address, IndexPartition, LooseSlot, slot_number};
 use crate::engine::log::index::{WAYS, image::FILL_BYTES};
 
-/// Share of used slots, in percent, above which a table grows. Below it, nearly always one of two buckets has a free
-/// place.
+/// Share of used slots, in percent, above which a table grows. Below it, one of the two buckets of an address nearly
+/// always has a free place.
 const GROW_PERCENT: u64 = 95;
 /// Share of used slots, in percent, below which a table shrinks.
 const SHRINK_PERCENT: u64 = 86;
@@ -21,7 +21,7 @@ impl IndexPartition {
         self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT
     }
 
-    /// Replaces the table by a larger one. Returns `false` if the memory limit does not allow it.
+    /// Replaces the table by a larger table. Returns `false` if the memory limit does not allow that.
     pub(super) fn grow(&mut self) -> bool {
         let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
         let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
@@ -36,7 +36,7 @@ impl IndexPartition {
         ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
     }
 
-    /// Moves all slots to a table with `bucket_count` buckets. Returns `false` if the memory limit does not allow it.
+    /// Moves all slots to a table with `bucket_count` buckets. Returns `false` if the memory limit does not allow that.
     fn rebuild(&mut self, bucket_count: u32) -> bool {
         // The budget is checked first, because every insertion at the limit gets here.
         if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
@@ -54,8 +54,8 @@ impl IndexPartition {
         true
     }
 
-    /// Adds slots to an empty table. Returns `false` if there is no place for one of them. Counts the slots in each
-    /// bucket, which gives the next free way without reading the bucket.
+    /// Adds slots to an empty table. Returns `false` if there is no place for one of the slots. Counts the slots in
+    /// each bucket, so that the next free way is known without reading the bucket.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
         let mut fills = vec![0; self.bucket_count as usize];
@@ -142,8 +142,8 @@ impl IndexPartition {
         self.first_address(first) + (tag >> 1)
     }
 
-    /// Returns the other bucket of an address, given one bucket and the address's remainder. Applied twice, it returns
-    /// `bucket`.
+    /// Returns the other bucket of an address, given one bucket and the address's remainder, the bits that do not
+    /// determine its first bucket. Applied twice, it returns `bucket`.
     pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
         let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
