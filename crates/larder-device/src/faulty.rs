@@ -385,7 +385,7 @@ fn flip(bytes: &mut [u8], random: &mut SplitMix64) {
 
 /// Bytes that a drive writes either whole or not at all.
 const SECTOR_BYTES: usize = 512;
-/// Most bytes in the drive's cache. If there are more, the oldest become durable.
+/// Maximum number of bytes in the drive's cache. If there are more, the oldest become durable.
 const CACHE_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

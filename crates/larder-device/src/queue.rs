@@ -10,7 +10,8 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// Most items in a queue. If there are more, their operations fail, and the proxy serves requests without the cache.
+/// Maximum number of items in a queue. If there are more, their operations fail, and the proxy serves requests without
+/// the cache.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
 pub(super) struct TransferQueue<T> {

@@ -211,7 +211,7 @@ impl UringRing {
         }
     }
 
-    /// Turns the ring until all its operations have ended.
+    /// Submits all queued operations, and waits until every operation has ended.
     fn drain(&mut self) {
         let mut finished = Vec::new();
         while !self.is_idle() {
@@ -340,7 +340,8 @@ impl Drop for UringRing {
     }
 }
 
-/// Most submissions per turn. The completion queue is twice as long, which limits the operations in flight.
+/// Maximum number of operations that one system call submits. The completion queue is twice as long, which limits the
+/// operations in flight.
 const SUBMISSION_COUNT_MAX: u32 = 256;
 /// Pause before a system call is repeated that failed because the kernel had no memory.
 const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -26,7 +26,7 @@ use text::{CommonLog, Csv, Line, SquidLog};
 pub use binary::write_compact;
 
 const BUFFER_BYTES: usize = 256 << 10;
-/// Longest line in bytes. A longer one counts as damaged.
+/// Maximum length of a line, in bytes. A longer line counts as damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// A file is not a trace if its first lines or records, up to this number, are all damaged.
 const FIRST_COUNT: u64 = 1000;

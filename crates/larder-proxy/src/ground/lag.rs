@@ -122,12 +122,12 @@ impl LagState {
     }
 }
 
-/// Shortest time between two probes.
+/// Minimum time between two probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// Length of a window. Only the least lag within it counts: one ready task that ran at once shows that the thread keeps
 /// up.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Number of consecutive windows that must be late before anything is refused.
+/// Number of consecutive windows with too much lag after which requests are refused.
 const LATE_WINDOWS: u32 = 5;
 /// Time without a probe after which all earlier probes are forgotten.
 const MEMORY: Duration = Duration::from_secs(1);

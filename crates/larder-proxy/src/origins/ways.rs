@@ -96,10 +96,10 @@ impl OriginWays {
         &self.origin
     }
 
-    /// Records the result of the current path. If its parent failed and the request `may_repeat`, switches to the next
-    /// path.
+    /// Records whether the current parent proxy worked. If it failed and `may_repeat` is set, switches to the next
+    /// parent, or to a direct connection if that is allowed.
     ///
-    /// Returns whether it has switched, so that the request must be sent again.
+    /// Returns whether it switched: then the request must be sent again.
     pub(crate) fn note<T>(&mut self, outcome: Result<T, &Failure>, may_repeat: bool) -> bool {
         let (Some(ParentChoice { choice, tried, .. }), OriginWay::By(parent)) = (&self.choice, &self.origin.way) else {
             return false;

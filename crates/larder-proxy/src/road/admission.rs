@@ -118,7 +118,8 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Checks the password of an admitted request, unless it is for a site, which every client may use.
+    /// Checks the client's password. Exempt are requests to origins that the configuration names, and requests that
+    /// another node of the fleet sent.
     pub(super) async fn check_trust(&self, asked: &RequestHead) -> Result<(), Failure> {
         if asked.origin.trusted || asked.is_by_sibling { Ok(()) } else { self.check_password(&asked.fields).await }
     }

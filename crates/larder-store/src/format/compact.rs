@@ -18,7 +18,7 @@ use std::ops::Range;
 pub(crate) const MAGIC: [u8; 4] = *b"LDRq";
 /// Length of the header.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Most bytes of a set, so that a length within a set fits in three bytes.
+/// Maximum length of a set, in bytes, so that a length within a set fits in three bytes.
 const SET_BYTES_MAX: u32 = 64 << 10;
 const RANK_MASK: u8 = 7;
 const IS_STUB: u8 = 1 << 3;
@@ -226,7 +226,7 @@ fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<Compac
     Some(CompactListing { fields: entry, checksum, is_stub, key, head, body })
 }
 
-/// Most bytes of a listing: flags, checksum, all fields, and three lengths.
+/// Maximum length of a listing, in bytes: flags, checksum, all fields, and three lengths.
 const LISTING_BYTES_MAX: usize = 1 + CHECKSUM_BYTES + 20 + 3 * 3;
 /// Bits of a length that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;

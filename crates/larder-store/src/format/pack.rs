@@ -23,7 +23,7 @@ const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
 /// Records in a pack begin at multiples of this many bytes.
 pub(crate) const GRANULE_BYTES: u64 = 64;
-/// Most bytes of a pack: positions are 16-bit numbers of granules.
+/// Maximum length of a pack, in bytes: positions are 16-bit numbers of granules (units of [`GRANULE_BYTES`]).
 pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
 /// Bytes of an encoded [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;

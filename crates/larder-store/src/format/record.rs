@@ -24,7 +24,7 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
-/// Most bytes that a record has in addition to key, head and body: the fixed part, and the checksums of the body's
+/// Maximum bytes that a record has in addition to key, head and body: the fixed part, and the checksums of the body's
 /// blocks.
 pub(crate) const AROUND_BYTES: u64 = 128;
 /// Position of the sequence in a record. The lengths and the kind follow it.
@@ -35,19 +35,20 @@ const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
 /// Bytes in a record that say where one part of the body is.
 const PART_BYTES: usize = 16;
-/// Most parts of a body that can have records of their own.
+/// Maximum number of parts of a body that have records of their own.
 pub(crate) const PARTS_MAX: usize = 64;
 /// Bytes of the body that each checksum covers.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 16 << 10;
-/// Longest head, in bytes.
+/// Maximum length of a head, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Longest body of an entry, in bytes.
+/// Maximum length of an entry's body, in bytes.
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
-/// Longest record, in sectors.
+/// Maximum length of a record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
-/// Most sectors that a record touches: one more than its length in sectors, because it can begin within a sector.
+/// Maximum number of sectors that a record touches: one more than its maximum length in sectors, because it can begin
+/// within a sector.
 pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {

@@ -20,7 +20,7 @@ const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
 /// Number of listings in a full page.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
-/// Most files of slots that a header can describe.
+/// Maximum number of slot files whose slot counts fit in a header.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Number of copies of the header. Each copy is one block.
 pub(crate) const HEADER_COUNT: u64 = 2;

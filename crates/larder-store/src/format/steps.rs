@@ -32,7 +32,8 @@ pub(crate) fn bounded<T>(octet_count: usize, decode: impl FnOnce() -> T) -> T {
     decoded
 }
 
-/// Most times that a decoder may read an octet. More than once, because a fuzz target decodes its input several times.
+/// Maximum number of times that a decoder may read an octet of its input. More than one, because a fuzz target decodes
+/// its input several times.
 #[cfg(any(test, fuzzing))]
 const PER_OCTET_MAX: u64 = 32;
 /// Octets that are added to the length of the input, because some decoders read blocks of a fixed length even for a

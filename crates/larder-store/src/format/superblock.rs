@@ -21,7 +21,7 @@ pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 const FORMAT_VERSION_JOURNAL: u32 = 2;
 /// The format of volumes that have neither a journal nor probation. Programs from before both features can read it.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// Most invalidations of single sites that an older program could write into a superblock.
+/// Maximum number of sites whose invalidation an older program could write into a superblock.
 const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
 /// Number of layout parameters that a policy can keep in the superblock.

@@ -30,7 +30,7 @@ const FLAG_PART: u8 = 1 << 3;
 const SHORT_LISTING_BYTES: u64 = 9;
 /// Bits of a number that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;
-/// Most bytes of a number in a short listing.
+/// Maximum number of bytes that a number takes in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
 /// Unit of [`TrailerRecord::run_blocks`], in sectors.
 const RUN_BLOCK_SECTORS: u64 = 16;

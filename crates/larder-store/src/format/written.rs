@@ -10,7 +10,8 @@
 use super::bytes::{FieldReader, FieldsMut};
 use std::ops::Range;
 
-/// Most gaps in the superblock. If there are more, the oldest are dropped with all sequences before them.
+/// Maximum number of gaps that the superblock lists. If there are more, the oldest are dropped with all sequences
+/// before them.
 const GAP_COUNT_MAX: usize = 48;
 /// Bytes that the sequences take in the superblock.
 pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;

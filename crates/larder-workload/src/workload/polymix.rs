@@ -202,8 +202,9 @@ impl PolyMix {
         }
     }
 
-    /// Returns an object of the working set. 1% of the set gets 10% of the repeated requests. In PolyMix-4, nearly
-    /// always the shortest of three candidates is taken, so that the byte hit ratio is lower than the hit ratio.
+    /// Draws an object of the working set for a repeated request. One draw in ten is from the hottest 1%. In PolyMix-4,
+    /// 90% of the draws return the shortest of three candidates, which makes the byte hit ratio lower than the hit
+    /// ratio.
     fn revisited(&self, random: &mut Random, at: usize) -> u64 {
         let share = DIRECT[at].1 / direct_total() / Self::requests_per_arrival();
         let window = ((self.working_set as f64 * share) as u64).clamp(1, self.made[at]);
@@ -278,7 +279,7 @@ fn direct_total() -> f64 {
     DIRECT.iter().map(|(_, share)| share).sum()
 }
 
-/// Most images of a page. Their number is distributed by Zipf's law.
+/// Maximum number of images on a page. The number follows Zipf's law.
 const IMAGES_MAX: u64 = 13;
 const HOT_REQUESTS: f64 = 0.1;
 const DISCRIMINATION: f64 = 0.9;
