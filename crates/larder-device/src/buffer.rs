@@ -228,7 +228,8 @@ fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     .ok()?
 }
 
-/// Keeps the memory of a long read buffer for reuse, if few are kept or it is longer than one of them.
+/// Keeps the memory of a long read buffer for reuse, if fewer than `LONG_COUNT_MAX` are kept. Otherwise it replaces the
+/// shortest of them, if that is shorter.
 fn keep_long(blocks: Vec<Block>) {
     if capacity_of(&blocks) > LONG_BYTES_MAX {
         return;

@@ -105,7 +105,7 @@ pub enum FileWork {
     },
     /// Makes all work durable that was completed before this operation was submitted.
     Sync {
-        /// Completed when this work survives a power loss.
+        /// Completed when all work that was completed before this operation was submitted survives a power loss.
         completion: Completion<()>,
     },
 }

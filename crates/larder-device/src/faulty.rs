@@ -196,7 +196,7 @@ impl FaultyDevice {
         next
     }
 
-    /// Moves bytes of an operation once. If the operation is to be short, moves only some of them.
+    /// Does one step of an operation: moves its bytes, or only some of them if the operation is to be short.
     fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
         let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {

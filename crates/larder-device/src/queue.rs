@@ -32,8 +32,8 @@ impl<T> Default for TransferQueue<T> {
 }
 
 impl<T> TransferQueue<T> {
-    /// Appends `work`. Returns whether the queue was empty, in which case the taker may have to be woken. Returns
-    /// `work` as the error if the queue is full.
+    /// Appends `work`. Returns whether the queue was empty: then the thread that takes items may have to be woken.
+    /// Returns `work` as the error if the queue is full.
     pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.waiting.len() == WAITING_COUNT_MAX {

@@ -185,7 +185,7 @@ impl UringRing {
         }
     }
 
-    /// Accepts an operation. The next turn submits it to the kernel.
+    /// Accepts an operation. The next [`Self::turn`] submits it to the kernel.
     fn queue(&mut self, in_flight: InFlight) {
         self.waiting.push_back(in_flight);
     }
@@ -220,7 +220,8 @@ impl UringRing {
         }
     }
 
-    /// Makes the kernel end a turn when `descriptor` becomes readable. Must be called again after each time.
+    /// Makes a waiting [`Self::turn`] return when `descriptor` becomes readable. This works once: call it again after
+    /// that.
     fn watch(&mut self, descriptor: RawFd) {
         if self.is_watching || self.is_broken {
             return;

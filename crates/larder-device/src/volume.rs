@@ -384,8 +384,8 @@ fn in_use(path: &Path) -> DeviceError {
     )
 }
 
-/// Returns whether `path` still leads to `file`. If another process has removed or replaced it before it was locked,
-/// the lock has no effect.
+/// Returns whether `path` still leads to `file`. If another process removed or replaced the file before this process
+/// locked it, the lock has no effect.
 fn is_named(file: &File, path: &Path) -> Result<bool> {
     let failed = |error| unavailable("cannot inspect the volume", path, error);
     let own = file.metadata().map_err(failed)?;

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// The ring of this thread for one volume. Dropping it waits for its operations. Their completions may use the list of
-/// rings, so it must not be borrowed then.
+/// rings, so the list must not be borrowed at that time.
 struct AttachedRing {
     ring: UringRing,
     link: Arc<DriverLink>,

@@ -31,7 +31,7 @@ pub(crate) struct BinHeader {
     pub(crate) rest_at: u64,
     /// Offset of the bin on the volume, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
-    /// The remainders that are next to the record's remainder in the ring.
+    /// Place of the record's remainder among the remainders of its group in the ring.
     pub(crate) rests: RestsOfGroup,
 }
 

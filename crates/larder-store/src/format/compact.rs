@@ -14,9 +14,9 @@ use super::{
 };
 use std::ops::Range;
 
-/// The first bytes of a compact set.
+/// The first bytes of a compact set, the form of `tiny`'s sets for short entries.
 pub(crate) const MAGIC: [u8; 4] = *b"LDRq";
-/// Length of the header.
+/// Length of a compact set's header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Maximum length of a set, in bytes, so that a length within a set fits in three bytes.
 const SET_BYTES_MAX: u32 = 64 << 10;

@@ -17,7 +17,7 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Range of the header with the pack's offset on the volume. `COUNT` is the range with the number of listings.
+/// Bytes of a pack's header that have the pack's offset on the volume. `COUNT` are those with the number of listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
@@ -41,7 +41,7 @@ pub(crate) struct PackHeader {
     pub(crate) oldest_sequence: u32,
 }
 
-/// The kind of a listed record.
+/// The kind of a record that the directory of a pack lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackedKind {
     Entry,
@@ -88,7 +88,7 @@ pub(crate) const fn listings_within(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / LISTING_BYTES
 }
 
-/// Rounds `bytes` up to whole granules.
+/// Rounds `bytes` up to a multiple of [`GRANULE_BYTES`].
 pub(crate) const fn granulated(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
@@ -237,7 +237,8 @@ pub(crate) struct RecordStub {
     pub(crate) offset_bytes: u64,
     /// Length of the record in bytes.
     pub(crate) len_bytes: u32,
-    /// Sequence of the record. If another is found at the offset, the record was overwritten.
+    /// Sequence of the record. If the record at the offset has another sequence, the one that the stub names was
+    /// overwritten.
     pub(crate) sequence: u32,
     /// Sequence of the stub itself, by which it is compared with other records of its key.
     pub(crate) own_sequence: u32,

@@ -30,7 +30,7 @@ pub(crate) const AROUND_BYTES: u64 = 128;
 /// Position of the sequence in a record. The lengths and the kind follow it.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;
-/// Position of the field with the record's own place. It is the last field of the fixed part.
+/// Position of the field that has the record's place in its segment. It is the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
 /// Bytes in a record that say where one part of the body is.
@@ -96,8 +96,9 @@ pub(crate) struct RecordMeta {
     pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// Position of the record in its segment, in steps of the volume's packing. It shows whether the record was written
-    /// to a wrong place. 0 in policies without segments, where the sequence of each write is unique.
+    /// Position of the record in its segment, in units of 512 bytes, or of 8 bytes on packed volumes. It shows whether
+    /// the record was written to a wrong place. 0 in policies without segments, where the sequence of each write is
+    /// unique.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -253,7 +254,7 @@ pub(crate) struct DecodedRecord {
     checksums: Range<usize>,
     /// Number of body bytes in this record.
     here_bytes: u64,
-    /// Position at which the body begins, or would begin if it were here.
+    /// Position at which the body begins, or would begin if this record had one.
     pub(crate) body_start: usize,
 }
 
@@ -267,7 +268,8 @@ pub(crate) enum RecordRefusal {
 }
 
 impl DecodedRecord {
-    /// Decodes the record at the start of `bytes`: everything before its body, which need not be there.
+    /// Decodes the record at the start of `bytes`: everything before its body. The body itself may be missing in
+    /// `bytes`.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, RecordRefusal> {
         let fixed = bytes.get(..FIXED_BYTES).ok_or(RecordRefusal::Short(FIXED_BYTES))?;
         let (lengths, checksum) = RecordLengths::decode(fixed).ok_or(RecordRefusal::Damaged)?;
@@ -421,7 +423,7 @@ impl RecordLengths {
     }
 }
 
-/// Returns the checksums of the body that `parts` make when joined.
+/// Returns the checksums of a body that is given in pieces: `parts`, joined, are the body.
 pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
     let total: usize = parts.iter().map(Bytes::len).sum();
     if let [only] = parts {

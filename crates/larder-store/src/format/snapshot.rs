@@ -24,7 +24,7 @@ pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / L
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Number of copies of the header. Each copy is one block.
 pub(crate) const HEADER_COUNT: u64 = 2;
-/// Number of places for snapshots on volumes with a journal. They are used alternately.
+/// Number of places for snapshots on volumes with a journal. Snapshots are written to the two places in turn.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
 /// Position of the recovery data in the header, behind the longest list of slot counts.

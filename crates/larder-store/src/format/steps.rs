@@ -36,7 +36,7 @@ pub(crate) fn bounded<T>(octet_count: usize, decode: impl FnOnce() -> T) -> T {
 /// its input several times.
 #[cfg(any(test, fuzzing))]
 const PER_OCTET_MAX: u64 = 32;
-/// Octets that are added to the length of the input, because some decoders read blocks of a fixed length even for a
-/// short input.
+/// Octets by which [`bounded`] counts every input as longer than it is, because some decoders read blocks of a fixed
+/// length even for a short input.
 #[cfg(any(test, fuzzing))]
 const FREE_OCTETS: u64 = 4096;

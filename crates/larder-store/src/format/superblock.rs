@@ -13,9 +13,11 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The format of volumes in which several records can share a sector. It is the newest that this code reads and writes.
+/// The format of packed volumes, in which several records can share a sector. It is the newest that this code reads and
+/// writes.
 pub(crate) const FORMAT_VERSION: u32 = 4;
-/// The format of volumes with probation in which each record begins at a sector.
+/// The format of volumes with probation (segments for new entries) in which each record begins at the start of a
+/// sector.
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
@@ -46,8 +48,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// The membership of the run that is about to begin. It takes effect once the superblocks of all volumes contain
-    /// it. All zeros in superblocks of older programs.
+    /// The membership (which volumes the store has) of the run that is about to begin. It takes effect once the
+    /// superblocks of all volumes contain it. All zeros in superblocks of older programs.
     pub(crate) prepared: VolumeMembership,
     /// Whether the device may have lost acknowledged changes. If so, the next start empties the volume.
     pub(crate) is_doubtful: bool,
@@ -56,7 +58,7 @@ pub(crate) struct Superblock {
     pub(crate) sequence_floor: u32,
     /// A number that the caller can keep in the store ([`crate::Store::set_label`]); 0 if none was set.
     pub(crate) label: u64,
-    /// In logs: which segments must be found at start, and the oldest segment whose entries count.
+    /// In policies on the log: which segments must be found at start, and the oldest segment whose entries count.
     pub(crate) written: WrittenSequences,
 }
 
@@ -151,7 +153,8 @@ impl VolumeShape {
     }
 }
 
-/// The epochs, by which all entries of a volume can be invalidated at once.
+/// The epochs of a volume. Each entry has the epoch in which it was written; beginning a new epoch invalidates all
+/// earlier entries at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
     /// The epoch that new entries get.

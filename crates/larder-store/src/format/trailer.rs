@@ -15,7 +15,7 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
-/// Bytes of a listing. On packed volumes, the most that a listing takes.
+/// Bytes of a listing; on packed volumes, the maximum.
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;

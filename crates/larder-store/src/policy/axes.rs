@@ -15,7 +15,7 @@ pub enum IndexAxis {
     Map,
     /// No index: entries are found by reading the volume.
     Nothing,
-    /// A tag and a rank for each way of each set of the disk table.
+    /// A tag and a rank for each way (place for an entry) of each set of the disk table.
     SetTags,
     /// Like [`Self::SetTags`], but only for recently used sets.
     RecentSetTags,
@@ -24,7 +24,8 @@ pub enum IndexAxis {
     FrontAndFilters,
     /// A table with 20 bytes for each entry, and one with 24 bytes for each cluster.
     Objects,
-    /// A tag, a rank, a generation and the position in the log, for each way of each set of the index.
+    /// A tag, a rank, a generation and the position in the log, for each way (place for an entry) of each set of the
+    /// index.
     SetPlaces,
     /// Like [`Self::SetPlaces`], but only the positions of recently used entries are in memory. A file has the others.
     RecentSetPlaces,

@@ -49,7 +49,7 @@ pub enum LogRow {
     Located(LocatedRow),
 }
 
-/// The choice of the entries of a segment that reclaim writes again.
+/// The rule by which reclaim chooses the entries of a segment that it writes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
     /// Rewrites entries that were hit, in the order of hits per byte. Each hit saves an entry once. This engine also
@@ -113,7 +113,7 @@ pub enum SlotSchedule {
 /// The policies with a hash table on the volume, by its shape and by what is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableRow {
-    /// One bin per key, and nothing in memory.
+    /// One bin (a place of fixed length on the volume) per key, and nothing in memory.
     Bins,
     /// A set of bins per key, and nothing in memory.
     Sets,

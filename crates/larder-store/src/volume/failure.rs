@@ -17,7 +17,7 @@ use std::{
 };
 
 thread_local! {
-    /// Number of fences (`Volume::fence`) that the current code of this thread runs inside of.
+    /// Number of nested fences (`Volume::fence`, which catches panics) around the code that this thread is running.
     static FENCE_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -52,7 +52,7 @@ impl FailureMark {
     }
 }
 
-/// The failure of a volume's engine, if it has failed, and the calls to wake when it does.
+/// Whether a volume's engine has failed, and the calls to wake when it fails.
 #[derive(Default)]
 pub(crate) struct VolumeFailure {
     mark: FailureMark,

@@ -52,7 +52,7 @@ struct DeferredRemovals {
     next_number: u64,
     /// Keys whose removal a caller is waiting for.
     under_way: Vec<UnderWay>,
-    /// When the next retry is due. `pause` is the time between the last retry and this one.
+    /// When the next retry is due. `pause` is the time from the last retry to the next one.
     due_at: Duration,
     pause: Duration,
     is_retrying: bool,
