@@ -42,7 +42,8 @@ pub(crate) struct WorkerDeadlines {
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
-    /// The tick at which the deadline was last set, which is the connection's last progress.
+    /// The tick (seconds since the worker started) at which the deadline was last set: the time of the connection's
+    /// last progress.
     moved_tick: AtomicU32,
     phase: AtomicU8,
     order: AtomicU8,
@@ -308,7 +309,7 @@ impl ConnectionDeadline {
     }
 
     /// Returns this connection's sort key. The connection with the lowest key is closed first to make room. `None` if
-    /// this one must stay.
+    /// this connection must not be closed.
     fn rank(&self, tick: u32) -> Option<(bool, u32)> {
         let moved_tick = self.moved_tick.load(Relaxed);
         let is_sending = match self.phase() {

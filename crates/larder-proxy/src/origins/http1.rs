@@ -293,7 +293,7 @@ impl Http1Exchange {
 impl Http1Body {
     /// Waits for the next part of the body. `None` is its end.
     ///
-    /// `connection` may be `None` only if [`Self::is_off_the_wire`].
+    /// `connection` may be `None` only if [`Self::is_off_the_wire`] returns `true`.
     pub(crate) fn poll_frame(
         &mut self,
         connection: Option<&mut Http1Connection>,

@@ -70,8 +70,8 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Chooses a path to an origin for a request with this key. Returns `None` if the general parents are not used for
-    /// the origin.
+    /// Chooses how a request with this key reaches an origin: through which parent, or directly. Returns `None` if the
+    /// general parents are not used for the origin.
     pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
         if origin.way != OriginWay::Usual {
             return None;
@@ -91,7 +91,7 @@ impl OriginWays {
         Some(Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) })
     }
 
-    /// Returns the origin, with the path that is used now.
+    /// Returns the origin, with the way (through a parent, or directly) that is used now.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
@@ -114,7 +114,7 @@ impl OriginWays {
         !is_good && may_repeat && self.advance()
     }
 
-    /// Switches to the next path. Returns false if none is left.
+    /// Switches to the next parent, or to a direct connection if that is allowed. Returns false if neither is left.
     fn advance(&mut self) -> bool {
         let Some(ParentChoice { parents, choice, tried }) = &mut self.choice else { return false };
         let other = choice.other(tried).filter(|_| tried.len() < PARENT_COUNT_MAX);

@@ -171,7 +171,7 @@ impl ClientExchange {
         response
     }
 
-    /// Marks the exchange as answered. From now on, the ticket of the response ends the exchange.
+    /// Marks the exchange as answered. From now on, the exchange ends when the response and its ticket are dropped.
     pub(super) fn note_answered(&mut self) {
         self.is_answered = true;
     }
