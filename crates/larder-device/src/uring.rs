@@ -240,12 +240,12 @@ impl UringRing {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Returns how many more operations can be queued for the next turn.
+    /// Returns how many more operations can be queued for the next [`Self::turn`].
     fn room_count(&self) -> usize {
         self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
     }
 
-    /// Returns whether another turn would have something to do at once.
+    /// Returns whether another [`Self::turn`] would have something to do at once.
     fn wants_turn(&mut self) -> bool {
         let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
         let submissions = self.ring.submission();

@@ -34,9 +34,11 @@ thread_local! {
 struct AttachedRing {
     ring: UringRing,
     link: Arc<DriverLink>,
-    /// The waker of the last turn. It is removed when it is woken, so that it is woken only once.
+    /// The waker that the last call of [`ThreadDriver::turn`] passed. It is removed when it is woken, so that it is
+    /// woken only once.
     waker: Option<Waker>,
-    /// Complete operations of the present turn. Empty between turns; kept to reuse its memory.
+    /// Completed operations of the present call of [`ThreadDriver::turn`]. Empty between calls; kept to reuse its
+    /// memory.
     finished: Vec<FinishedTransfer>,
 }
 

@@ -158,7 +158,7 @@ impl Http1Connection {
         self.is_reusable && self.link.poll_receive(&mut Context::from_waker(Waker::noop()), &mut buffer).is_pending()
     }
 
-    /// Returns whether the last exchange ended in a way that permits another.
+    /// Returns whether the last exchange ended in a way that permits another exchange on the connection.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_reusable
     }

@@ -41,10 +41,10 @@ pub(crate) struct CheckpointRoot {
 /// The place of the valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
-    /// Watermark of the checkpoint for which the image was written. 0 means that the partition is empty and has no
-    /// image.
+    /// Watermark of the checkpoint for which the image was written: the sequence of the last segment that it covers. 0
+    /// means that the partition is empty and has no image.
     pub(crate) stamp: u32,
-    /// First block of the image's frame, counted from the start of the first frame.
+    /// First block of the image's frame (its header and the image), counted from the start of the first frame.
     pub(crate) block: u32,
     /// Number of buckets in the image; 0 if the partition has entries, but its image did not fit.
     pub(crate) bucket_count: u32,

@@ -17,7 +17,8 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Bytes of a pack's header that have the pack's offset on the volume. `COUNT` are those with the number of listings.
+/// Range of a pack's header, in bytes, with the pack's offset on the volume. `COUNT` is the range with the number of
+/// listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
@@ -51,7 +52,7 @@ pub(crate) enum PackedKind {
     Stub,
 }
 
-/// The description of one record or stub in the directory of a pack.
+/// The description of one record, or of a stub that refers to a long record, in the directory of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
@@ -78,12 +79,12 @@ pub(crate) enum DirectoryRefusal {
     Damaged,
 }
 
-/// Returns the length in bytes of a directory with `count` listings.
+/// Returns the length in bytes of a pack's directory with `count` listings, one for each record.
 pub(crate) const fn directory_bytes(count: usize) -> usize {
     HEADER_BYTES + count * LISTING_BYTES
 }
 
-/// Returns how many listings fit in a directory of `bytes`.
+/// Returns how many listings, one for each record, fit in a pack's directory of `bytes`.
 pub(crate) const fn listings_within(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / LISTING_BYTES
 }

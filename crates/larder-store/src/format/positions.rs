@@ -19,7 +19,8 @@ pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * POSITION_BYTES as u64).next_power_of_two()
 }
 
-/// Returns the number of sheets per block. `ways` is the number of entries in a set.
+/// Returns the number of sheets (each with the positions of one set) per block. `ways` is the number of entries in a
+/// set.
 pub(crate) fn sheets_per_block(ways: u32) -> u64 {
     BLOCK_BYTES / sheet_bytes(ways)
 }

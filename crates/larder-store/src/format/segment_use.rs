@@ -56,7 +56,7 @@ impl SegmentUse {
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 
-    /// Returns the smallest sequence of a main segment that can contain records newer than those of this use.
+    /// Returns the lowest sequence at which a main segment can contain records newer than those of this use.
     pub(crate) fn first_sequence(self) -> u32 {
         self.order().anchor
     }

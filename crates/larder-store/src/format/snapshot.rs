@@ -18,7 +18,7 @@ const PAGE_MAGIC: [u8; 4] = *b"LDRp";
 const PAGE_HEADER_BYTES: u64 = 24;
 const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
-/// Number of listings in a full page.
+/// Number of listings (one for each entry) in a full page of a snapshot.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
 /// Maximum number of slot files whose slot counts fit in a header.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;

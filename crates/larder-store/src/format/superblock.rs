@@ -21,7 +21,8 @@ pub(crate) const FORMAT_VERSION: u32 = 4;
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
-/// The format of volumes that have neither a journal nor probation. Programs from before both features can read it.
+/// The format of volumes that have neither a journal nor probation (segments for new entries). Programs from before
+/// both features can read it.
 const FORMAT_VERSION_PLAIN: u32 = 1;
 /// Maximum number of sites whose invalidation an older program could write into a superblock.
 const SITE_RULE_COUNT_MAX: usize = 256;
@@ -94,12 +95,13 @@ pub(crate) struct VolumeShape {
 /// The form of a log's segments and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogForm {
-    /// One generation of segments. Each record begins at a sector. Policies without a log have this value too.
+    /// One generation of segments. Each record begins at the start of a sector. Policies without a log have this value
+    /// too.
     #[default]
     Plain,
-    /// Two generations of segments, probation and main. Each record begins at a sector.
+    /// Two generations of segments: probation, for new entries, and main. Each record begins at the start of a sector.
     Probation,
-    /// Two generations of segments, probation and main. Several records can share a sector.
+    /// Two generations of segments: probation, for new entries, and main. Several records can share a sector.
     Packed,
 }
 
@@ -110,7 +112,7 @@ impl VolumeShape {
         Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
     }
 
-    /// Returns whether a log has two generations of segments, probation and main.
+    /// Returns whether a log has two generations of segments: probation, for new entries, and main.
     pub(crate) fn has_probation(&self) -> bool {
         self.form != LogForm::Plain
     }
@@ -157,9 +159,9 @@ impl VolumeShape {
 /// earlier entries at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
-    /// The epoch that new entries get.
+    /// The current epoch, which new entries get.
     pub(crate) current: u32,
-    /// The first epoch whose entries are valid.
+    /// The first epoch whose entries are valid. Entries of earlier epochs were invalidated.
     pub(crate) all_before: u32,
 }
 

@@ -18,7 +18,7 @@ const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;
 
-/// The header of a unit.
+/// The header of a write unit: records that were written in one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) segment: SegmentId,

@@ -52,7 +52,8 @@ pub enum LayoutAxis {
     /// In one file of 4 KiB blocks. A bitmap of several levels finds long runs of free blocks, which are written in
     /// order.
     MultilevelBitmap,
-    /// A table of bins. A key belongs to one bin; bytes that do not fit in the bin go to a ring.
+    /// A table of bins, places of fixed length. A key belongs to one bin; bytes that do not fit in the bin go to a
+    /// ring.
     Bins,
     /// A table of sets of bins. A key can be in any bin of its set; bytes that do not fit in the bin go to a ring.
     Sets,
@@ -104,7 +105,7 @@ pub enum ReadAxis {
     Asynchronous,
     /// In batches sorted by position. A batch is read when it is full or its first read has waited long enough.
     SortedBatches,
-    /// The whole group of an entry with one read.
+    /// The whole group of an entry, which are the entries that were requested together, with one read.
     Groups,
     /// The whole set, without delay.
     WholeSet,
@@ -129,8 +130,8 @@ pub enum EvictionAxis {
     FirstInSet,
     /// Evicts the least recently used entry of the set.
     LeastRecentInSet,
-    /// Evicts those entries of a set that are predicted to be used last. An entry moves from the front to its set if
-    /// its predicted use is early enough.
+    /// Evicts those entries of a set that are predicted to be used last. An entry moves from the front (the log before
+    /// the sets) to its set if its predicted use is early enough.
     RankInSet,
     /// Evicts the least recently used cluster with all its entries.
     ClusterLru,

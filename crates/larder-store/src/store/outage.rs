@@ -172,8 +172,8 @@ impl EngineVolumes {
         }
     }
 
-    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the pass of the
-    /// [`MembershipGate`](crate::volume::membership::MembershipGate).
+    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the pass, the right to
+    /// change which volumes are in use, of the [`MembershipGate`](crate::volume::membership::MembershipGate).
     async fn record(&self, lost: &Volume) {
         let is_doubtful = lost.superblock().is_doubtful;
         if is_doubtful {

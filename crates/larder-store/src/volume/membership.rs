@@ -43,7 +43,7 @@ struct GateState {
     waiting: TaskWaiters,
 }
 
-/// The right to change the membership. Dropping it lets the next task in.
+/// The right to change the membership (which volumes of the store are in use). Dropping it lets the next task in.
 pub(crate) struct MembershipPass<'a>(&'a MembershipGate);
 
 impl MembershipGate {

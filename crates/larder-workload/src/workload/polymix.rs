@@ -103,7 +103,7 @@ pub struct PolyMix {
 pub struct PolyMixRequests {
     random: Random,
     polymix: PolyMix,
-    /// The requests of the last view that are still to come, the last one first.
+    /// The requests of the latest page view that are still to come, the last one first.
     pending: Vec<PolyMixRequest>,
     client: u64,
     group: u64,
@@ -156,7 +156,8 @@ impl PolyMix {
         self
     }
 
-    /// Returns the mean number of requests per arrival. It is more than 1, because a page comes with its images.
+    /// Returns the mean number of requests per arrival. An arrival is one object, or a page with its images, so the
+    /// mean is more than 1.
     pub fn requests_per_arrival() -> f64 {
         let harmonic: f64 = (1..=IMAGES_MAX).map(|count| 1.0 / count as f64).sum();
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic

@@ -11,7 +11,7 @@ use super::{
 use crate::{Random, Request, WorkloadRequest, random::mix};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// The load that PolyMix's robots together put on a cache.
+/// The load that PolyMix's robots (simulated clients) together put on a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixLoad {
     /// Version of PolyMix.
@@ -35,7 +35,7 @@ pub struct PolyMixRobots {
     count: u64,
 }
 
-/// A request that a robot will send at a known time.
+/// A request that a robot (a simulated client) will send at a known time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct TimedRequest {
     time_us: u64,
