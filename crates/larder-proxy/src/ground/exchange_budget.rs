@@ -41,7 +41,7 @@ pub(crate) struct ExchangeBudget {
 /// The purpose for which memory is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceUse {
-    /// An open client connection, without its requests, which have places of their own.
+    /// An open client connection, without its requests, which have reservations of their own.
     Connection,
     /// The state of an HTTP/2 connection.
     Http2,

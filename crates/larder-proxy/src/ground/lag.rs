@@ -26,7 +26,7 @@ struct LagState {
     /// Time at which the current probe was sent: a task that measures how long it waits for the thread. `None` if no
     /// probe is under way.
     probe: Option<Instant>,
-    /// Time at which the last probe returned.
+    /// Time at which the last probe ran: a task that measures how long it waits for the thread.
     seen: Option<Instant>,
     window: Option<Window>,
     /// Number of consecutive late windows: those whose least lag was above the limit.
@@ -80,7 +80,7 @@ impl LagState {
         true
     }
 
-    /// Records that a probe, which was sent at `sent`, returned at `now`.
+    /// Records that a probe, which was sent at `sent`, ran at `now`. The time between is the thread's lag.
     fn note(&mut self, sent: Instant, now: Instant, limit: Duration) {
         let lag = now.saturating_duration_since(sent);
         self.probe = None;
@@ -124,14 +124,14 @@ impl LagState {
     }
 }
 
-/// Minimum time between two probes.
+/// Minimum time between two probes, the tasks that measure the lag.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// Length of a window. Only the least lag within it counts: one ready task that ran at once shows that the thread keeps
 /// up.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Number of consecutive windows with too much lag after which requests are refused.
 const LATE_WINDOWS: u32 = 5;
-/// Time without a probe after which all earlier probes are forgotten.
+/// Time without a probe after which the results of earlier probes are forgotten.
 const MEMORY: Duration = Duration::from_secs(1);
 /// Number of consecutive windows in which not even the largest share shortened the lag. After them, nothing is refused
 /// for [`PAUSE`].

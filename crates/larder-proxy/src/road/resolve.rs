@@ -108,7 +108,7 @@ impl ClientExchange {
     }
 }
 
-/// Returns the verdict of this step for a kind of target.
+/// Returns the verdict of the step `Resolve`, its result for the log, for a kind of target.
 fn verdict_of(kind: &TargetKind) -> Verdict {
     match kind {
         TargetKind::Mirror(_) => Verdict::Mirror,

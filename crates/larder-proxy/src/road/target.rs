@@ -67,7 +67,8 @@ pub(crate) enum OwnTarget {
     PurgeLog(Arc<FleetLink>),
 }
 
-/// The scheme, authority and origin mark in the key of a resource.
+/// The parts of a resource's key: scheme, authority, and the mark of its origin, which distinguishes origins of the
+/// same URL.
 pub(super) type KeyParts<'a> = (&'a str, &'a str, OriginMark<'a>);
 
 impl Target {
