@@ -464,7 +464,7 @@ mod tests {
     }
 
     /// At stake: operations that never complete after the kernel has stopped accepting calls, and memory that it writes
-    /// to after it was freed. The test turns a ring on another thread to make calls fail.
+    /// to after it was freed. The test uses a ring on another thread, which makes its system calls fail.
     #[test]
     fn a_broken_ring_fails_its_transfers() {
         let directory = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use std::ops::Range;
 pub(crate) const MAGIC: [u8; 4] = *b"LDRq";
 /// Length of a compact set's header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Maximum length of a set, in bytes, so that a length within a set fits in three bytes.
+/// Maximum length of a set, in bytes. It ensures that every encoded length within a set fits in three bytes.
 const SET_BYTES_MAX: u32 = 64 << 10;
 const RANK_MASK: u8 = 7;
 const IS_STUB: u8 = 1 << 3;

@@ -29,7 +29,7 @@ const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
 /// Number of layout parameters that a policy can keep in the superblock.
 pub(crate) const PARAMETER_COUNT: usize = 6;
-/// Index of the parameter that limits the bytes in files.
+/// Index of the layout parameter that limits the bytes of all files together, in policies that keep entries in files.
 const FILES_BYTES_AT: usize = 0;
 /// Position of the fields about starts and rejoined volumes, behind the longest list of sites that an older program
 /// wrote.

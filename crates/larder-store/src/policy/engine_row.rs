@@ -59,8 +59,8 @@ pub enum LogEviction {
     Clock,
 }
 
-/// HashCache's policies on a log. They differ in the positions that are in memory, and in whether groups are stored
-/// together.
+/// HashCache's policies on a log. They differ in which positions are in memory, and in whether the entries of a group
+/// are stored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
     /// The index has all positions in memory.

@@ -26,8 +26,8 @@ use std::{
 };
 
 impl EngineVolumes {
-    /// Makes each volume's exclusion be recorded on the other volumes as soon as it happens. Does nothing for a store
-    /// of a single volume.
+    /// Ensures that the exclusion of a volume is recorded on the other volumes as soon as it happens. Does nothing for
+    /// a store of a single volume.
     pub(super) fn record_outages_as_they_come(&self) {
         for index in (0..self.count()).filter(|_| !self.is_lone()) {
             // Weak: the volume owns this callback.

@@ -317,7 +317,8 @@ impl Client {
         0
     }
 
-    /// Returns why the connection must not be read any more: a faulty request body, or a flood. `None` if it may be.
+    /// Returns why the connection must not be read any more: a faulty request body, or a flood. `None` if it may be
+    /// read.
     pub(crate) fn fatal_fault(&self) -> Option<&'static str> {
         self.fatal_fault.get().copied()
     }
