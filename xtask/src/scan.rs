@@ -158,7 +158,8 @@ impl Scanner {
         self.rest.get(self.at + ahead).copied()
     }
 
-    /// Returns whether a word begins at the current character. `br"` begins a raw string too.
+    /// Returns whether the `r` at the current position can begin a raw string: it is the first letter of a word, or
+    /// follows a single `b` or `c`.
     fn starts_word(&self) -> bool {
         let before = self.rest[..self.at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_');
         let word: Vec<char> = before.copied().collect();

@@ -21,15 +21,15 @@ use std::{
 /// Alignment of every buffer in memory, in bytes.
 pub(crate) const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
-/// Longest buffer, in bytes, that is kept in the lists of short buffers when it is dropped.
+/// Maximum length, in bytes, of a dropped buffer that goes into the lists of short buffers for reuse.
 const REUSE_BYTES_MAX: usize = 128 << 10;
-/// Most bytes of kept buffers of one size, per thread. `REUSE_COUNT_MAX` limits their number.
+/// Maximum total bytes of the buffers of one size that a thread keeps. `REUSE_COUNT_MAX` limits their number.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
-/// Longest read buffer, in bytes, that is kept when it is dropped: that of the longest record.
+/// Maximum length, in bytes, of a read buffer that is kept when it is dropped: the buffer for the longest record.
 const LONG_BYTES_MAX: usize = 2 << 20;
-/// Most long read buffers that a thread keeps: as many as one hit of a long body reads at a time, and one that is being
-/// sent.
+/// Maximum number of long read buffers that a thread keeps: as many as one hit of a long body reads at a time, and one
+/// that is being sent.
 const LONG_COUNT_MAX: usize = 4;
 /// Unit of the capacity of long read buffers, in bytes. Records of about the same length can therefore share buffers.
 const LONG_STEP_BYTES: usize = 64 << 10;
@@ -228,7 +228,8 @@ fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     .ok()?
 }
 
-/// Keeps the memory of a long read buffer for reuse, if few are kept or it is longer than one of them.
+/// Keeps the memory of a long read buffer for reuse, if fewer than `LONG_COUNT_MAX` are kept. Otherwise it replaces the
+/// shortest of them, if that is shorter.
 fn keep_long(blocks: Vec<Block>) {
     if capacity_of(&blocks) > LONG_BYTES_MAX {
         return;

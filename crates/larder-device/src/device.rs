@@ -87,7 +87,7 @@ pub enum Transfer {
     },
     /// Makes all writes durable that were completed before this operation was submitted.
     Sync {
-        /// Completed when these writes survive a power loss.
+        /// Completed when all writes that were completed before this operation was submitted survive a power loss.
         completion: Completion<()>,
     },
 }

@@ -105,7 +105,7 @@ pub enum FileWork {
     },
     /// Makes all work durable that was completed before this operation was submitted.
     Sync {
-        /// Completed when this work survives a power loss.
+        /// Completed when all work that was completed before this operation was submitted survives a power loss.
         completion: Completion<()>,
     },
 }
@@ -164,9 +164,9 @@ impl dyn Directory {
 pub struct FileName(Box<str>);
 
 impl FileName {
-    /// Most parts that a name can have.
+    /// Maximum number of parts that a name can have.
     pub const PART_COUNT_MAX: usize = 4;
-    /// Most bytes that a part of a name can have. Every file system supports this length.
+    /// Maximum length of a part of a name, in bytes. Every file system supports this length.
     pub(crate) const PART_BYTES_MAX: usize = 64;
 
     /// Returns `name` as a file name; `None` if it is not valid.

@@ -196,7 +196,7 @@ impl FaultyDevice {
         next
     }
 
-    /// Moves bytes of an operation once. If the operation is to be short, moves only some of them.
+    /// Does one step of an operation: moves its bytes, or only some of them if the operation is to be short.
     fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
         let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {
@@ -385,7 +385,7 @@ fn flip(bytes: &mut [u8], random: &mut SplitMix64) {
 
 /// Bytes that a drive writes either whole or not at all.
 const SECTOR_BYTES: usize = 512;
-/// Most bytes in the drive's cache. If there are more, the oldest become durable.
+/// Maximum number of bytes in the drive's cache. If there are more, the oldest become durable.
 const CACHE_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

@@ -190,9 +190,9 @@ impl InFlight {
     }
 }
 
-/// Most bytes of a single system call. The kernel's limit is just below 2 GiB, and not always a multiple of a block.
+/// Maximum bytes of a single system call. The kernel's limit is just below 2 GiB, and not always a multiple of a block.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// Most system calls in a row that may move no bytes. After that, the operation fails.
+/// Maximum number of system calls in a row that move no bytes. After them, the operation fails.
 const RETRY_COUNT_MAX: u32 = 64;
 
 #[cfg(test)]

@@ -157,7 +157,8 @@ impl Journal {
         named
     }
 
-    /// Writes a new file with the durable records and those since the last good sync, and replaces this file by it.
+    /// Writes the durable records, and the records since the last successful sync, to a new file, which then replaces
+    /// the present one.
     fn write_again(&mut self) -> io::Result<()> {
         let replaced_bytes = self.replaced_bytes;
         let durable_bytes = self.durable_bytes;
@@ -225,7 +226,7 @@ pub fn whole_records<const LEN: usize>(octets: &[u8]) -> &[[u8; LEN]] {
     &records[..count]
 }
 
-/// Most bytes of records that are kept in memory until they are synced.
+/// Maximum bytes of records that are kept in memory until they are synced.
 const UNSYNCED_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl MemoryDevice {
         Self { pages, bounds: TransferBounds { len_bytes, alignment_bytes: ALIGNMENT_BYTES } }
     }
 
-    /// Creates a device with these bytes.
+    /// Creates a device that has the bytes of `contents`.
     pub fn from_contents(contents: Vec<u8>) -> Self {
         let device = Self::new(contents.len() as u64);
         for (index, chunk) in contents.chunks(PAGE_SIZE_BYTES).enumerate() {

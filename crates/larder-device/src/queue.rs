@@ -10,7 +10,8 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard},
 };
 
-/// Most items in a queue. If there are more, their operations fail, and the proxy serves requests without the cache.
+/// Maximum number of items in a queue. If there are more, their operations fail, and the proxy serves requests without
+/// the cache.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
 pub(super) struct TransferQueue<T> {
@@ -31,8 +32,8 @@ impl<T> Default for TransferQueue<T> {
 }
 
 impl<T> TransferQueue<T> {
-    /// Appends `work`. Returns whether the queue was empty, in which case the taker may have to be woken. Returns
-    /// `work` as the error if the queue is full.
+    /// Appends `work`. Returns whether the queue was empty: then the thread that takes items may have to be woken.
+    /// Returns `work` as the error if the queue is full.
     pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.waiting.len() == WAITING_COUNT_MAX {

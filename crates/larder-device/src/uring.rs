@@ -185,7 +185,7 @@ impl UringRing {
         }
     }
 
-    /// Accepts an operation. The next turn submits it to the kernel.
+    /// Accepts an operation. The next [`Self::turn`] submits it to the kernel.
     fn queue(&mut self, in_flight: InFlight) {
         self.waiting.push_back(in_flight);
     }
@@ -211,7 +211,7 @@ impl UringRing {
         }
     }
 
-    /// Turns the ring until all its operations have ended.
+    /// Submits all queued operations, and waits until every operation has ended.
     fn drain(&mut self) {
         let mut finished = Vec::new();
         while !self.is_idle() {
@@ -220,7 +220,8 @@ impl UringRing {
         }
     }
 
-    /// Makes the kernel end a turn when `descriptor` becomes readable. Must be called again after each time.
+    /// Makes a waiting [`Self::turn`] return when `descriptor` becomes readable. This works once: call it again after
+    /// that.
     fn watch(&mut self, descriptor: RawFd) {
         if self.is_watching || self.is_broken {
             return;
@@ -239,12 +240,12 @@ impl UringRing {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Returns how many more operations can be queued for the next turn.
+    /// Returns how many more operations can be queued for the next [`Self::turn`].
     fn room_count(&self) -> usize {
         self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
     }
 
-    /// Returns whether another turn would have something to do at once.
+    /// Returns whether another [`Self::turn`] would have something to do at once.
     fn wants_turn(&mut self) -> bool {
         let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
         let submissions = self.ring.submission();
@@ -340,7 +341,8 @@ impl Drop for UringRing {
     }
 }
 
-/// Most submissions per turn. The completion queue is twice as long, which limits the operations in flight.
+/// Maximum number of operations that one system call submits. The completion queue is twice as long, which limits the
+/// operations in flight.
 const SUBMISSION_COUNT_MAX: u32 = 256;
 /// Pause before a system call is repeated that failed because the kernel had no memory.
 const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);
@@ -462,7 +464,7 @@ mod tests {
     }
 
     /// At stake: operations that never complete after the kernel has stopped accepting calls, and memory that it writes
-    /// to after it was freed. The test turns a ring on another thread to make calls fail.
+    /// to after it was freed. The test uses a ring on another thread, which makes its system calls fail.
     #[test]
     fn a_broken_ring_fails_its_transfers() {
         let directory = tempfile::tempdir().unwrap();

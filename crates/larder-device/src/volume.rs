@@ -297,13 +297,14 @@ fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 }
 
 const ALIGNMENT_BYTES_MIN: u32 = 512;
-/// Most attempts to take the lock: one second in total.
+/// Maximum number of attempts to take the lock: one second in total.
 const LOCK_RETRY_COUNT_MAX: u32 = 100;
-/// Most attempts to take the lock if the process that has it is ending: ten seconds in total. After `kill -9` with 256
-/// reads in flight, 75 ms were measured. On a busy machine, one start in several hundred took more than a second.
+/// Maximum number of attempts to take the lock if the process that has it is ending: ten seconds in total. After `kill
+/// -9` with 256 reads in flight, 75 ms were measured. On a busy machine, one start in several hundred took more than a
+/// second.
 const ENDING_RETRY_COUNT_MAX: u32 = 1000;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// Most attempts to open and lock a file that other processes remove or replace meanwhile.
+/// Maximum number of attempts to open and lock a file that other processes remove or replace meanwhile.
 const OPEN_COUNT_MAX: u32 = 16;
 
 fn options() -> OpenOptions {
@@ -383,8 +384,8 @@ fn in_use(path: &Path) -> DeviceError {
     )
 }
 
-/// Returns whether `path` still leads to `file`. If another process has removed or replaced it before it was locked,
-/// the lock has no effect.
+/// Returns whether `path` still leads to `file`. If another process removed or replaced the file before this process
+/// locked it, the lock has no effect.
 fn is_named(file: &File, path: &Path) -> Result<bool> {
     let failed = |error| unavailable("cannot inspect the volume", path, error);
     let own = file.metadata().map_err(failed)?;

@@ -107,8 +107,8 @@ pub struct ResponseDirectives {
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
     /// lifetime.
     pub(crate) fresh_after_receipt: Option<u32>,
-    /// Upper bound on the freshness lifetime, in seconds after receipt, that the redirects leading to this response
-    /// set.
+    /// Upper bound on the freshness lifetime, in seconds after receipt. It comes from the redirects that led to this
+    /// response.
     pub(crate) fresh_within: Option<u32>,
     /// Whether a redirect that led to this response forbids serving it stale.
     pub(crate) chain_forbids_stale: bool,

@@ -61,8 +61,8 @@ pub struct Compression {
     /// Media types to encode, in lower case: `text/html`, or `text/*`. The default is text and text-based formats such
     /// as JSON.
     pub types: Vec<String>,
-    /// Shortest body to encode, in bytes. It applies if the length is known. Default 1 KiB: a shorter body fits one
-    /// packet unencoded.
+    /// Minimum length of a body to encode, in bytes. It applies if the length is known. Default 1 KiB: a shorter body
+    /// fits one packet unencoded.
     pub size_min: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Parsing saturates instead of wrapping (RFC 9111 1.2.2). Signs, white space and fractions are refused.
 
-/// Longest decimal form of a `u64`, in bytes.
+/// Number of digits of the largest `u64`.
 pub(crate) const DIGITS_MAX: usize = 20;
 
 /// Parses a run of ASCII digits. A larger number reads as `u64::MAX`.

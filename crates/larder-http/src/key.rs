@@ -10,9 +10,9 @@ use http::{HeaderMap, Uri};
 
 use crate::{Settings, VaryRule, decimal::push_u64};
 
-/// Longest primary key in bytes; longer targets are not stored.
+/// Maximum length of a primary key, in bytes. Responses to longer targets are not stored.
 pub const PRIMARY_KEY_SIZE_MAX: usize = 8 << 10;
-/// Longest variant key in bytes; requests with longer selecting fields are not answered from the cache.
+/// Maximum length of a variant key, in bytes. Requests with longer selecting fields are not answered from the cache.
 pub(crate) const VARIANT_KEY_SIZE_MAX: usize = 16 << 10;
 
 /// First byte of the key of a whole resource.

@@ -78,7 +78,7 @@ fn parse_weight(parameter: &[u8]) -> Option<u16> {
     }
 }
 
-/// Longest language tag that is compared, in bytes.
+/// Maximum length, in bytes, of a language tag that is compared.
 pub const TAG_SIZE_MAX: usize = 35;
 const WEIGHT_MAX: u16 = 1000;
 

@@ -6,8 +6,8 @@
 use http::{HeaderValue, StatusCode};
 use sfv::{Item, KeyRef, ListSerializer, Parser, TokenRef};
 
-/// The error of an exchange with an origin, named as in RFC 9209 2.3. Choose the most exact one, because operators of
-/// other proxies look for its name.
+/// The error of an exchange with an origin, with its name from RFC 9209 2.3. Choose the most specific one: operators
+/// who know other proxies search for these standard names.
 ///
 /// ```
 /// use larder_http::{ProxyStatus, proxy_status::ProxyError};

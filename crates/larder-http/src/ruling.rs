@@ -52,7 +52,7 @@ pub struct Ruling {
     pub following: RedirectPolicy,
     /// Request fields on which the response varies, in addition to those in its Vary.
     pub varies: Vec<HeaderName>,
-    /// Longest body to store, in bytes. A longer body is passed on without storing it.
+    /// Maximum length of a body to store, in bytes. A longer body is passed on without storing it.
     pub size_max: Option<u64>,
     /// Whether a fetch continues after all its clients have left. `None`: only if the body is short or almost complete.
     pub finishes_abandoned: Option<bool>,
@@ -390,7 +390,7 @@ fn seconds(secs: i64) -> Option<Duration> {
 
 /// The largest integer of a structured field (RFC 9651 3.3.1).
 const INTEGER_MAX: u64 = 999_999_999_999_999;
-/// Longest name of a rule, in bytes.
+/// Maximum length of a rule's name, in bytes.
 const NAME_LEN_MAX: usize = 200;
 /// The largest number of seconds in a directive.
 const SECONDS_MAX: u32 = 1 << 31;

@@ -28,9 +28,9 @@ pub struct Settings {
     /// 9111 4.2.2). A larger share saves requests, but serves old content for longer. Default 0.1; from 0.0 (off) to
     /// 1.0.
     pub heuristic_fraction: f64,
-    /// Longest heuristic lifetime. Default 24 hours.
+    /// Maximum heuristic lifetime. Default 24 hours.
     pub heuristic_max: Duration,
-    /// Longest heuristic lifetime of an error (4xx, 5xx), if shorter than `heuristic_max`. Default 10 seconds.
+    /// Maximum heuristic lifetime of an error (4xx, 5xx), if shorter than `heuristic_max`. Default 10 seconds.
     ///
     /// The Last-Modified of an error is that of its error page, and says nothing about when the resource will appear. A
     /// longer lifetime saves requests, but hides a resource that has appeared since.

@@ -11,7 +11,7 @@ use crate::fields::Fields;
 /// The fields that list tags.
 pub static TAG_FIELDS: [HeaderName; 2] =
     [HeaderName::from_static("surrogate-key"), HeaderName::from_static("cache-tag")];
-/// Longest tag that a purge can name, in bytes.
+/// Maximum length, in bytes, of a tag that a purge can name.
 pub const TAG_SIZE_MAX: usize = 1024;
 
 /// Returns the tags in these fields as written. A value that is not UTF-8 has none.

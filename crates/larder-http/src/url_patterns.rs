@@ -149,9 +149,9 @@ impl fmt::Display for BadUrlPattern {
 
 impl std::error::Error for BadUrlPattern {}
 
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// Longest excerpt of an invalid text in an error, in characters.
+/// Maximum number of characters of an invalid pattern that an error message quotes.
 const SHOWN_CHARS: usize = 100;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::{error::Error, net::SocketAddr, path::Path, time::Duration};
 
 /// A response without a lifetime of its own is not stored.
 const DEFAULTS: CacheMetaDefaults = CacheMetaDefaults::new(|_| None, 0, 0);
-/// Longest time that requests wait for another one's fetch.
+/// Maximum time that a request waits for the fetch of another request.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A proxy in front of one origin.

@@ -25,7 +25,7 @@ pub(crate) enum EntryBody {
     Separate { number: u64, len_bytes: u64 },
 }
 
-/// Longest body that is stored with its meta data, in bytes.
+/// Maximum length, in bytes, of a body that is stored in one entry with its meta data.
 pub(crate) const INLINE_BYTES_MAX: u64 = 32 << 10;
 /// Version of the format of entries. An entry of another version counts as a miss.
 const FORMAT_VERSION: u8 = 1;

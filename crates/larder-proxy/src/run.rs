@@ -60,7 +60,7 @@ pub struct RunningProxy {
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     handle: ProxyHandle,
-    /// A second handle of the admin listener's socket, to pass to a successor.
+    /// A second handle of the admin listener's socket, to pass to the next process.
     admin_socket: Option<ListeningSocket>,
     /// Whether another process has taken over the proxy, and with it the files next to the store.
     has_left: bool,

@@ -45,7 +45,7 @@ pub struct SimStoreOptions {
     pub is_raw: bool,
     /// The policy's constants.
     pub tuning: Tuning,
-    /// Longest time that entries wait in memory before they are written.
+    /// Maximum time that entries wait in memory before they are written.
     pub flush_interval: Duration,
 }
 

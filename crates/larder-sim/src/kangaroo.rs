@@ -30,7 +30,7 @@ const SET_HEAD_BYTES: u64 = 24;
 /// Bytes of an object's header: lengths and hash (12 bytes), and a slot with its rank (4 bytes).
 const OBJECT_HEAD_BYTES: u64 = 16;
 const KEY_BYTES: u64 = 8;
-/// Longest segment of the log, in bytes. In small caches segments are shorter, so that there are at least
+/// Maximum length of a segment of the log, in bytes. In small caches segments are shorter, so that there are at least
 /// [`LOG_SEGMENTS`].
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
 const LOG_SEGMENTS: u64 = 16;

@@ -47,15 +47,15 @@ pub struct StoreOptions {
     /// finer eviction on small volumes. With `None`, the default, the policy chooses: room for 16 entries of 1 MiB,
     /// fewer on volumes under 4 GiB, one on volumes under 384 MiB. `log` uses a 200th of a volume of up to 128 MiB.
     pub segment_size_bytes: Option<u64>,
-    /// Most bytes of committed entries that may wait in memory to be written. Further commits wait. Default: 32 MiB.
+    /// Maximum bytes of committed entries that may wait in memory to be written. Further commits wait. Default: 32 MiB.
     pub dirty_bytes_max: u64,
-    /// Longest time that a commit waits for space. A commit that waits longer fails, and the entry is not stored.
+    /// Maximum time that a commit waits for space. A commit that waits longer fails, and the entry is not stored.
     /// Default: 2 s.
     pub room_wait: Duration,
-    /// Longest time that a committed entry may wait to be written. If the process is killed, entries not yet written
+    /// Maximum time that a committed entry may wait to be written. If the process is killed, entries not yet written
     /// are lost. Some policies lose further entries ([`Policy::kept_after_kill`]). Default: 0.5 s.
     pub flush_interval: Duration,
-    /// Longest time between writing bytes and syncing the device. A power loss can lose bytes that are not synced.
+    /// Maximum time between writing bytes and syncing the device. A power loss can lose bytes that are not synced.
     /// Default: 5 s.
     pub sync_interval: Duration,
     /// The kernel interface for device I/O. Default: `io_uring` where it works, otherwise threads.
@@ -121,7 +121,7 @@ pub fn index_bytes_max_default(size_bytes: u64) -> u64 {
 /// Bytes that an entry of 1 MiB takes in a segment: its body, and 4 KiB for its key, its checksums and the headers of
 /// its unit and record.
 const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);
-/// Fewest bytes at the end of a segment for the list of its contents.
+/// Minimum number of bytes at the end of a segment for the list of its contents.
 const TRAILER_BYTES: u64 = 4 << 10;
 
 /// Segment size of the smallest volumes. Headers and the list of contents take 2% of such a segment.

@@ -19,7 +19,7 @@ macro_rules! stats {
             pub segments_in_use: u64,
             /// Segments of the volume; 0 in policies without segments.
             pub segment_count: u64,
-            /// Most entries that the index can hold.
+            /// Maximum number of entries that the index can hold.
             pub entries_max: u64,
             /// Memory in bytes that the index takes when it is full.
             pub index_bytes: u64,
@@ -41,7 +41,7 @@ macro_rules! stats {
             pub pinned_entries: u64,
             /// Bytes of the volumes that pinned entries take.
             pub pinned_bytes: u64,
-            /// Most bytes of the volumes that pinned entries may take.
+            /// Maximum bytes of the volumes that pinned entries may take.
             pub pinned_bytes_max: u64,
             $($(#[doc = $doc])+ pub $name: u64,)*
         }

@@ -477,7 +477,7 @@ impl Store {
     }
 }
 
-/// Number of hits that are counted for an entry when it is pinned: as many as the policies distinguish.
+/// Number of hits that are counted for an entry when it is pinned: the maximum that the policies distinguish.
 const PIN_TOUCH_COUNT: usize = 3;
 
 fn check_lengths(key: &[u8], head: &[u8]) -> Result<()> {

@@ -126,8 +126,8 @@ impl Volume {
         self.waiting.wait(|| self.is_loaded()).await;
     }
 
-    /// Waits until the part of an earlier run's entries that the caller needs is loaded, for which `is_loaded` returns
-    /// `true`, or until all of them are.
+    /// Waits until the entries of an earlier run that the caller needs are loaded: until `is_loaded` returns `true`, or
+    /// all entries are loaded.
     pub(crate) async fn loaded_part(&self, is_loaded: impl Fn() -> bool) {
         self.waiting.wait(|| self.is_loaded() || is_loaded()).await;
     }
@@ -396,9 +396,9 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// Calls `defer` if the volume is excluded, to defer a change until the volume is back. Returns whether the change
-    /// is safe from a kill, because the exclusion is recorded and so the next start empties the volume. Otherwise
-    /// returns `false`.
+    /// Calls `defer` if the volume is excluded, to defer a change until the volume is back. Returns `true` if the
+    /// volume is excluded and the exclusion is durably recorded: the next start then empties the volume, so the change
+    /// survives a kill.
     pub(crate) fn defers(&self, defer: impl FnOnce(&Self)) -> bool {
         if !self.health.is_out() {
             return false;

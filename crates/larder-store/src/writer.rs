@@ -46,9 +46,10 @@ pub struct Writer {
 impl_debug!(Writer { key, hints, len_bytes });
 
 impl Writer {
-    /// Longest body of one entry: 1 MiB. The caller must split a longer body into several entries.
+    /// Maximum length of the body of one entry, in bytes: 1 MiB. The caller must split a longer body into several
+    /// entries.
     pub const BODY_MAX_BYTES: u64 = BODY_BYTES_MAX;
-    /// Longest head: 64 KiB.
+    /// Maximum length of a head, in bytes: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
 
     pub(crate) fn new(volumes: EngineVolumes, epoch: u32, key: &[u8], head: Bytes, hints: Hints) -> Self {

@@ -7,7 +7,7 @@ use crate::{
 use larder_torture::laws::{self, Face, LawPlan, LawTally};
 use std::process::ExitCode;
 
-/// Runs the cache tests of one face for all seeds of the command line, and prints the broken laws.
+/// Tests one public API of the cache (`face`) with each seed of the command line, and prints the laws that it broke.
 pub(crate) fn run(arguments: &Arguments, face: Face) -> ExitCode {
     let tell: Option<fn(&str)> = arguments.tell.then_some(|what| println!("{what}"));
     let run = |seed| match laws::run(LawPlan { face, seed, tell }) {

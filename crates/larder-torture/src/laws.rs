@@ -34,7 +34,7 @@ pub fn run(plan: LawPlan) -> Result<LawTally, BrokenLaw> {
     }
 }
 
-/// Runs acts, and shortens them if they break a law.
+/// Runs a sequence of acts. If it breaks a law, leaves out acts for as long as the rest still breaks that law.
 ///
 /// # Errors
 /// The broken law.

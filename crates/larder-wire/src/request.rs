@@ -158,7 +158,8 @@ pub fn parse_request(
     }
 }
 
-/// Parses a complete head into `head`. If it has a fault, `head` keeps what was understood before it.
+/// Parses a complete head into `head`. If it is not valid, `head` has the parts that could be parsed, such as the
+/// fields after a bad request line.
 fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: HeadLimits) -> Result<(), WireFault> {
     let copy = Bytes::copy_from_slice(octets);
     let line = octets[..line_end].strip_suffix(b"\r").unwrap_or(&octets[..line_end]);

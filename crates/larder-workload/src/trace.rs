@@ -26,9 +26,9 @@ use text::{CommonLog, Csv, Line, SquidLog};
 pub use binary::write_compact;
 
 const BUFFER_BYTES: usize = 256 << 10;
-/// Longest line in bytes. A longer one counts as damaged.
+/// Maximum length of a line, in bytes. A longer line counts as damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// A file is not a trace if its first lines or records, up to this number, are all damaged.
+/// Number of lines or records at the start of a file: if all of them are damaged, the file is not a trace.
 const FIRST_COUNT: u64 = 1000;
 /// Number of damaged lines or records that every trace may have. Examples are a first line with names, and a last one
 /// that was cut.

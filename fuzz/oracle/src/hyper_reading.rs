@@ -216,5 +216,5 @@ fn run<T>(future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Most polls of a connection. hyper yields after a few reads.
+/// Maximum number of polls of a connection. hyper yields after a few reads.
 const POLLS_MAX: usize = 200_000;

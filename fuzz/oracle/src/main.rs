@@ -174,7 +174,7 @@ impl Outcome {
 const OCTETS: u64 = 1_000_000;
 /// Differences after which the comparison ends.
 const UNEXPLAINED_MAX: usize = 10;
-/// Most splits of a stream in two. Nearly all streams are shorter.
+/// Maximum number of positions at which a stream is split in two. Nearly all streams are shorter.
 const SPLITS_MAX: usize = 600;
-/// Most characters of a stream that are printed.
+/// Maximum number of characters of a stream that are printed.
 const TEXT_MAX: usize = 2_000;

@@ -16,9 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest time that one test may take. The slowest takes about a minute.
+/// Time limit of one test. The slowest takes about a minute.
 const TEST_TIME_MAX: Duration = Duration::from_secs(300);
-/// Longest time that all tests of one program may take.
+/// Time limit for all tests of one program together.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(1800);
 /// Time after which the harness reports that a test still runs.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ const REPORTED_AFTER: Duration = Duration::from_secs(60);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of the checks once a program has closed its output.
 const END_INTERVAL: Duration = Duration::from_millis(5);
-/// Most bytes of an output line that are kept. The test harness writes shorter lines.
+/// Maximum number of bytes that are kept of an output line. The test harness writes shorter lines.
 const LINE_BYTES_MAX: usize = 1024;
 /// Exit code if the test program was stopped, the same as that of `timeout`.
 const EXIT_CODE: u8 = 124;
 
-/// The time limits: of a test from the harness' report that it is slow, and of the whole program.
+/// The two time limits: for a test, counted from the harness's report that the test is slow; and for the whole program.
 struct Limits {
     after_report: Duration,
     program: Duration,

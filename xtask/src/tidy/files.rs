@@ -2,7 +2,7 @@
 
 use super::{Finding, source::Source};
 
-/// Longest product part of a file, in lines.
+/// Maximum number of lines in a file before its tests.
 const PRODUCT_LINES_MAX: usize = 500;
 
 /// File names that do not describe the content.

@@ -6,7 +6,7 @@
 
 use super::{Finding, source::Source};
 
-/// Most functions of larder-proxy that may take a whole `Worker` or `Client`.
+/// Maximum number of functions of larder-proxy that may take a whole `Worker` or `Client`.
 const COUNT_MAX: usize = 50;
 /// The types that give access to everything in the proxy.
 const WHOLES: [&str; 2] = ["Worker", "Client"];

@@ -22,7 +22,7 @@ const EXCEPTIONS: [(&str, &str, &str); 2] = [
 const COLUMNS_MAX: usize = 120;
 const WIDE: &str = "a line of prose has at most 120 columns";
 
-/// Longest part of a sentence that a finding shows, in characters.
+/// Maximum number of characters that a finding shows of a sentence.
 const SHOWN_CHARS: usize = 140;
 
 /// Returns the texts that break a rule for prose, and the lines that are too wide.

@@ -18,7 +18,7 @@ pub(crate) const QUESTIONS: &str = "xtask/questions.txt";
 /// The page on which readers start.
 const START: &str = "docs/README.md";
 
-/// Longest page, in words, that a reader skims without a link to the section.
+/// Maximum length, in words, of a page that a reader skims without a link to the section.
 const SHORT_PAGE_WORDS: usize = 1200;
 
 /// A page and the section that a link leads to; empty for the page's start.

@@ -8,9 +8,9 @@
 use super::{Finding, source::Source};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most modules that may import each other in a ring.
+/// Maximum number of modules that may import each other in a ring.
 const RING_MAX: usize = 6;
-/// Most re-exports that are followed, one to the next, to find where a name is defined.
+/// Maximum number of re-exports that are followed, one to the next, to find where a name is defined.
 const REEXPORTS_MAX: usize = 8;
 
 /// The modules of a crate by path, each with the modules that it names.

@@ -436,7 +436,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Most bytes of an error's body that are read to keep its connection.
+/// Maximum bytes of an error's body that are read so that the connection can be kept.
 const DISCARDED_BYTES_MAX: usize = 64 << 10;
 /// Length of the object that a probe requests, in bytes. The origin never breaks off such a response.
 const PROBE_BYTES: u64 = 1;

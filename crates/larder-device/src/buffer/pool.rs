@@ -17,7 +17,7 @@ use std::{
 const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (68 << 10, 8)];
 
 thread_local! {
-    /// The pool of this thread; gone when no ring of the thread uses it.
+    /// The buffer pool of this thread. It is dropped when no ring of the thread uses it.
     static POOL: RefCell<Weak<BufferPool>> = const { RefCell::new(Weak::new()) };
 }
 

@@ -52,7 +52,7 @@ struct LockedFolder {
     path: PathBuf,
     files: PathBuf,
     block_bytes: u32,
-    /// Locked while folders are created or removed. Otherwise a folder could be removed before the file is created in
+    /// Locked while folders are created or removed. Otherwise a folder could be removed before a new file is created in
     /// it.
     folders: Mutex<()>,
     lock: File,

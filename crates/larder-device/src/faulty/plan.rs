@@ -51,8 +51,8 @@ pub struct FaultPlan {
     pub error_at: Option<u64>,
     /// Number of operations after which all writes fail, because the device is full.
     pub full_after: Option<u64>,
-    /// Number of operations after which all operations fail. If the first of them is a write, a part of it may reach
-    /// the medium.
+    /// Number of operations after which all operations fail. If the first one that fails is a write, a part of it may
+    /// reach the medium.
     pub dead_after: Option<u64>,
 }
 

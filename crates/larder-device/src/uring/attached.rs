@@ -30,13 +30,15 @@ thread_local! {
 }
 
 /// The ring of this thread for one volume. Dropping it waits for its operations. Their completions may use the list of
-/// rings, so it must not be borrowed then.
+/// rings, so the list must not be borrowed at that time.
 struct AttachedRing {
     ring: UringRing,
     link: Arc<DriverLink>,
-    /// The waker of the last turn. It is removed when it is woken, so that it is woken only once.
+    /// The waker that the last call of [`ThreadDriver::turn`] passed. It is removed when it is woken, so that it is
+    /// woken only once.
     waker: Option<Waker>,
-    /// Complete operations of the present turn. Empty between turns; kept to reuse its memory.
+    /// Completed operations of the present call of [`ThreadDriver::turn`]. Empty between calls; kept to reuse its
+    /// memory.
     finished: Vec<FinishedTransfer>,
 }
 

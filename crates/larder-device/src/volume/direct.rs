@@ -29,7 +29,8 @@ pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     }
 }
 
-/// Returns the alignment in bytes that direct I/O requires; `None` if buffers and records do not have it.
+/// Returns the alignment in bytes that direct I/O requires. `None` if it is larger than the alignment of buffers and
+/// records.
 #[cfg(target_os = "linux")]
 fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
     use super::ALIGNMENT_BYTES_MIN;

@@ -198,7 +198,7 @@ fn as_variable(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(name.iter().map(|octet| if b". [".contains(octet) { b'_' } else { *octet }).collect())
 }
 
-/// Longest condition in bytes.
+/// Maximum length of a condition, in bytes.
 const CONDITION_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -194,11 +194,12 @@ fn is_value(octets: &[u8]) -> bool {
 }
 
 const SEPARATOR: &[u8] = b": ";
-/// Longest name that a [`HeaderMap`] accepts, in bytes.
+/// Maximum length, in bytes, of a field name that a [`HeaderMap`] accepts.
 const NAME_LEN_MAX: usize = u16::MAX as usize;
 /// Octets of a line in addition to its name and value.
 const LINE_OVERHEAD: usize = 4;
-/// The octets of a token in lower case (RFC 9110 5.6.2).
+/// For each octet, whether a field name in lower case may contain it: the characters of a token (RFC 9110 5.6.2) except
+/// upper-case letters.
 static IS_NAME_BYTE: [bool; 256] = {
     let mut is_one = [false; 256];
     let mut byte = 0;

@@ -36,7 +36,7 @@ pub(crate) struct CertificateSet {
 /// The certificates, by the host names that they cover.
 struct CertificateNames {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// The certificate for clients whose handshake names no host, or one that no certificate covers.
+    /// The default certificate: for clients whose handshake names no host, or an unknown one.
     first: Arc<CertifiedKey>,
 }
 

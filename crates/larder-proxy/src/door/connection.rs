@@ -48,7 +48,8 @@ use crate::{
     run::worker::Worker,
 };
 
-/// A listener, and the session to whose clients it is reserved. Without a session, all clients may connect.
+/// A listener, and the session (`larder exec`) whose clients alone may connect to it. Without a session, all clients
+/// may connect.
 pub(crate) struct ListenerAccess {
     pub(crate) listener: Listener,
     pub(crate) session: Option<Arc<SessionState>>,

@@ -43,7 +43,8 @@ pub(super) struct Http1Task {
     /// response.
     is_fresh: bool,
     is_started: bool,
-    /// Counts the connection as one that the next process cannot continue. `None` while the next process can.
+    /// Counts the connection as one that the next process cannot continue. `None` while the next process can continue
+    /// it.
     unmovable: Option<CountGuard>,
 }
 

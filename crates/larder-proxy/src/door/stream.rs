@@ -109,5 +109,5 @@ thread_local! {
     static GATHERED: RefCell<Box<GatherBuffer>> = RefCell::new(Box::new(GatherBuffer([0; GATHER_BYTES_MAX])));
 }
 
-/// Maximum length of a response that is joined before it is written, in bytes.
+/// Maximum length, in bytes, of a response whose parts are joined before they are written.
 const GATHER_BYTES_MAX: usize = 16 << 10;

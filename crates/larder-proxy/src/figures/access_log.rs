@@ -131,7 +131,7 @@ impl LineBuffer {
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
 
-    /// Passes the last lines to the writer thread, and waits until it accepts them.
+    /// Passes the remaining lines to the writer thread, and waits until it accepts them.
     pub(crate) fn flush_last(&self, log: &AccessLog) {
         let batch = std::mem::take(&mut *self.0.lock().ignore_poison());
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {

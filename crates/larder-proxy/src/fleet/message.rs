@@ -25,7 +25,7 @@ use crate::ground::cache::purges::{LogSlice, Purge, PurgeMode, PurgeScope, parse
 /// The path under which a node sends its purges.
 pub(crate) const PATH: &str = "/-/purges";
 
-/// A node's request for another node's purges, from a position in its log on.
+/// A request of one node for the purges in the log of another node that come after a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogQuery {
     /// The identity of the log, or 0 if the reader does not know it yet.

@@ -41,7 +41,7 @@ struct LogReader {
     purges: Arc<Purges>,
     /// Whether the log was read since the connection was opened.
     ///
-    /// The first read does not wait for a new purge, because this node is not ready to serve until it has completed.
+    /// The first read does not wait for a new purge, because this node is ready to serve only after that read.
     has_read: bool,
 }
 

@@ -203,8 +203,7 @@ fn check_own(verifier: &NodeVerifier, identity: &CertifiedKey, tls: &NodeTls) ->
     }
 }
 
-/// Returns the host names of which a node's certificate must cover at least one: those of all nodes, or the name of the
-/// fleet.
+/// Returns the host names of all nodes, or the name of the fleet. A node's certificate must cover at least one of them.
 fn hosts_of(fleet: &Fleet) -> Result<Vec<ServerName<'static>>, String> {
     let hosts = fleet.nodes.iter().map(|node| &node.host).chain(fleet.dns.as_ref().map(|name| &name.host));
     hosts.map(|host| name_of(host)).collect()

@@ -70,7 +70,7 @@ pub struct ProxyConfig {
     /// The parent proxies for origins that clients and mirrors name. Origins of sites name their own parent. Default
     /// none.
     pub parents: Parents,
-    /// The addresses that forward requests and tunnels may reach.
+    /// The addresses that the proxy may connect to for forward-proxy requests and for tunnels.
     pub targets: TargetRules,
     /// Ports to which CONNECT is allowed. With more ports, clients can tunnel other protocols through the proxy.
     /// Default 443 and 8443.
@@ -318,7 +318,7 @@ impl ProxyConfig {
     }
 }
 
-/// The addresses that forward requests and tunnels may reach.
+/// The addresses that the proxy may connect to for forward-proxy requests and for tunnels.
 ///
 /// A target's name is resolved first, and the proxy connects only to an address that was checked.
 #[derive(Clone, Debug, Default)]

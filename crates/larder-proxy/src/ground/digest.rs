@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// The record is that of github.com/google/uuid v1.6.0 in Go's checksum database.
+    /// Uses the record of github.com/google/uuid v1.6.0 in Go's checksum database.
     #[test]
     fn go_mod_is_held_to_the_digest_of_a_list_with_one_line() {
         let named = NamedDigest::of_go_mod("h1:TIyPZe4MgqvfeYDBFedMoGGpEw/LqOeaOT+nhxU+yHo=").unwrap();

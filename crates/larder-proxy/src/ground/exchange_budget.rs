@@ -41,7 +41,7 @@ pub(crate) struct ExchangeBudget {
 /// The purpose for which memory is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceUse {
-    /// A client's connection without a request.
+    /// An open client connection, without its requests, which have reservations of their own.
     Connection,
     /// The state of an HTTP/2 connection.
     Http2,

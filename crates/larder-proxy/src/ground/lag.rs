@@ -23,12 +23,13 @@ pub(crate) struct ThreadLag(Mutex<LagState>);
 
 #[derive(Debug, Default)]
 struct LagState {
-    /// Time at which the current probe was sent. `None` if none is under way.
+    /// Time at which the current probe was sent: a task that measures how long it waits for the thread. `None` if no
+    /// probe is under way.
     probe: Option<Instant>,
-    /// Time at which the last probe returned.
+    /// Time at which the last probe ran: a task that measures how long it waits for the thread.
     seen: Option<Instant>,
     window: Option<Window>,
-    /// Number of consecutive windows whose least lag was above the limit.
+    /// Number of consecutive late windows: those whose least lag was above the limit.
     late_windows: u32,
     /// The share of requests to refuse, in 256ths.
     share: u32,
@@ -79,7 +80,7 @@ impl LagState {
         true
     }
 
-    /// Records that a probe, which was sent at `sent`, returned at `now`.
+    /// Records that a probe, which was sent at `sent`, ran at `now`. The time between is the thread's lag.
     fn note(&mut self, sent: Instant, now: Instant, limit: Duration) {
         let lag = now.saturating_duration_since(sent);
         self.probe = None;
@@ -102,7 +103,8 @@ impl LagState {
         }
     }
 
-    /// Reacts to another late window: increases the share, or pauses if the largest share does not help.
+    /// Reacts to another window with too much lag: increases the share of refused requests, or pauses if the largest
+    /// share does not help.
     fn refuse_more(&mut self, now: Instant) {
         self.vain_windows = if self.share == SHARE_MAX { self.vain_windows + 1 } else { 0 };
         self.share = (self.share + SHARE_STEP).min(SHARE_MAX);
@@ -122,16 +124,17 @@ impl LagState {
     }
 }
 
-/// Shortest time between two probes.
+/// Minimum time between two probes, the tasks that measure the lag.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// Length of a window. Only the least lag within it counts: one ready task that ran at once shows that the thread keeps
 /// up.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Number of consecutive windows that must be late before anything is refused.
+/// Number of consecutive windows with too much lag after which requests are refused.
 const LATE_WINDOWS: u32 = 5;
-/// Time without a probe after which all earlier probes are forgotten.
+/// Time without a probe after which the results of earlier probes are forgotten.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Number of late windows with the largest share. After them, nothing is refused for [`PAUSE`].
+/// Number of consecutive windows in which not even the largest share shortened the lag. After them, nothing is refused
+/// for [`PAUSE`].
 const VAIN_WINDOWS: u32 = 10;
 /// Time without refusals, after refusals did not shorten the lag.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -139,7 +142,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 const WHOLE: u32 = 256;
 /// Largest share of requests to refuse. The remaining requests show whether the proxy keeps up again.
 const SHARE_MAX: u32 = WHOLE - WHOLE / 16;
-/// Growth of the share per late window. The share falls by half as much per window with little lag.
+/// Growth of the share of refused requests per window with too much lag. The share falls by half as much per window
+/// with little lag.
 const SHARE_STEP: u32 = WHOLE / 8;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use larder_device::IgnorePoison;
 
 use crate::ground::exchange_budget::ExchangePlace;
 
-/// The limit because of which a client's connection or request is refused.
+/// The limit that was reached, so that the proxy refuses a connection or request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Too many client connections are open.

@@ -28,9 +28,9 @@ use crate::ground::handed::ClientConnection;
 pub(crate) struct WorkerDeadlines {
     /// Number of seconds since the worker started.
     tick: AtomicU32,
-    /// Whether each response must be the last of its connection, because a successor is about to take over.
+    /// Whether each response must be the last of its connection, because another process is about to take over.
     says_goodbye: AtomicBool,
-    /// Whether a successor accepts connections that are handed over.
+    /// Whether the next process accepts connections that are handed over.
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
@@ -42,7 +42,8 @@ pub(crate) struct WorkerDeadlines {
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
-    /// The tick at which the deadline was last set, which is the connection's last progress.
+    /// The tick (seconds since the worker started) at which the deadline was last set: the time of the connection's
+    /// last progress.
     moved_tick: AtomicU32,
     phase: AtomicU8,
     order: AtomicU8,
@@ -69,7 +70,7 @@ pub(crate) enum ConnectionPhase {
 pub(crate) enum WatchOrder {
     /// Continue as usual.
     Run,
-    /// Finish the current exchange, then move to the successor, or close if that is impossible.
+    /// Finish the current exchange, then move to the next process, or close if that is impossible.
     ///
     /// A connection that was opened during the handover and cannot move may send its first request.
     Leave,
@@ -148,18 +149,19 @@ impl WorkerDeadlines {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets the successor to which idle connections are handed over. `None` if there is no successor.
+    /// Sets the successor, the next process, to which idle connections are handed over. `None` if there is no
+    /// successor.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().ignore_poison() = successor;
     }
 
-    /// Returns whether a successor accepts connections without a request.
+    /// Returns whether the next process accepts connections without a request.
     pub(crate) fn has_successor(&self) -> bool {
         self.has_successor.load(Relaxed)
     }
 
-    /// Hands a connection over to the successor. If the successor is gone, the connection closes.
+    /// Hands a connection over to the next process. If that process is gone, the connection closes.
     pub(crate) fn hand_over(&self, connection: ClientConnection) {
         let successor = self.successor.lock().ignore_poison();
         let _ = successor.as_ref().map(|successor| successor.send(connection));
@@ -308,7 +310,7 @@ impl ConnectionDeadline {
     }
 
     /// Returns this connection's sort key. The connection with the lowest key is closed first to make room. `None` if
-    /// this one must stay.
+    /// this connection must not be closed.
     fn rank(&self, tick: u32) -> Option<(bool, u32)> {
         let moved_tick = self.moved_tick.load(Relaxed);
         let is_sending = match self.phase() {

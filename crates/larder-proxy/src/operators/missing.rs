@@ -39,7 +39,8 @@ pub struct MissingResource {
     pub first: i64,
     /// Time of the last request for the resource, in seconds of Unix time.
     pub last: i64,
-    /// Those fields of the first request for the resource by which the origin may select a variant, with their values.
+    /// Fields of the first request for the resource that can influence which variant the origin selects, with their
+    /// values.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
 }

@@ -18,8 +18,8 @@ pub(crate) enum Readiness {
     Ready,
     /// The store is being loaded, so every lookup misses and all requests would reach the origins.
     Loading,
-    /// This node is still reading purges of other nodes. Until that is done, origins must validate stored responses
-    /// before use.
+    /// This node is still reading purges of other nodes. Until that is done, stored responses must be validated with
+    /// their origins before use.
     CatchingUp,
     /// The proxy is about to close its listeners.
     Draining,

@@ -104,8 +104,8 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the ways from which a request to an origin can choose. `None` if the general parents are not used for
-    /// the origin.
+    /// Returns the ways to an origin, through parents or directly, that a request can try. `None` if the general
+    /// parents are not used for the origin.
     pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> Option<OriginWays> {
         OriginWays::new(self.parents.as_ref(), origin, key)
     }

@@ -55,7 +55,7 @@ impl Expectation {
         state.word
     }
 
-    /// Changes the reply to `next` if it is `last`. Returns whether it was.
+    /// Changes the reply to `next` if it is `last` at present. Returns whether it was.
     fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {

@@ -77,7 +77,7 @@ pub(crate) struct OriginFetcher {
     pub(crate) listings: Arc<ListingTable>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) marks: Arc<ResponseMarkers>,
-    /// The long and arriving bodies in use, which requests share.
+    /// The bodies in use that are long or still arriving, which requests share.
     pub(crate) bodies: Arc<BodyTable>,
     /// The other nodes of the fleet, which are asked before origins. `None` without a fleet that shares entries.
     pub(crate) siblings: Option<Arc<Siblings>>,

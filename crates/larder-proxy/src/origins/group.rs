@@ -139,7 +139,7 @@ impl OriginChoice {
         chosen.map_or_else(|| self.group.members[0].origin.clone(), |member| member.origin.clone())
     }
 
-    /// Returns an origin to try next: one that is not excluded and not in `tried`, or `None`.
+    /// Returns an origin to try next: one that receives requests and is not in `tried`. `None` if there is none.
     pub(crate) fn other(&self, tried: &[Origin]) -> Option<Origin> {
         self.pick(tried, true).map(|member| member.origin.clone())
     }

@@ -158,7 +158,7 @@ impl Http1Connection {
         self.is_reusable && self.link.poll_receive(&mut Context::from_waker(Waker::noop()), &mut buffer).is_pending()
     }
 
-    /// Returns whether the last exchange ended in a way that permits another.
+    /// Returns whether the last exchange ended in a way that permits another exchange on the connection.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_reusable
     }
@@ -293,7 +293,7 @@ impl Http1Exchange {
 impl Http1Body {
     /// Waits for the next part of the body. `None` is its end.
     ///
-    /// `connection` may be `None` only if [`Self::is_off_the_wire`].
+    /// `connection` may be `None` only if [`Self::is_off_the_wire`] returns `true`.
     pub(crate) fn poll_frame(
         &mut self,
         connection: Option<&mut Http1Connection>,

@@ -48,7 +48,7 @@ pub(crate) struct SharedConnection(Arc<SharedState>);
 
 struct SharedState {
     sender: SendRequest<Bytes>,
-    /// Sends PINGs. The reply to one proves that the origin's settings have arrived before.
+    /// Sends PINGs. The reply to a PING proves that the origin's settings arrived before it.
     ping: tokio::sync::Mutex<PingPong>,
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,

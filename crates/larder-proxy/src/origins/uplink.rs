@@ -185,8 +185,7 @@ async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     }
 }
 
-/// Returns whether a failure may mean that the uplink is down. An origin that responds with an error is no such
-/// failure.
+/// Returns whether a failure may mean that the uplink is down. An error response of the origin does not.
 fn is_of_the_line(failure: &Failure) -> bool {
     match failure {
         Failure::Timeout { .. } => true,

@@ -70,8 +70,8 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Chooses a path to an origin for a request with this key. Returns `None` if the general parents are not used for
-    /// the origin.
+    /// Chooses how a request with this key reaches an origin: through which parent, or directly. Returns `None` if the
+    /// general parents are not used for the origin.
     pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
         if origin.way != OriginWay::Usual {
             return None;
@@ -91,15 +91,15 @@ impl OriginWays {
         Some(Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) })
     }
 
-    /// Returns the origin, with the path that is used now.
+    /// Returns the origin, with the way (through a parent, or directly) that is used now.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Records the result of the current path. If its parent failed and the request `may_repeat`, switches to the next
-    /// path.
+    /// Records whether the current parent proxy worked. If it failed and `may_repeat` is set, switches to the next
+    /// parent, or to a direct connection if that is allowed.
     ///
-    /// Returns whether it has switched, so that the request must be sent again.
+    /// Returns whether it switched: then the request must be sent again.
     pub(crate) fn note<T>(&mut self, outcome: Result<T, &Failure>, may_repeat: bool) -> bool {
         let (Some(ParentChoice { choice, tried, .. }), OriginWay::By(parent)) = (&self.choice, &self.origin.way) else {
             return false;
@@ -114,7 +114,7 @@ impl OriginWays {
         !is_good && may_repeat && self.advance()
     }
 
-    /// Switches to the next path. Returns false if none is left.
+    /// Switches to the next parent, or to a direct connection if that is allowed. Returns false if neither is left.
     fn advance(&mut self) -> bool {
         let Some(ParentChoice { parents, choice, tried }) = &mut self.choice else { return false };
         let other = choice.other(tried).filter(|_| tried.len() < PARENT_COUNT_MAX);

@@ -118,7 +118,8 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Checks the password of an admitted request, unless it is for a site, which every client may use.
+    /// Checks the client's password. Exempt are requests to origins that the configuration names, and requests that
+    /// another node of the fleet sent.
     pub(super) async fn check_trust(&self, asked: &RequestHead) -> Result<(), Failure> {
         if asked.origin.trusted || asked.is_by_sibling { Ok(()) } else { self.check_password(&asked.fields).await }
     }
@@ -276,7 +277,7 @@ fn before(
     RequestRules { checks_authorization, digest, may_never_change, is_anybodys: false, caches_git, is_never_stored }
 }
 
-/// Returns the first rule for a request that overrides something before there is a response.
+/// Returns the settings of the first rule that matches a request and has an effect before there is a response.
 pub(crate) fn ruling_before<'a>(rules: [Option<&'a Rules>; 2], request: &RuledRequest<'_>) -> Option<&'a Ruling> {
     rules.into_iter().flatten().find_map(|rules| rules.find_before(request))
 }

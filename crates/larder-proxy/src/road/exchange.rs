@@ -56,7 +56,8 @@ pub(super) struct ClientExchange {
     /// The cache's plan for contacting the origin, for a request that has a key.
     pub(super) plan: Option<Box<FetchPlan<OriginFetcher>>>,
     waiting: Option<WaitingCount>,
-    /// Counts the request as an open change. A proxy that is being replaced waits until there is none.
+    /// Counts a request that may change something at the origin (an unsafe method) as in progress: the metric
+    /// `changes_open`. A proxy that is being replaced waits until no such request is in progress.
     counting: Option<CountGuard>,
 }
 
@@ -170,7 +171,7 @@ impl ClientExchange {
         response
     }
 
-    /// Marks the exchange as answered. From now on, the ticket of the response ends the exchange.
+    /// Marks the exchange as answered. From now on, the exchange ends when the response and its ticket are dropped.
     pub(super) fn note_answered(&mut self) {
         self.is_answered = true;
     }

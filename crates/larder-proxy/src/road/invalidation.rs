@@ -32,7 +32,7 @@ pub(crate) enum InvalidationSubject<'a> {
     Url(&'a Uri),
     /// The responses for all URLs that begin with this one. A `*` at its end is ignored.
     Prefix(&'a Uri),
-    /// The responses for all URLs below any of these.
+    /// The responses for all URLs that are below one of these URLs.
     Below(Vec<&'a Uri>),
     /// The responses for all URLs with this URL's host.
     Site(&'a Uri),

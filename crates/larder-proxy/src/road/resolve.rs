@@ -52,7 +52,8 @@ impl ClientExchange {
         Ok(Onward::To(Step::Memory))
     }
 
-    /// Finds the origin of a request for no mirror, build cache or node, unless this proxy answers the request itself.
+    /// Finds the origin of a request that is not for a mirror or build cache and does not come from another node,
+    /// unless this proxy answers the request itself.
     fn find_resource(&self, request: &Request<impl Sized>) -> TargetKind {
         let uri = request.uri();
         let authority = || accepted_authority(uri, request.headers());
@@ -107,7 +108,7 @@ impl ClientExchange {
     }
 }
 
-/// Returns the verdict of this step for a kind of target.
+/// Returns the verdict of the step `Resolve`, its result for the log, for a kind of target.
 fn verdict_of(kind: &TargetKind) -> Verdict {
     match kind {
         TargetKind::Mirror(_) => Verdict::Mirror,

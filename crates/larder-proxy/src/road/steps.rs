@@ -322,8 +322,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Each waiting exchange keeps its state and both futures in memory. The limits of the futures are the allocator's
-    /// size classes.
+    /// A waiting exchange keeps three things in memory: its state, its own future and that of its fetch. The tested
+    /// limits are size classes of the allocator: a byte more would cost a whole step.
     #[test]
     fn what_waits_for_an_origin_takes_little() {
         let exchange = future_bytes(drive);

@@ -42,8 +42,8 @@ pub(crate) struct Target {
 
 /// The things that a request can be for.
 pub(crate) enum TargetKind {
-    /// The resource that its URL names: of a site, of the default origin, or of any other server. `None` if the request
-    /// leads to none of them, or until `resolve` has found the way.
+    /// The resource that the request's URL names: of a site, of the default origin, or of any other server. `None` if
+    /// the URL leads to no server, and before the step `Resolve`.
     Resource(Option<ResourceRoute>),
     /// A resource of the server that a mirror stands for.
     Mirror(MirrorRequest),
@@ -67,7 +67,8 @@ pub(crate) enum OwnTarget {
     PurgeLog(Arc<FleetLink>),
 }
 
-/// The scheme, authority and origin mark in the key of a resource.
+/// The parts of a resource's key: scheme, authority, and the mark of its origin, which distinguishes origins of the
+/// same URL.
 pub(super) type KeyParts<'a> = (&'a str, &'a str, OriginMark<'a>);
 
 impl Target {
@@ -188,7 +189,7 @@ thread_local! {
     static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes the key of the resource with these parts and this path, and calls `use_key` with it.
+/// Makes the key of a resource, which parts of the key and a path describe, and calls `use_key` with the key.
 ///
 /// Returns `None` if the resource cannot have a key. `use_key` must not make another key.
 pub(super) fn with_key<T>(

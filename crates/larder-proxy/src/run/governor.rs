@@ -189,7 +189,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const ALARM_PAUSE: Duration = Duration::from_millis(100);
 /// Time until freed memory has returned to the system.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Share of the free memory by which a part may grow in one check, as a divisor.
+/// A part may grow by 1/`GROWTH_SHARE` of the free memory in one check.
 const GROWTH_SHARE: u64 = 8;
 /// Minimum memory for bodies in transfer, in bytes.
 const BODIES_BYTES_MIN: u64 = 2 << 20;

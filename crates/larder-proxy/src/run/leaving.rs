@@ -101,9 +101,9 @@ impl RunningProxy {
 
     /// Stops accepting connections. Exchanges in progress continue.
     ///
-    /// The successor accepts connections on the same sockets. The returned receiver yields the connections that it can
-    /// continue: those without TLS, each after its current exchange. All other connections close, but those that were
-    /// accepted recently may send one request first.
+    /// The next process accepts connections on the same sockets. The returned receiver yields the connections that it
+    /// can continue: those without TLS, each after its current exchange. All other connections close, but those that
+    /// were accepted recently may send one request first.
     pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
         let (successor, connections) = mpsc::channel();

@@ -106,15 +106,15 @@ fn reserve_bytes(level: &MemoryLevel) -> u64 {
     (level.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
 }
 
-/// Divisor of the whole memory that gives the reserve: the memory that should stay available, at most
+/// The reserve, the memory that should stay available, is 1/`RESERVE_SHARE` of the whole memory, but at most
 /// [`RESERVE_BYTES_MAX`].
 const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
-/// Multiple of the reserve that must be available before the limit rises.
+/// Memory that must be available before the limit rises, as a multiple of the reserve.
 const ROOM_RESERVES: u64 = 3;
-/// Divisor of the whole memory. A fall of the available memory counts only while less than this share is available.
+/// A fall of the available memory counts only while less than 1/`SCARCE_SHARE` of the whole memory is available.
 const SCARCE_SHARE: u64 = 2;
-/// Divisor of the whole memory. Waiting for memory counts as a shortage only while less than this share is available.
+/// Waiting for memory counts as a shortage only while less than 1/`STRAINED_SHARE` of the whole memory is available.
 const STRAINED_SHARE: u64 = 4;
 /// Minimum time for which threads waited for memory since the last check to count as a shortage, in microseconds.
 const STALL_US_MIN: u64 = 15_000;

@@ -27,7 +27,7 @@ pub(crate) enum WorkerMessage {
     Ping(Sender<()>),
     /// Start or stop sending `Connection: close` in HTTP/1 responses.
     Goodbye(bool),
-    /// Stop accepting connections, and pass those without a current request to the successor through this queue.
+    /// Stop accepting connections, and pass those without a current request to the next process through this queue.
     HandOver(Sender<ClientConnection>),
     /// Serve a connection that the previous process handed over.
     Connection(ClientConnection),

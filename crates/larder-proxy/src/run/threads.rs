@@ -139,7 +139,8 @@ struct OpenListeners {
 /// A configured listener that is open on this thread.
 struct OpenDoor {
     listener: Listener,
-    /// Second handles of the listener's sockets. A reload that changes the listener, or a successor, accepts on them.
+    /// Second handles of the listener's sockets. After a reload that changes the listener, or in the next process, they
+    /// accept the connections.
     sockets: Vec<StdListener>,
     accepting: Vec<JoinHandle<()>>,
 }

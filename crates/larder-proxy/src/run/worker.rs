@@ -179,7 +179,7 @@ impl Worker {
     }
 }
 
-/// Divisor of the memory limit that gives the default memory for connections and exchanges.
+/// The default memory for connections and exchanges is 1/`CONNECTIONS_SHARE` of the memory limit.
 pub const CONNECTIONS_SHARE: u64 = 16;
 impl Drop for Worker {
     fn drop(&mut self) {

@@ -220,7 +220,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns what the origin and its connection must know about the client, or `None` if that is nothing.
+    /// Returns what the origin and its connection must know about the client. `None` if they need no such facts.
     pub(crate) fn asking_client(&self) -> Option<Box<AskingClient>> {
         let ends = self.origin.sends_proxy_header.then_some(self.ends);
         let sink = self.interim.clone();

@@ -48,8 +48,8 @@ struct KnownBuildCache {
     path: String,
     tokens: Option<WriterTokens>,
     local_writers: LocalWriters,
-    /// The build cache from which missing entries are requested, and the path there that corresponds to this cache.
-    /// `None` if they are requested from nowhere.
+    /// The build cache from which missing entries are requested, and the path there that corresponds to this cache's
+    /// path. `None` if missing entries are not requested.
     origin: Option<(Origin, String)>,
 }
 
@@ -69,8 +69,8 @@ pub(crate) enum WriteAccess {
     NoToken,
     /// The client may not write, because its token is not one of this build cache's tokens.
     WrongToken,
-    /// The client may not write, because the build cache has no tokens and does not accept local programs like this one
-    /// as writers.
+    /// The client may not write, because the build cache has no tokens, and its setting for local writers does not
+    /// include this client.
     ReadOnly,
 }
 

@@ -19,7 +19,7 @@ use crate::ground::digest::hex;
 /// Maximum length, in bytes, of a git question that is read to look for its answer in the cache. Git sends longer
 /// questions in pieces of unknown length.
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
-/// Maximum length of a question after decompression, in bytes.
+/// Maximum length of a git question (a POST that only reads) after decompression, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 8 << 20;
 /// Suffix of a repository's path in requests for objects.
 const UPLOAD_PACK: &str = "/git-upload-pack";
@@ -59,8 +59,8 @@ pub(crate) fn names_references(path: &str) -> bool {
 }
 
 impl GitQuestion {
-    /// Parses a question from a request's fields and body. Returns `None` if its answer may depend on something else
-    /// than the question.
+    /// Parses a git question (a POST that only reads) from a request's fields and body. Returns `None` if its answer
+    /// may depend on something else than the question.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
         let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None => body.clone(),
@@ -82,7 +82,7 @@ impl GitQuestion {
         [repository, b"#", self.digest.as_bytes()].concat()
     }
 
-    /// Begins to check whether an answer is complete.
+    /// Begins to check whether an answer to this question is complete.
     pub(crate) fn check(&self) -> AnswerCheck {
         AnswerCheck { wanted: self.wanted, ..AnswerCheck::default() }
     }
@@ -95,7 +95,7 @@ fn unpacked(body: &[u8]) -> Option<Bytes> {
     (unpacked.len() as u64 <= UNPACKED_BYTES_MAX).then(|| unpacked.into())
 }
 
-/// Parses a question. Calls `note` with each line that determines its answer.
+/// Parses the body of a git question (a POST that only reads). Calls `note` with each line that determines its answer.
 ///
 /// Returns `None` if the question contains a word that may make its answer depend on something else.
 fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
@@ -206,7 +206,7 @@ fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// Checks whether an answer is complete, while its bytes pass through.
+/// Checks whether the answer to a git question is complete, while its bytes pass through.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,

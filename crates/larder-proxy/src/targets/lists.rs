@@ -87,7 +87,7 @@ enum ListLine<'a> {
 }
 
 impl HostLists {
-    /// Returns whether these lists refuse no host: there are none, and unlisted hosts are served.
+    /// Returns whether these lists refuse no host: no list is configured, and unlisted hosts are served.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty() && self.allow.is_empty() && !self.default_deny
     }

@@ -212,8 +212,8 @@ impl MirrorTable {
         self.known.iter().any(|known| known.scheme == scheme && Some(&*known.authority) == normal.as_deref())
     }
 
-    /// Returns where requests for the mirrored server with these parts of a cache key are forwarded. `None` if no
-    /// mirror is for it.
+    /// Returns where requests for a mirrored server are forwarded. The arguments are parts of the server's cache keys.
+    /// `None` if no mirror is for such a server.
     pub(crate) fn destination_of(&self, scheme: &str, authority: &str, name: Option<&str>) -> Option<Destination<'_>> {
         let is_it = |known: &&Arc<KnownMirror>| {
             (known.scheme, &*known.authority, known.name.as_deref()) == (scheme, authority, name)

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait of the server for the requests of a test.
+/// Maximum time that the server waits for the requests of a test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Returns a client without idle connections: one that its server closes would make requests fail by chance.

@@ -36,7 +36,7 @@ struct DirectoryState {
 
 struct File {
     inode: Inode,
-    /// Number of the file among those that are kept open; `None` if it is not kept open.
+    /// The number by which `OpenFiles` knows the file. `None` if the file is not kept open.
     open: Option<u32>,
     len_bytes: u64,
     contents: SparseBytes,

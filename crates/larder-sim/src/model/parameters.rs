@@ -114,7 +114,7 @@ section! {
         sequential_bytes_per_s,
         /// Share by which the inner edge is slower than the outer edge.
         inner_loss_share,
-        /// Longest distance forward, in bytes, over which the head waits instead of seeking.
+        /// Maximum distance forward, in bytes, over which the head waits instead of seeking.
         near_bytes,
         /// Time that a wait over up to `near_bytes` takes, in milliseconds, beyond the time in which this distance
         /// passes under the head.

@@ -49,7 +49,7 @@ impl PaperOptions<'_> {
         self.varies_assumptions.then(table).transpose()
     }
 
-    /// Returns the machine that was requested, or the one with this name if none was.
+    /// Returns the machine that the user requested, by default the one named `name`.
     pub(super) fn machine(&self, name: &str) -> Model {
         let own = || match varied::machine_value(name) {
             Some((field, value)) => Model::with_value(name, &field, value),

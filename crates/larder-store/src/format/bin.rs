@@ -15,33 +15,33 @@ use super::{
 use crate::{hash::FullHash, units::SECTOR_BYTES};
 
 const MAGIC: [u8; 4] = *b"LDRb";
-/// Bytes of the header, which precedes the record in a bin.
+/// Length of a bin's header, in bytes. The record follows it.
 pub(crate) const BIN_HEADER_BYTES: usize = 64;
 
-/// The header of a bin.
+/// The header of a bin, a place of fixed length on the volume for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinHeader {
     pub(crate) hash: FullHash,
     /// Number of the write. Greater than the numbers of all earlier writes to the volume.
     pub(crate) sequence: u64,
-    /// Length of the whole record in bytes, including the part in the ring.
+    /// Length of the whole record in bytes, including the part that is in the ring because it did not fit in the bin.
     pub(crate) record_bytes: u32,
-    /// Position of the part of the record that does not fit in the bin, as the number of bytes ever written to the ring
-    /// before it.
+    /// Position in the ring of the part of the record that does not fit in the bin: the number of bytes ever written to
+    /// the ring before it.
     pub(crate) rest_at: u64,
     /// Offset of the bin on the volume, to detect bytes that were written to a wrong place.
     pub(crate) offset_bytes: u64,
-    /// The remainders that are next to the record's remainder in the ring.
+    /// Place of the record's remainder among the remainders of its group in the ring.
     pub(crate) rests: RestsOfGroup,
 }
 
-/// The place of a record's remainder among the remainders of its group, which are adjacent in the ring. All zeros if
-/// the record is in no group.
+/// The place of a record's remainder (the part that does not fit in its bin) among the remainders of its group, which
+/// are adjacent in the ring. All zeros if the record is in no group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RestsOfGroup {
-    /// Length of the group's remainders before this record's own, in 4 KiB blocks.
+    /// Length of the remainders of the group's earlier records, in 4 KiB blocks.
     pub(crate) blocks_before: u16,
-    /// Length of all remainders of the group, in 4 KiB blocks.
+    /// Length of the remainders of all records of the group, in 4 KiB blocks.
     pub(crate) blocks: u16,
 }
 

@@ -13,7 +13,7 @@ use crate::units::{BLOCK_BYTES, SegmentId};
 
 const ROOT_MAGIC: [u8; 4] = *b"LDRk";
 const IMAGE_MAGIC: [u8; 4] = *b"LDRh";
-/// Bit of a listed segment's number that marks a probation segment.
+/// Bit that marks a probation segment (for new entries) in the number of a listed segment.
 const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
@@ -22,11 +22,12 @@ const IMAGE_AT_BYTES: u64 = 12;
 const FRAME_HEADER_BYTES: usize = 64;
 const FRAME_USED_BYTES: usize = 48;
 
-/// The root of a checkpoint: it names the valid images of all partitions, and the segments.
+/// The root of a checkpoint. It says where the valid image (the saved part of the index) of each partition is, and
+/// lists the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointRoot {
-    /// The watermark, a segment sequence. The images have the entries of all segments up to it. A start must replay all
-    /// later segments. Of two valid roots, the one with the greater watermark counts.
+    /// The watermark: the sequence of a segment. The images have the entries of all segments up to it, and a start must
+    /// replay all later segments. Of two valid roots, the one with the greater watermark counts.
     pub(crate) stamp: u32,
     /// Widths of a position and of an address in the images, in bits. An index with other widths cannot use the images.
     pub(crate) bits: (u32, u32),
@@ -40,31 +41,31 @@ pub(crate) struct CheckpointRoot {
 /// The place of the valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
-    /// Watermark of the checkpoint for which the image was written. 0 means that the partition is empty and has no
-    /// image.
+    /// Watermark of the checkpoint for which the image was written: the sequence of the last segment that it covers. 0
+    /// means that the partition is empty and has no image.
     pub(crate) stamp: u32,
-    /// First block of the image's frame, counted from the start of the first frame.
+    /// First block of the image's frame (its header and the image), counted from the start of the first frame.
     pub(crate) block: u32,
     /// Number of buckets in the image; 0 if the partition has entries, but its image did not fit.
     pub(crate) bucket_count: u32,
 }
 
 impl ImageAt {
-    /// Returns whether the partition has entries but no image, because it did not fit.
+    /// Returns whether the partition has entries but no image, because the image did not fit.
     pub(crate) fn is_missing(&self) -> bool {
         self.stamp > 0 && self.bucket_count == 0
     }
 }
 
-/// The description of one segment in a root.
+/// The description of one segment in the root of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListedSegment {
     pub(crate) segment: SegmentId,
     /// Sequence of the segment's present use; 0 if the segment is not in use.
     pub(crate) sequence: u32,
     pub(crate) is_probation: bool,
-    /// Two Unix times in seconds: when all short-lived entries of the segment will have expired, and when all its other
-    /// entries will have.
+    /// Two Unix times in seconds: the time at which all short-lived entries of the segment will have expired, and the
+    /// time at which all its other entries will have.
     pub(crate) deadlines: (u32, u32),
 }
 

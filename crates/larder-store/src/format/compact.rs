@@ -14,11 +14,11 @@ use super::{
 };
 use std::ops::Range;
 
-/// The first bytes of a compact set.
+/// The first bytes of a compact set, the form of `tiny`'s sets for short entries.
 pub(crate) const MAGIC: [u8; 4] = *b"LDRq";
-/// Length of the header.
+/// Length of a compact set's header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Most bytes of a set, so that a length within a set fits in three bytes.
+/// Maximum length of a set, in bytes. It ensures that every encoded length within a set fits in three bytes.
 const SET_BYTES_MAX: u32 = 64 << 10;
 const RANK_MASK: u8 = 7;
 const IS_STUB: u8 = 1 << 3;
@@ -203,8 +203,8 @@ pub(crate) fn decode(
     (at <= header.len_bytes as usize).then_some((header, listings))
 }
 
-/// Decodes the next listing. `at` is the position of the listed content in the set; it is advanced to the content's
-/// end.
+/// Decodes the next listing, an entry's fields in the directory of a set. `at` is the position of the listed content in
+/// the set; it is advanced to the content's end.
 fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<CompactListing> {
     let flags = fields.u8()?;
     let has = |bit: u8| flags & bit != 0;
@@ -226,7 +226,8 @@ fn decode_listing(fields: &mut FieldReader<'_>, at: &mut usize) -> Option<Compac
     Some(CompactListing { fields: entry, checksum, is_stub, key, head, body })
 }
 
-/// Most bytes of a listing: flags, checksum, all fields, and three lengths.
+/// Maximum length, in bytes, of a listing (an entry's fields in the directory of a set): flags, checksum, all fields,
+/// and three lengths.
 const LISTING_BYTES_MAX: usize = 1 + CHECKSUM_BYTES + 20 + 3 * 3;
 /// Bits of a length that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;

@@ -16,9 +16,9 @@ use crate::units::BLOCK_BYTES;
 const MAGIC: [u8; 4] = *b"LDRj";
 const HEADER_BYTES: u64 = 48;
 const LISTING_BYTES: u64 = 24;
-/// Most changes in a page.
+/// Maximum number of changes in a page of the journal.
 pub(crate) const PAGE_CHANGE_COUNT: u64 = (BLOCK_BYTES - HEADER_BYTES) / LISTING_BYTES;
-/// Flag of a listing in a journal page: the entry left the map.
+/// Flag of a listing (one change) in a journal page: the entry left the map.
 const IS_GONE: u16 = 1;
 
 /// The header of a journal page.

@@ -17,13 +17,14 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Range of the header with the pack's offset on the volume. `COUNT` is the range with the number of listings.
+/// Range of a pack's header, in bytes, with the pack's offset on the volume. `COUNT` is the range with the number of
+/// listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
 /// Records in a pack begin at multiples of this many bytes.
 pub(crate) const GRANULE_BYTES: u64 = 64;
-/// Most bytes of a pack: positions are 16-bit numbers of granules.
+/// Maximum length of a pack, in bytes: positions are 16-bit numbers of granules (units of [`GRANULE_BYTES`]).
 pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
 /// Bytes of an encoded [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;
@@ -41,7 +42,7 @@ pub(crate) struct PackHeader {
     pub(crate) oldest_sequence: u32,
 }
 
-/// The kind of a listed record.
+/// The kind of a record that the directory of a pack lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackedKind {
     Entry,
@@ -51,7 +52,7 @@ pub(crate) enum PackedKind {
     Stub,
 }
 
-/// The description of one record or stub in the directory of a pack.
+/// The description of one record, or of a stub that refers to a long record, in the directory of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
@@ -78,17 +79,17 @@ pub(crate) enum DirectoryRefusal {
     Damaged,
 }
 
-/// Returns the length in bytes of a directory with `count` listings.
+/// Returns the length in bytes of a pack's directory with `count` listings, one for each record.
 pub(crate) const fn directory_bytes(count: usize) -> usize {
     HEADER_BYTES + count * LISTING_BYTES
 }
 
-/// Returns how many listings fit in a directory of `bytes`.
+/// Returns how many listings, one for each record, fit in a pack's directory of `bytes`.
 pub(crate) const fn listings_within(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / LISTING_BYTES
 }
 
-/// Rounds `bytes` up to whole granules.
+/// Rounds `bytes` up to a multiple of [`GRANULE_BYTES`].
 pub(crate) const fn granulated(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
@@ -237,7 +238,8 @@ pub(crate) struct RecordStub {
     pub(crate) offset_bytes: u64,
     /// Length of the record in bytes.
     pub(crate) len_bytes: u32,
-    /// Sequence of the record. If another is found at the offset, the record was overwritten.
+    /// Sequence of the record. If the record at the offset has another sequence, the one that the stub names was
+    /// overwritten.
     pub(crate) sequence: u32,
     /// Sequence of the stub itself, by which it is compared with other records of its key.
     pub(crate) own_sequence: u32,

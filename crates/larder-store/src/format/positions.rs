@@ -13,17 +13,20 @@ use crate::units::{BLOCK_BYTES, SetNumber};
 const HEADER_BYTES: u64 = 8;
 const POSITION_BYTES: usize = 5;
 
-/// Returns the length in bytes of a sheet (the positions of one set) for sets of `ways` ways.
+/// Returns the length in bytes of a sheet, which has the positions of one set. `ways` is the number of entries in a
+/// set.
 pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * POSITION_BYTES as u64).next_power_of_two()
 }
 
-/// Returns the number of sheets per block, for sets of `ways` ways.
+/// Returns the number of sheets (each with the positions of one set) per block. `ways` is the number of entries in a
+/// set.
 pub(crate) fn sheets_per_block(ways: u32) -> u64 {
     BLOCK_BYTES / sheet_bytes(ways)
 }
 
-/// Writes the sheet of `set` into `target`. `positions` has one position for each way.
+/// Writes the sheet of `set`, its entries' positions, into `target`. `positions` has one position for each way (place
+/// for an entry in the set).
 pub(crate) fn encode(volume: VolumeId, set: SetNumber, positions: &[Option<u64>], target: &mut [u8]) {
     target.fill(0);
     let mut fields = FieldsMut::new(target);

@@ -24,30 +24,31 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
-/// Most bytes that a record has in addition to key, head and body: the fixed part, and the checksums of the body's
+/// Maximum bytes that a record has in addition to key, head and body: the fixed part, and the checksums of the body's
 /// blocks.
 pub(crate) const AROUND_BYTES: u64 = 128;
 /// Position of the sequence in a record. The lengths and the kind follow it.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;
-/// Position of the field with the record's own place. It is the last field of the fixed part.
+/// Position of the field that has the record's place in its segment. It is the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
 /// Bytes in a record that say where one part of the body is.
 const PART_BYTES: usize = 16;
-/// Most parts of a body that can have records of their own.
+/// Maximum number of parts of a body that have records of their own.
 pub(crate) const PARTS_MAX: usize = 64;
 /// Bytes of the body that each checksum covers.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 16 << 10;
-/// Longest head, in bytes.
+/// Maximum length of a head, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Longest body of an entry, in bytes.
+/// Maximum length of an entry's body, in bytes.
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
-/// Longest record, in sectors.
+/// Maximum length of a record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
-/// Most sectors that a record touches: one more than its length in sectors, because it can begin within a sector.
+/// Maximum number of sectors that a record touches: one more than its maximum length in sectors, because it can begin
+/// within a sector.
 pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {
@@ -95,8 +96,9 @@ pub(crate) struct RecordMeta {
     pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// Position of the record in its segment, in steps of the volume's packing. It shows whether the record was written
-    /// to a wrong place. 0 in policies without segments, where the sequence of each write is unique.
+    /// Position of the record in its segment, in units of 512 bytes, or of 8 bytes on packed volumes. It shows whether
+    /// the record was written to a wrong place. 0 in policies without segments, where the sequence of each write is
+    /// unique.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -252,7 +254,7 @@ pub(crate) struct DecodedRecord {
     checksums: Range<usize>,
     /// Number of body bytes in this record.
     here_bytes: u64,
-    /// Position at which the body begins, or would begin if it were here.
+    /// Position at which the body begins, or would begin if this record had one.
     pub(crate) body_start: usize,
 }
 
@@ -266,7 +268,8 @@ pub(crate) enum RecordRefusal {
 }
 
 impl DecodedRecord {
-    /// Decodes the record at the start of `bytes`: everything before its body, which need not be there.
+    /// Decodes the record at the start of `bytes`: everything before its body. The body itself may be missing in
+    /// `bytes`.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, RecordRefusal> {
         let fixed = bytes.get(..FIXED_BYTES).ok_or(RecordRefusal::Short(FIXED_BYTES))?;
         let (lengths, checksum) = RecordLengths::decode(fixed).ok_or(RecordRefusal::Damaged)?;
@@ -420,7 +423,7 @@ impl RecordLengths {
     }
 }
 
-/// Returns the checksums of the body that `parts` make when joined.
+/// Returns the checksums of a body that is given in pieces: `parts`, joined, are the body.
 pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
     let total: usize = parts.iter().map(Bytes::len).sum();
     if let [only] = parts {

@@ -16,8 +16,8 @@
 pub(crate) struct SegmentUse {
     /// Number of the use, unique on the volume. 0 means that the segment is not in use.
     pub(crate) sequence: u32,
-    /// For a probation segment: the sequence of the main segment that was open when it was begun, or its own sequence
-    /// if none was open. For a main segment: 0.
+    /// For a probation segment (for new entries): the sequence of the main segment that was open when this segment was
+    /// begun, or this segment's own sequence if none was open. For a main segment: 0.
     pub(crate) anchor: u32,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct LogOrder {
 /// The two generations of segments in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SegmentRow {
-    /// For entries that were requested again, replacements and removals.
+    /// For replacements, removals, and entries that were requested again.
     Main,
-    /// For new entries that were not requested again yet.
+    /// For new entries, until they are requested again.
     Probation,
 }
 
@@ -56,7 +56,7 @@ impl SegmentUse {
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 
-    /// Returns the smallest sequence of a main segment that can contain records newer than those of this use.
+    /// Returns the lowest sequence at which a main segment can contain records newer than those of this use.
     pub(crate) fn first_sequence(self) -> u32 {
         self.order().anchor
     }

@@ -55,7 +55,7 @@ impl RunSession {
         copies.filter_map(|copy| Self::decode(volume, copy)).max_by_key(|session| session.generation)
     }
 
-    /// Returns the offset in the index area of the copy to which this session is written.
+    /// Returns where this session is written: the offset of its copy, from the start of the index area.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES
     }

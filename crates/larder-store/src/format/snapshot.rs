@@ -18,13 +18,13 @@ const PAGE_MAGIC: [u8; 4] = *b"LDRp";
 const PAGE_HEADER_BYTES: u64 = 24;
 const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
-/// Number of listings in a full page.
+/// Number of listings (one for each entry) in a full page of a snapshot.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
-/// Most files of slots that a header can describe.
+/// Maximum number of slot files whose slot counts fit in a header.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
 /// Number of copies of the header. Each copy is one block.
 pub(crate) const HEADER_COUNT: u64 = 2;
-/// Number of places for snapshots on volumes with a journal. They are used alternately.
+/// Number of places for snapshots on volumes with a journal. Snapshots are written to the two places in turn.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
 /// Position of the recovery data in the header, behind the longest list of slot counts.

@@ -32,10 +32,11 @@ pub(crate) fn bounded<T>(octet_count: usize, decode: impl FnOnce() -> T) -> T {
     decoded
 }
 
-/// Most times that a decoder may read an octet. More than once, because a fuzz target decodes its input several times.
+/// Maximum number of times that a decoder may read an octet of its input. More than one, because a fuzz target decodes
+/// its input several times.
 #[cfg(any(test, fuzzing))]
 const PER_OCTET_MAX: u64 = 32;
-/// Octets that are added to the length of the input, because some decoders read blocks of a fixed length even for a
-/// short input.
+/// Octets by which [`bounded`] counts every input as longer than it is, because some decoders read blocks of a fixed
+/// length even for a short input.
 #[cfg(any(test, fuzzing))]
 const FREE_OCTETS: u64 = 4096;

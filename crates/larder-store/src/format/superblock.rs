@@ -13,20 +13,23 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The format of volumes in which several records can share a sector. It is the newest that this code reads and writes.
+/// The format of packed volumes, in which several records can share a sector. It is the newest that this code reads and
+/// writes.
 pub(crate) const FORMAT_VERSION: u32 = 4;
-/// The format of volumes with probation in which each record begins at a sector.
+/// The format of volumes with probation (segments for new entries) in which each record begins at the start of a
+/// sector.
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
-/// The format of volumes that have neither a journal nor probation. Programs from before both features can read it.
+/// The format of volumes that have neither a journal nor probation (segments for new entries). Programs from before
+/// both features can read it.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// Most invalidations of single sites that an older program could write into a superblock.
+/// Maximum number of sites whose invalidation an older program could write into a superblock.
 const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
 /// Number of layout parameters that a policy can keep in the superblock.
 pub(crate) const PARAMETER_COUNT: usize = 6;
-/// Index of the parameter that limits the bytes in files.
+/// Index of the layout parameter that limits the bytes of all files together, in policies that keep entries in files.
 const FILES_BYTES_AT: usize = 0;
 /// Position of the fields about starts and rejoined volumes, behind the longest list of sites that an older program
 /// wrote.
@@ -46,8 +49,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// The membership of the run that is about to begin. It takes effect once the superblocks of all volumes contain
-    /// it. All zeros in superblocks of older programs.
+    /// The membership (which volumes the store has) of the run that is about to begin. It takes effect once the
+    /// superblocks of all volumes contain it. All zeros in superblocks of older programs.
     pub(crate) prepared: VolumeMembership,
     /// Whether the device may have lost acknowledged changes. If so, the next start empties the volume.
     pub(crate) is_doubtful: bool,
@@ -56,7 +59,7 @@ pub(crate) struct Superblock {
     pub(crate) sequence_floor: u32,
     /// A number that the caller can keep in the store ([`crate::Store::set_label`]); 0 if none was set.
     pub(crate) label: u64,
-    /// In logs: which segments must be found at start, and the oldest segment whose entries count.
+    /// In policies on the log: which segments must be found at start, and the oldest segment whose entries count.
     pub(crate) written: WrittenSequences,
 }
 
@@ -92,12 +95,13 @@ pub(crate) struct VolumeShape {
 /// The form of a log's segments and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogForm {
-    /// One generation of segments. Each record begins at a sector. Policies without a log have this value too.
+    /// One generation of segments. Each record begins at the start of a sector. Policies without a log have this value
+    /// too.
     #[default]
     Plain,
-    /// Two generations of segments, probation and main. Each record begins at a sector.
+    /// Two generations of segments: probation, for new entries, and main. Each record begins at the start of a sector.
     Probation,
-    /// Two generations of segments, probation and main. Several records can share a sector.
+    /// Two generations of segments: probation, for new entries, and main. Several records can share a sector.
     Packed,
 }
 
@@ -108,7 +112,7 @@ impl VolumeShape {
         Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
     }
 
-    /// Returns whether a log has two generations of segments, probation and main.
+    /// Returns whether a log has two generations of segments: probation, for new entries, and main.
     pub(crate) fn has_probation(&self) -> bool {
         self.form != LogForm::Plain
     }
@@ -151,12 +155,13 @@ impl VolumeShape {
     }
 }
 
-/// The epochs, by which all entries of a volume can be invalidated at once.
+/// The epochs of a volume. Each entry has the epoch in which it was written; beginning a new epoch invalidates all
+/// earlier entries at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
-    /// The epoch that new entries get.
+    /// The current epoch, which new entries get.
     pub(crate) current: u32,
-    /// The first epoch whose entries are valid.
+    /// The first epoch whose entries are valid. Entries of earlier epochs were invalidated.
     pub(crate) all_before: u32,
 }
 

@@ -15,7 +15,8 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
-/// Bytes of a listing. On packed volumes, the most that a listing takes.
+/// Length of a listing (the line of one record in a segment's list of contents), in bytes; on packed volumes, the
+/// maximum.
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
@@ -30,12 +31,12 @@ const FLAG_PART: u8 = 1 << 3;
 const SHORT_LISTING_BYTES: u64 = 9;
 /// Bits of a number that each encoded byte holds. The byte's highest bit says whether another byte follows.
 const NUMBER_BITS: u32 = 7;
-/// Most bytes of a number in a short listing.
+/// Maximum number of bytes that a number takes in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
 /// Unit of [`TrailerRecord::run_blocks`], in sectors.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
-/// The listing of one record in a trailer.
+/// The listing of one record in a trailer, the list of contents at the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerRecord {
     /// The part of the key's hash that the index uses.
@@ -55,7 +56,7 @@ pub(crate) struct TrailerRecord {
     pub(crate) expires_at: u32,
 }
 
-/// The kind of a record in a trailer.
+/// The kind of a record, as the trailer (the list of contents at the end of its segment) states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListedKind {
     Entry,
@@ -91,7 +92,7 @@ impl ListedKind {
     }
 }
 
-/// The footer of a trailer, in the last bytes of a segment.
+/// The footer of a trailer (a segment's list of contents), in the last bytes of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerFooter {
     pub(crate) segment: SegmentId,
@@ -103,7 +104,8 @@ pub(crate) struct TrailerFooter {
     listings_checksum: u32,
 }
 
-/// Returns the length in bytes of a trailer with `list_bytes` of listings, in whole blocks.
+/// Returns the length in bytes of a trailer (a segment's list of contents) with `list_bytes` of listings, in whole
+/// blocks.
 pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
     (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
 }

@@ -11,14 +11,14 @@ use super::{
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId};
 
 const MAGIC: [u8; 4] = *b"LDRu";
-/// Magic of a unit on a volume with probation.
+/// Magic of a write unit on a volume with probation (segments for new entries).
 const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
 /// Bytes of a unit header on packed volumes.
 const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;
 
-/// The header of a unit.
+/// The header of a write unit: records that were written in one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) segment: SegmentId,
@@ -34,7 +34,7 @@ pub(crate) struct UnitHeader {
     /// Smallest sequence of all segments (on volumes with probation: of all main segments) that were in use when this
     /// use of the segment began.
     pub(crate) oldest_sequence: u32,
-    /// The part of the header about probation; `None` on volumes without it.
+    /// The part of the header about the generations of segments; `None` on volumes without probation.
     pub(crate) generations: Option<UnitGenerations>,
 }
 

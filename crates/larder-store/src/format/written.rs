@@ -10,12 +10,13 @@
 use super::bytes::{FieldReader, FieldsMut};
 use std::ops::Range;
 
-/// Most gaps in the superblock. If there are more, the oldest are dropped with all sequences before them.
+/// Maximum number of gaps that the superblock lists. If there are more, the oldest are dropped with all sequences
+/// before them.
 const GAP_COUNT_MAX: usize = 48;
 /// Bytes that the sequences take in the superblock.
 pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;
 
-/// The sequences that are known to have been durable on the volume: a range, except for its gaps.
+/// The segment sequences that are known to have been durable on the volume: a range with gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenSequences {
     /// Sequence of the newest main segment whose entries are void. The entries of all older segments are void too,
@@ -34,8 +35,8 @@ impl WrittenSequences {
         self.before.saturating_sub(1)
     }
 
-    /// Returns the greatest sequence from `oldest` on that was durable but is not in `known`, the sequences that a
-    /// start found. `known` must be sorted.
+    /// Returns the greatest sequence, not below `oldest`, that was durable but was not found at this start. `known` are
+    /// the sequences that were found, sorted.
     pub(crate) fn newest_missing(&self, known: &[u32], oldest: u32) -> Option<u32> {
         debug_assert!(known.is_sorted());
         let from = self.from.max(oldest);

@@ -15,7 +15,7 @@ pub enum IndexAxis {
     Map,
     /// No index: entries are found by reading the volume.
     Nothing,
-    /// A tag and a rank for each way of each set of the disk table.
+    /// A tag and a rank for each way (place for an entry) of each set of the disk table.
     SetTags,
     /// Like [`Self::SetTags`], but only for recently used sets.
     RecentSetTags,
@@ -24,7 +24,8 @@ pub enum IndexAxis {
     FrontAndFilters,
     /// A table with 20 bytes for each entry, and one with 24 bytes for each cluster.
     Objects,
-    /// A tag, a rank, a generation and the position in the log, for each way of each set of the index.
+    /// A tag, a rank, a generation and the position in the log, for each way (place for an entry) of each set of the
+    /// index.
     SetPlaces,
     /// Like [`Self::SetPlaces`], but only the positions of recently used entries are in memory. A file has the others.
     RecentSetPlaces,
@@ -34,7 +35,7 @@ pub enum IndexAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
-    /// In segments, each written once from start to end. The segments are reused in a circle.
+    /// Entries are in segments, each written once from start to end. The segments are reused in a circle.
     Segments,
     /// One file per entry, all in one directory.
     OneDirectory,
@@ -42,16 +43,17 @@ pub enum LayoutAxis {
     RoundRobinDirectories,
     /// One file per entry, in one directory per site.
     SiteDirectories,
-    /// In a file of slots for each length class. An entry takes the first free slot; a long entry gets a file of its
-    /// own.
+    /// Entries are in a file of slots for each length class. An entry takes the first free slot; a long entry gets a
+    /// file of its own.
     SizeClasses,
-    /// In one file of 512-byte slots. A pointer circles through the file, and an entry takes the next free slots behind
-    /// it.
+    /// Entries are in one file of 512-byte slots. A pointer circles through the file, and an entry takes the next free
+    /// slots behind it.
     Slots,
-    /// In one file of 4 KiB blocks. A bitmap of several levels finds long runs of free blocks, which are written in
-    /// order.
+    /// Entries are in one file of 4 KiB blocks. A bitmap of several levels finds long runs of free blocks, which are
+    /// written in order.
     MultilevelBitmap,
-    /// A table of bins. A key belongs to one bin; bytes that do not fit in the bin go to a ring.
+    /// A table of bins, places of fixed length. A key belongs to one bin; bytes that do not fit in the bin go to a
+    /// ring.
     Bins,
     /// A table of sets of bins. A key can be in any bin of its set; bytes that do not fit in the bin go to a ring.
     Sets,
@@ -72,24 +74,25 @@ impl LayoutAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteAxis {
-    /// In units of up to 1 MiB, each with many entries.
+    /// Bytes are written in units of up to 1 MiB, each with many entries.
     Units,
     /// Like [`Self::Units`], with the entries of a group next to each other.
     UnitsByGroup,
-    /// Each entry separately. Its commit waits until the device has it.
+    /// Each entry is written separately. Its commit waits until the device has it.
     Through,
-    /// Like [`Self::Through`], but entries of a group that are longer than a bin wait for each other, so that their
-    /// remainders are written at once.
+    /// Like [`Self::Through`], but entries of a group that are longer than a bin wait for each other, so that the
+    /// remainders that do not fit in their bins are written together.
     ThroughByGroup,
-    /// Each entry separately, with many writes in flight. Commits do not wait for the device.
+    /// Each entry is written separately, with many writes in flight. Commits do not wait for the device.
     Asynchronous,
-    /// In pages. Contiguous entries are collected until their page is full.
+    /// Entries are written in pages. Contiguous entries are collected until their page is full.
     Pages,
     /// Like [`Self::Pages`], but each site's entries are first collected in a buffer.
     SitePages,
-    /// First in packs of several entries to the front. Later, several entries at once move from the front to their set.
+    /// Entries are written first to the front (the log before the sets), several in one pack. Later, several entries at
+    /// once move from the front to their set.
     PacksThenSets,
-    /// In whole clusters, each with entries of the same sites.
+    /// Entries are written in whole clusters, each with entries of the same sites.
     Clusters,
 }
 
@@ -97,17 +100,18 @@ pub enum WriteAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
-    /// Each entry separately, without delay.
+    /// A lookup reads its entry separately, without delay.
     Direct,
-    /// Each entry separately, without delay, with many reads in flight.
+    /// A lookup reads its entry separately, without delay, with many reads in flight.
     Asynchronous,
-    /// In batches sorted by position. A batch is read when it is full or its first read has waited long enough.
+    /// Lookups read in batches sorted by position. A batch is read when it is full or its first read has waited long
+    /// enough.
     SortedBatches,
-    /// The whole group of an entry with one read.
+    /// A lookup reads the whole group of its entry (the entries that were requested together) with one read.
     Groups,
-    /// The whole set, without delay.
+    /// A lookup reads the whole set of its key, without delay.
     WholeSet,
-    /// The whole cluster of the entry. The cluster's other entries go to the memory cache.
+    /// A lookup reads the whole cluster of its entry. The cluster's other entries go to the memory cache.
     Clusters,
 }
 
@@ -128,8 +132,8 @@ pub enum EvictionAxis {
     FirstInSet,
     /// Evicts the least recently used entry of the set.
     LeastRecentInSet,
-    /// Evicts those entries of a set that are predicted to be used last. An entry moves from the front to its set if
-    /// its predicted use is early enough.
+    /// Evicts those entries of a set that are predicted to be used last. An entry moves from the front (the log before
+    /// the sets) to its set if its predicted use is early enough.
     RankInSet,
     /// Evicts the least recently used cluster with all its entries.
     ClusterLru,

@@ -121,8 +121,8 @@ impl Policy {
 /// Exponent e in the assumption that the hits of a cache grow with (number of entries)^e. With requests by Zipf's law
 /// it is 1 minus that law's exponent, which is 0.64 to 0.83 in web traces (Breslau et al., INFOCOM 1999).
 pub(crate) const HITS_EXPONENT: f64 = 0.2;
-/// Share of a group that one read still brings in before it is requested, if reads wait for a sorted batch. Measured
-/// with `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
+/// Share of a group's entries that one read brings in before they are requested, if reads wait for a sorted batch.
+/// Measured with `hashcache-log` and `ucfs` (docs/internals/measurements.md, "Reads on a spinning disk").
 const SORTED_GROUP_SHARE: f64 = 0.2;
 /// Share of the hits that sets of one entry lose against an LRU cache. Sets of n entries lose 1/n of this share: 3%
 /// with 8 entries, which is what a plan assumes for every policy with an LRU in sets.

@@ -49,7 +49,7 @@ pub enum LogRow {
     Located(LocatedRow),
 }
 
-/// The choice of the entries of a segment that reclaim writes again.
+/// The rule by which reclaim chooses the entries of a segment that it writes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
     /// Rewrites entries that were hit, in the order of hits per byte. Each hit saves an entry once. This engine also
@@ -59,8 +59,8 @@ pub enum LogEviction {
     Clock,
 }
 
-/// HashCache's policies on a log. They differ in the positions that are in memory, and in whether groups are stored
-/// together.
+/// HashCache's policies on a log. They differ in which positions are in memory, and in whether the entries of a group
+/// are stored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
     /// The index has all positions in memory.
@@ -113,7 +113,7 @@ pub enum SlotSchedule {
 /// The policies with a hash table on the volume, by its shape and by what is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableRow {
-    /// One bin per key, and nothing in memory.
+    /// One bin (a place of fixed length on the volume) per key, and nothing in memory.
     Bins,
     /// A set of bins per key, and nothing in memory.
     Sets,

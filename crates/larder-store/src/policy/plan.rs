@@ -294,8 +294,8 @@ fn hits_per_second(row: &PlannedRow) -> f64 {
 const SORTED_GAIN: f64 = 1.38;
 /// Largest share of the memory for the index. The memory cache gets the remainder.
 const INDEX_SHARE_MAX: f64 = 0.75;
-/// Policies with at least this share of the fastest policy's hits per second count as equally fast, because predictions
-/// are no more exact.
+/// Policies with at least this share of the fastest policy's hits per second count as equally fast, because smaller
+/// differences are within the error of the predictions.
 const AS_FAST: f64 = 0.85;
 /// Policies whose shares of hits differ by at most this much count as equally good.
 const AS_GOOD: f64 = 0.03;

@@ -13,7 +13,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Most bytes that one read requests.
+/// Maximum number of bytes that one read requests.
 const STEP_BYTES: u64 = 256 << 10;
 
 type Step = Pin<Box<dyn Future<Output = Result<Option<Bytes>>> + Send>>;

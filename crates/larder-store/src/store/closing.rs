@@ -12,7 +12,7 @@ use futures_util::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// The one close of a store, which all callers of [`Store::close`] share. The first caller sets it.
+/// The closing of a store: one future, which all callers of [`Store::close`] share. The first caller creates it.
 #[derive(Clone, Default)]
 pub(super) struct StoreClosing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
 
@@ -42,7 +42,7 @@ async fn close(volumes: EngineVolumes) -> Result<()> {
 }
 
 /// Puts an excluded volume back in use if it works, and retries its pending removals. If its engine failed, the volume
-/// stays as it is, and the next start empties it.
+/// stays excluded, and the next start empties it.
 fn take_back(volumes: &EngineVolumes, index: usize) -> BoxFuture<'_, ()> {
     let end = async move {
         volumes.take_back_with_its_engine(index, true).await;

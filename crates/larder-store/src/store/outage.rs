@@ -26,8 +26,8 @@ use std::{
 };
 
 impl EngineVolumes {
-    /// Makes each volume's exclusion be recorded on the other volumes as soon as it happens. Does nothing for a store
-    /// of a single volume.
+    /// Ensures that the exclusion of a volume is recorded on the other volumes as soon as it happens. Does nothing for
+    /// a store of a single volume.
     pub(super) fn record_outages_as_they_come(&self) {
         for index in (0..self.count()).filter(|_| !self.is_lone()) {
             // Weak: the volume owns this callback.
@@ -172,8 +172,8 @@ impl EngineVolumes {
         }
     }
 
-    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the pass of the
-    /// [`MembershipGate`](crate::volume::membership::MembershipGate).
+    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the pass, the right to
+    /// change which volumes are in use, of the [`MembershipGate`](crate::volume::membership::MembershipGate).
     async fn record(&self, lost: &Volume) {
         let is_doubtful = lost.superblock().is_doubtful;
         if is_doubtful {

@@ -50,7 +50,7 @@ pub struct CheckFindings {
 }
 
 impl CheckFindings {
-    /// Most damaged places that `damages` lists.
+    /// Maximum number of damaged places that `damages` lists.
     pub const DAMAGES_MAX: usize = 1000;
 
     fn meet(&mut self, met: &WalkItem<'_>, volume: &Volume) {

@@ -60,7 +60,7 @@ pub(crate) struct VolumeBase {
     /// The receiver of evicted entries, if there is one.
     pub(crate) evictions: OnceLock<Arc<EvictionReceiver>>,
     pub(crate) waiting: LoadWaiters,
-    /// The thread of the volume's maintenance, if the store has threads of its own.
+    /// The volume's maintenance thread. Not set if the store has no threads of its own.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
     /// The superblock in memory, and its changes that wait to be written.
     pub(crate) superblocks: Arc<SuperblockKeeper>,
@@ -121,7 +121,8 @@ impl VolumeBase {
         Some(Arc::new(WatchedDirectory { inner, watch, failure }))
     }
 
-    /// Returns the watches of the directory and of the device, in the order in which a sync covers them.
+    /// Returns the watches, which count writes and syncs, of the directory and of the device, in the order in which a
+    /// sync covers them.
     pub(super) fn watches(&self) -> [&SyncWatch; 2] {
         [&self.files_watch, &self.device_watch]
     }
@@ -133,7 +134,7 @@ impl VolumeBase {
         }
     }
 
-    /// Returns the most bytes that the volume may take, including its files.
+    /// Returns the maximum number of bytes that the volume may take, including its files.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }

@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of keys in the list, including the overhead of each key. Beyond that, the whole volume counts as changed.
+/// Maximum bytes of keys in the list, including the overhead of each key. Beyond that, the whole volume counts as
+/// changed.
 pub(super) const KEY_BYTES_MAX: usize = 4 << 20;
 pub(super) const KEY_OVERHEAD_BYTES: usize = 64;
 /// Age of the oldest unflushed change at which a flush is planned, although no caller requests one.

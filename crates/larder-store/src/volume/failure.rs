@@ -17,7 +17,7 @@ use std::{
 };
 
 thread_local! {
-    /// Number of fences (`Volume::fence`) that the current code of this thread runs inside of.
+    /// Number of nested fences (`Volume::fence`, which catches panics) around the code that this thread is running.
     static FENCE_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -52,7 +52,7 @@ impl FailureMark {
     }
 }
 
-/// The failure of a volume's engine, if it has failed, and the calls to wake when it does.
+/// Whether a volume's engine has failed, and the calls to wake when it fails.
 #[derive(Default)]
 pub(crate) struct VolumeFailure {
     mark: FailureMark,
@@ -63,7 +63,8 @@ pub(crate) struct VolumeFailure {
 }
 
 impl VolumeFailure {
-    /// Returns the mark. The locks around the engine's state set it when a task panics while holding them.
+    /// Returns the mark that says whether the engine has failed. The locks around the engine's state set it when a task
+    /// panics while holding them.
     pub(crate) fn mark(&self) -> FailureMark {
         self.mark.clone()
     }
@@ -77,14 +78,14 @@ impl VolumeFailure {
         self.is_set() && !self.is_of_sync.load(Ordering::Acquire)
     }
 
-    /// Sets the mark because a sync failed. Returns what [`Self::set`] returns.
+    /// Marks the engine as failed because a sync failed. Returns what [`Self::set`] returns.
     pub(super) fn set_for_sync(&self) -> bool {
         let is_first = self.set();
         self.is_of_sync.fetch_or(is_first, Ordering::SeqCst);
         is_first
     }
 
-    /// Sets the mark. Returns whether this call is the first to do so, and its caller must therefore announce the
+    /// Marks the engine as failed. Returns whether this call is the first to do so: its caller must then announce the
     /// failure.
     pub(super) fn set(&self) -> bool {
         self.mark.set();
@@ -136,7 +137,7 @@ impl Drop for WaitingCall<'_> {
 pub(crate) struct CallersPanic(Box<dyn Any + Send>);
 
 impl CallersPanic {
-    /// Resumes the panic. To be called outside of the fence.
+    /// Resumes the panic. To be called outside of the fence, which would catch it again.
     pub(crate) fn resume(self) -> ! {
         resume_unwind(self.0)
     }
@@ -148,7 +149,7 @@ impl CallersPanic {
 /// # Errors
 /// The panic of `code`.
 pub(crate) fn unfenced<T>(code: impl FnOnce() -> T) -> std::result::Result<T, CallersPanic> {
-    /// Restores the number of fences when dropped.
+    /// Restores the thread's number of fences when it is dropped.
     struct Outside(u32);
     impl Drop for Outside {
         fn drop(&mut self) {
@@ -162,7 +163,7 @@ pub(crate) fn unfenced<T>(code: impl FnOnce() -> T) -> std::result::Result<T, Ca
 
 /// Runs `step` inside a fence: catches its panic and returns it as an error.
 pub(super) fn caught<T>(step: impl FnOnce() -> T) -> std::result::Result<T, Box<dyn Any + Send>> {
-    /// Counts one fence less when dropped.
+    /// Reduces the thread's number of fences by one when it is dropped.
     struct Inside;
     impl Drop for Inside {
         fn drop(&mut self) {

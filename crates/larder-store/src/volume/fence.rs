@@ -25,7 +25,8 @@ use crate::{
 };
 use std::{any::Any, future::poll_fn, io, panic::resume_unwind, pin::Pin, sync::atomic::Ordering, task::Poll, thread};
 
-/// A change of a key that is being made. The key stays on the list of changed keys even if the caller stops waiting.
+/// A change of a key, while it is being made. The key stays on the list of changed keys even if the caller stops
+/// waiting.
 ///
 /// This does not hide the key from lookups. A new removal also has a `RemovalGuard` for that. Commits and new heads
 /// must not hide their key, and the key of a retried removal is hidden already.

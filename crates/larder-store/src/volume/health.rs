@@ -22,7 +22,7 @@ use std::{
 pub(crate) const FAILURES_IN_A_ROW_MAX: u32 = 16;
 /// Time during which every operation must fail before the only volume of a store is excluded.
 const LONE_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time between two failures of a series. After a longer time without operations, a failure begins a new
+/// Maximum time between two failures of the same series. After a longer time without operations, a failure begins a new
 /// series, because the device may have worked in between.
 const FAILURE_GAP_MAX: Duration = Duration::from_secs(2);
 /// First pause between probes of an excluded volume. Doubled if the volume fails again soon after it was put back in

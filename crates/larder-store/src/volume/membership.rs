@@ -32,7 +32,8 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// Lets one task at a time change the membership of the store, including the I/O for it.
+/// Lets one task at a time change the membership (which volumes of the store are in use), and do the I/O for the
+/// change.
 #[derive(Default)]
 pub(crate) struct MembershipGate(Mutex<GateState>);
 
@@ -42,7 +43,7 @@ struct GateState {
     waiting: TaskWaiters,
 }
 
-/// The right to change the membership. Dropping it lets the next task in.
+/// The right to change the membership (which volumes of the store are in use). Dropping it lets the next task in.
 pub(crate) struct MembershipPass<'a>(&'a MembershipGate);
 
 impl MembershipGate {

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// Most removals that one retry takes at once.
+/// Maximum number of removals that one retry writes at once.
 const BATCH_COUNT: usize = 256;
 /// Pause before the first retry. Doubled after each failed retry.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ struct DeferredRemovals {
     next_number: u64,
     /// Keys whose removal a caller is waiting for.
     under_way: Vec<UnderWay>,
-    /// When the next retry is due. `pause` is the time between the last retry and this one.
+    /// When the next retry is due. `pause` is the time from the last retry to the next one.
     due_at: Duration,
     pause: Duration,
     is_retrying: bool,
@@ -95,8 +95,8 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns whether a removal of `key` is pending, or is in progress and would also remove an entry that is stored
-    /// now.
+    /// Returns whether the entry of `key` that is in the store now is being removed. A removal that is in progress does
+    /// not count if a new entry of `key` was stored after it began.
     pub(crate) fn ends(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let deferred = self.lock();

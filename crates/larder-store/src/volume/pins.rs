@@ -17,10 +17,10 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// Most keys that can be pinned on one volume at a time. They take 24 MiB of memory.
+/// Maximum number of keys that can be pinned on one volume at a time. They take 24 MiB of memory.
 const PINS_MAX: usize = 1 << 20;
-/// Most bytes that a record takes on the volume in addition to key, head and body. Includes its unit's header and its
-/// line in the trailer.
+/// Maximum bytes that a record takes on the volume in addition to key, head and body. Includes its unit's header and
+/// its line in the trailer.
 const OVERHEAD_BYTES: u64 = 4 << 10;
 
 /// The pinned keys of a volume.

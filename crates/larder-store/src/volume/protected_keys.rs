@@ -16,10 +16,10 @@ use std::{
     sync::Arc,
 };
 
-/// Most keys protected on a volume at a time. Enough for the chunks of 32 GiB of bodies; they take 1 MiB of memory.
+/// Maximum number of keys that are protected on a volume at a time. Enough for the chunks of 32 GiB of bodies; they
+/// take 1 MiB of memory.
 const PROTECTED_MAX: u64 = 1 << 15;
-/// The size of a volume divided by this is the most that protected entries may take. Each counts as an entry of the
-/// maximum length.
+/// Protected entries may take at most 1/`VOLUME_DIVISOR` of a volume. Each counts as an entry of the maximum length.
 const VOLUME_DIVISOR: u64 = 4;
 
 /// The protected keys of a volume, each with its number of guards.

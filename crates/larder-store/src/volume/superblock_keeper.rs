@@ -26,8 +26,8 @@ use std::{
 /// The superblock of a volume, and the changes that wait to be written.
 pub(crate) struct SuperblockKeeper {
     device: Arc<dyn Device>,
-    /// The watch to which a failed sync of a superblock is reported, because other writes may then be lost. It does not
-    /// watch the superblocks' own writes: a change takes effect only when it is durable.
+    /// Learns when a sync of the superblock has failed, because that may also lose other writes to the device. It does
+    /// not count the writes of superblocks: a superblock takes effect only after its sync, so none can be lost.
     watch: Arc<SyncWatch>,
     present: RwLock<Superblock>,
     changes: Mutex<ChangeQueue>,

@@ -93,8 +93,8 @@ impl SyncWatch {
         })
     }
 
-    /// Notes the outcome of a sync before which `covered` writes had ended. If writes may be lost, returns the function
-    /// to call.
+    /// Records the outcome of a sync. `covered` writes had ended when it began. If it failed and writes may be lost,
+    /// returns the function to call.
     fn note_sync(&self, covered: u64, is_ok: bool) -> Option<LossCallback> {
         let mut state = self.lock();
         if is_ok {

@@ -398,7 +398,7 @@ const ANSWER_ROUNDS: u32 = 40;
 const MAINTENANCE: &str = "maintenance";
 /// Interval at which the stage runs the store's maintenance, in place of the store's own thread.
 const MAINTAINED_EVERY: Duration = Duration::from_millis(100);
-/// Longest time that the clock is advanced at once, so that the maintenance runs often enough.
+/// Maximum time by which the clock is advanced at once. It is short, so that the maintenance runs often enough.
 const STEP: Duration = Duration::from_millis(500);
 /// Number of times that the clock is advanced by [`STEP`] without a timer. The sum of these steps is longer than any
 /// timeout of the cache.

@@ -23,7 +23,7 @@ use tokio::{
 
 type OriginBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Longest time of a step that must not hang.
+/// Time after which a step counts as hanging.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What an origin does, and what it notes.

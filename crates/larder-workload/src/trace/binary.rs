@@ -13,9 +13,9 @@ pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
 const ORACLE_RECORD_BYTES: usize = 24;
 const HAS_SITE: u8 = 1;
 const HAS_CLIENT: u8 = 2;
-/// Most bytes that a 64-bit number takes in LEB128.
+/// Maximum number of bytes that a 64-bit number takes in LEB128.
 const LEB_BYTES_MAX: u32 = 10;
-/// Most bytes of a record in the compact format: flags, two numbers, key, site and client.
+/// Maximum length of a record in the compact format, in bytes: flags, two numbers, key, site and client.
 const COMPACT_RECORD_BYTES_MAX: usize = 1 + 2 * LEB_BYTES_MAX as usize + 3 * 8;
 
 /// Reads oracleGeneral: records of 24 bytes with time in seconds (4 bytes), key (8), size (4) and next use (8).

@@ -27,7 +27,7 @@ const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
 const SERVERS: u64 = 60_000;
 const SERVER_EXPONENT: f64 = 0.8;
-/// Most pages in a row that a client views on the same server.
+/// Maximum number of pages in a row that a client views on the same server.
 const SERVER_RUN_MAX: u64 = 5;
 
 /// A request for a document.

@@ -103,7 +103,7 @@ pub struct PolyMix {
 pub struct PolyMixRequests {
     random: Random,
     polymix: PolyMix,
-    /// The requests of the last view that are still to come, the last one first.
+    /// The requests of the latest page view that are still to come, the last one first.
     pending: Vec<PolyMixRequest>,
     client: u64,
     group: u64,
@@ -156,7 +156,8 @@ impl PolyMix {
         self
     }
 
-    /// Returns the mean number of requests per arrival. It is more than 1, because a page comes with its images.
+    /// Returns the mean number of requests per arrival. An arrival is one object, or a page with its images, so the
+    /// mean is more than 1.
     pub fn requests_per_arrival() -> f64 {
         let harmonic: f64 = (1..=IMAGES_MAX).map(|count| 1.0 / count as f64).sum();
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic
@@ -202,8 +203,9 @@ impl PolyMix {
         }
     }
 
-    /// Returns an object of the working set. 1% of the set gets 10% of the repeated requests. In PolyMix-4, nearly
-    /// always the shortest of three candidates is taken, so that the byte hit ratio is lower than the hit ratio.
+    /// Draws an object of the working set for a repeated request. One draw in ten is from the hottest 1%. In PolyMix-4,
+    /// 90% of the draws return the shortest of three candidates, which makes the byte hit ratio lower than the hit
+    /// ratio.
     fn revisited(&self, random: &mut Random, at: usize) -> u64 {
         let share = DIRECT[at].1 / direct_total() / Self::requests_per_arrival();
         let window = ((self.working_set as f64 * share) as u64).clamp(1, self.made[at]);
@@ -278,7 +280,7 @@ fn direct_total() -> f64 {
     DIRECT.iter().map(|(_, share)| share).sum()
 }
 
-/// Most images of a page. Their number is distributed by Zipf's law.
+/// Maximum number of images on a page. The number follows Zipf's law.
 const IMAGES_MAX: u64 = 13;
 const HOT_REQUESTS: f64 = 0.1;
 const DISCRIMINATION: f64 = 0.9;

@@ -66,7 +66,7 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
 
 /// An event that the proxy reports while it runs a long command.
 pub(crate) enum ProgressEvent<'a> {
-    /// `done` of `of` units of the work are complete.
+    /// The proxy has completed `done` units of work, out of `of`.
     Progress { done: u64, of: u64 },
     /// The proxy sent a line of the result, as JSON.
     Line(&'a Value),

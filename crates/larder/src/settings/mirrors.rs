@@ -311,7 +311,7 @@ pub(crate) struct FileRules<'a> {
     pub(crate) follows: bool,
     /// Whether the rules apply to all ports of the server, and not only to the one in its URL.
     pub(crate) at_any_port: bool,
-    /// Request fields by which files that may change vary, even if the server does not say so.
+    /// Request fields that select the variant of a file that may change, even if the server sends no Vary.
     pub(crate) varies: &'a [HeaderName],
     /// A registry whose layouts also name files that never change, in addition to `immutable`. `None` if there is none.
     pub(crate) packages: Option<&'a Registry>,

@@ -147,7 +147,7 @@ pub(crate) fn of_document(document: &Text) -> Vec<Prose> {
     found
 }
 
-/// Fewest words of a text. Shorter table cells and literals are names, not prose.
+/// Minimum number of words in a text that is checked. Shorter table cells and literals are names, not prose.
 const WORDS_MIN: usize = 5;
 
 /// Returns the marker of a rustdoc line, `///` or `//!`, or `None` for any other comment.

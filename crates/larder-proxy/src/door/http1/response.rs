@@ -32,7 +32,7 @@ use crate::{
 /// A response that is being sent.
 pub(super) struct SendingResponse {
     out: OutgoingOctets,
-    /// The body. Kept until everything is written, because its ticket ends the exchange when it is dropped.
+    /// The body. Kept until everything is written, because dropping it ends the exchange.
     body: ResponseBody,
     encoder: BodyEncoder,
     /// Whether nothing more of the body is to come, because it ended or broke off.

@@ -32,7 +32,7 @@ pub(super) struct ResponseTurn {
 }
 
 impl ResponseTurn {
-    /// Creates the turn of a response. `fields` are the fields of its request, which state the urgency.
+    /// Creates the scheduler of one response's sending. `fields` are the request's fields, which state the urgency.
     pub(super) fn new(client: &Arc<Client>, counts: &Arc<UrgencyCounts>, fields: &HeaderMap) -> Self {
         Self {
             client: Arc::clone(client),

@@ -17,8 +17,8 @@ metric_table! {
     }
 }
 
-/// Returns the memory of each part of the proxy that counts its own, in bytes, and the remainder of the process's
-/// memory.
+/// Returns how many bytes of memory each part of the proxy uses, and the remainder of the process's memory. Only parts
+/// that count their own memory are listed.
 ///
 /// The remainder is the program, the threads' stacks, and memory that the allocator keeps.
 pub(crate) fn parts(state: &ProxyState) -> [(&'static str, u64); PART_COUNT] {

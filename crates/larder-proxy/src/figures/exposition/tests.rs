@@ -111,5 +111,5 @@ fn names_follow_the_conventions_of_prometheus() {
 }
 
 const ORIGINS: &str = "Connections and origins";
-/// Most values of a label that the page lists.
+/// Maximum number of values of one label that the page lists.
 const VALUES_MAX: usize = 8;

@@ -24,7 +24,7 @@ pub(super) struct StreamEntry {
     pub(super) octets: EntryOctets,
 }
 
-/// The content of an entry, if it may be that of a Larder.
+/// The content of an entry of the stream, classified by whether a Larder node may have written it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EntryOctets {
     /// Content that a Larder node may have written.

@@ -20,8 +20,8 @@ use super::{TlsIdentity, shared_log::SharedLog};
 /// By default no proxy is trusted, the node has no name, and there are no other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Networks of trusted proxies, whose word about the client counts: [`Self::client_field`], or a PROXY header.
-    /// Default none.
+    /// Networks of trusted proxies. The client's address that they send, in [`Self::client_field`] or a PROXY header,
+    /// is believed. Default none.
     pub trusted_proxies: Vec<IpNet>,
     /// The field in which trusted proxies name the client. Other fields are ignored.
     ///

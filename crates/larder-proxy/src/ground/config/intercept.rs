@@ -24,7 +24,7 @@ pub struct Intercept {
 pub struct HostRules {
     /// The hosts in the set.
     pub hosts: Vec<HostPattern>,
-    /// Hosts excluded from the set.
+    /// Hosts that are not in the set although `hosts` matches them.
     pub except: Vec<HostPattern>,
 }
 

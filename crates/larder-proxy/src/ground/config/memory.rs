@@ -36,9 +36,9 @@ fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -
 /// Memory of a waiting request with its two connections, in bytes: as measured (docs/internals/measurements.md), and
 /// room for a long head.
 const WAITING_BYTES: u64 = 64 << 10;
-/// Divisor of the machine's memory that gives the part for waiting requests.
+/// Waiting requests get 1/`WAITING_SHARE` of the machine's memory.
 const WAITING_SHARE: u64 = 4;
-/// Limit on waiting requests on a machine with little memory.
+/// Minimum default limit on waiting requests, for a machine with little memory.
 const WAITING_COUNT_MIN: usize = 1024;
 /// Smallest default limit on connections to an origin, for a process that may open few files.
 const CONNECTION_COUNT_MIN: usize = 1000;

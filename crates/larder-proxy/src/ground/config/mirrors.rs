@@ -58,7 +58,7 @@ impl MirrorLink {
 }
 
 impl Mirror {
-    /// Creates a mirror in whose documents no links are replaced.
+    /// Creates a mirror that replaces no links in documents.
     pub fn of_files(path: impl Into<String>, origin: OriginUrl) -> Self {
         Self { path: path.into(), origin, documents: Vec::new(), links: Vec::new(), is_registry: false }
     }

@@ -24,8 +24,8 @@ pub struct CacheSettings {
     pub http: larder_http::Settings,
     /// Maximum length of a stored body, in bytes. Longer bodies are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
-    /// Time after the response to a page has begun in which requests with the page as Referer join the page's group.
-    /// Default 2 s; up to 60 s.
+    /// Time from the beginning of the response to a page, within which requests with the page as Referer join the
+    /// page's group. Default 2 s; up to 60 s.
     ///
     /// The store keeps the entries of a group together. With a longer time, slow pages stay in one group, but the next
     /// page may join it. With a shorter one, groups are split. 0 disables groups.

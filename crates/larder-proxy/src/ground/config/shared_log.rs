@@ -134,7 +134,7 @@ const SCHEMES: [(&str, LogSystem, bool); 6] = [
     ("nats", LogSystem::Nats, false),
     ("tls", LogSystem::Nats, true),
 ];
-/// The features with clients for shared logs that this program was built with.
+/// The Cargo features with which this program was built, of those that add clients for shared logs.
 const FEATURES: &[&str] = &[
     #[cfg(feature = "log-redis")]
     "log-redis",

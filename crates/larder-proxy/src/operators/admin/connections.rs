@@ -262,7 +262,7 @@ const CONNECTION_COUNT_MAX: usize = 64;
 /// Maximum number of additional connections that may only request `/healthz`.
 const RESERVE_COUNT_MAX: usize = 8;
 const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
-/// Longest time limit for receiving a request's head.
+/// Maximum time for receiving the head of a request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum length of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;

@@ -33,7 +33,8 @@ use crate::{
 #[derive(Deserialize)]
 struct PackRequest {
     gzip: bool,
-    /// Earliest time, in milliseconds of Unix time, at which a response was received or confirmed to be packed.
+    /// Only responses that were received or confirmed at or after this time are packed. In milliseconds of Unix time;
+    /// `None` sets no limit.
     since: Option<i64>,
     until: Option<i64>,
 }

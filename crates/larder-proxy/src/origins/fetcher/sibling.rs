@@ -147,7 +147,7 @@ fn may_be_shared(asked: &RequestHead) -> bool {
     is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
 }
 
-/// Returns the function that receives a sibling's interim responses.
+/// Returns the function that receives the interim responses of a sibling, another node of the fleet.
 ///
 /// Each of them shows that the sibling is alive. Those that came from the origin are also forwarded to the client.
 fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
@@ -161,7 +161,7 @@ fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     })
 }
 
-/// The last sign of life of a sibling that has sent no response yet.
+/// The last sign of life of a sibling (another node of the fleet) that has sent no response yet.
 struct SiblingSigns {
     begun: Instant,
     /// Milliseconds from the request to the last sign of life. 0 before the first one.
@@ -177,8 +177,8 @@ impl SiblingSigns {
         self.last_millis.store((self.begun.elapsed().as_millis() as u64).max(1), Relaxed);
     }
 
-    /// Completes when the sibling has sent no sign of life for too long: `patience` for the first, then
-    /// [`SIGN_PATIENCE`].
+    /// Completes when the sibling (the other node) has sent no sign of life for too long: `patience` for the first,
+    /// then [`SIGN_PATIENCE`].
     async fn end(&self, patience: Duration) {
         let mut end = patience;
         loop {

@@ -64,7 +64,7 @@ pub(crate) struct Client {
     pub(crate) protocol: ClientProtocol,
     /// The origin of the intercepted tunnel that the connection is in. `None` outside tunnels.
     pub(crate) inside: Option<Origin>,
-    /// The session of the client. `None` if the client did not connect through a session's listener.
+    /// The session (`larder exec`) whose listener the client connected to. `None` for all other clients.
     pub(crate) session: Option<Arc<SessionState>>,
     /// The addresses of both ends, if a program on this machine opened the connection and sent no PROXY header.
     pub(crate) near: Option<NearEnds>,
@@ -104,8 +104,8 @@ pub(crate) struct AbandonedRequests {
 }
 
 impl Client {
-    /// Creates a client without a connection, for a request that `explain` only imagines. It counts as connected
-    /// through a listener that no site names.
+    /// Creates a client without a connection, for a request that `larder explain` only simulates. It counts as
+    /// connected through a listener that no site names.
     pub(crate) fn imagined(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         Self {
             worker: Arc::clone(worker),
@@ -317,7 +317,8 @@ impl Client {
         0
     }
 
-    /// Returns why the connection must not be read any more: a faulty request body, or a flood. `None` if it may be.
+    /// Returns why the connection must not be read any more: a faulty request body, or a flood. `None` if it may be
+    /// read.
     pub(crate) fn fatal_fault(&self) -> Option<&'static str> {
         self.fatal_fault.get().copied()
     }

@@ -40,7 +40,8 @@ pub struct SessionOptions {
     pub owner_process: Option<u32>,
 }
 
-/// An open session. Dropping it closes its listener; open connections finish their exchanges.
+/// An open session: a listener on a loopback port, whose clients have caching rules and a CA of their own. Dropping it
+/// closes its listener; open connections finish their exchanges.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) state: Arc<SessionState>,

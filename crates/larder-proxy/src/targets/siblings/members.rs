@@ -102,7 +102,7 @@ impl SiblingMembers {
         (Some(owner) != self.own_place).then(|| Arc::clone(&self.nodes[owner]))
     }
 
-    /// Returns whether at least one other node is not excluded.
+    /// Returns whether at least one other node is in use.
     pub(super) fn has_others(&self) -> bool {
         self.others().any(|node| !node.is_out.load(Relaxed))
     }

@@ -76,7 +76,7 @@ pub(crate) enum PeerClaim {
     Refused(HeaderValue),
 }
 
-/// A difference between two nodes because of which they do not share entries.
+/// A difference between two nodes that prevents them from sharing entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerDifference {
     /// The nodes' clocks differ.

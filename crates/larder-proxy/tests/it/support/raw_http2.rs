@@ -218,5 +218,5 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const INITIAL_WINDOW_SIZE: u8 = 4;
 /// The size of a window that no setting has changed.
 pub(crate) const WINDOW_BYTES: u32 = 65_535;
-/// Longest payload that every peer accepts.
+/// Length of the longest frame payload, in bytes, that every peer must accept.
 pub(crate) const FRAME_BYTES: usize = 16 << 10;

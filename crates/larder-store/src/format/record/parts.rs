@@ -41,7 +41,8 @@ pub(crate) fn checksum_count(body_bytes: u64, part_count: usize) -> usize {
 }
 
 impl BodyStretch {
-    /// Converts the piece to a part, for the record of a new head. Returns `None` if the piece is empty.
+    /// Converts the piece to a part, for the record that is written when the entry's head is replaced. Returns `None`
+    /// if the piece is empty.
     pub(crate) fn into_part(self) -> Option<BodyPart> {
         let len_bytes = (self.range.end - self.range.start) as u32;
         (len_bytes > 0).then_some(BodyPart { place: self.place, len_bytes })
@@ -108,7 +109,7 @@ impl DecodedRecord {
         self.verifies_from(first, record, body)
     }
 
-    /// Returns whether `body` matches the checksums in `record`. `body` begins with the block of number `first`.
+    /// Returns whether `body` matches the checksums in `record`. `body` begins with block number `first`.
     pub(crate) fn verifies_from(&self, first: u64, record: &[u8], body: &[u8]) -> bool {
         let mut blocks = (first..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
         blocks.all(|(index, block)| self.verifies(record, index, block))

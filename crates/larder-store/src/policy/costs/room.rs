@@ -1,6 +1,7 @@
 //! The bytes of entries that do not fit into a bin of HashCache's tables.
 
-/// Returns the mean number of bytes per entry that do not fit in its bin. Entries that fit count as 0.
+/// Returns the mean number of bytes per entry that do not fit in its bin (a place of fixed length on the volume).
+/// Entries that fit count as 0.
 pub(crate) fn mean_rest_bytes(share_longer_than: &dyn Fn(f64) -> f64, bin_bytes: u64) -> f64 {
     // The mean of what is beyond a length is the integral of the share that is longer. The steps grow with the length.
     let step = |number: u32| bin_bytes as f64 * f64::powi(STEP, number.cast_signed());
@@ -13,7 +14,8 @@ pub(crate) fn mean_rest_bytes(share_longer_than: &dyn Fn(f64) -> f64, bin_bytes:
 }
 
 const STEP: f64 = 1.1;
-/// Number of steps of the numeric integration. The last step is at the length of a thousand bins.
+/// Number of steps of the integral over entry lengths. With the factor `STEP`, 72 steps reach about a thousand times
+/// the length of a bin.
 const STEP_COUNT: u32 = 72;
 
 #[cfg(test)]

@@ -157,8 +157,8 @@ fn shown(kind: &TuningKind, value: TuningValue) -> String {
 
 const RESIDENT_SHARE: &str = "hashcache_resident_share";
 const SORTED_READS: &str = "sorted_reads";
-/// Constants with at least this share of the best hits per second count as equally fast, because predictions are no
-/// more exact.
+/// Constants with at least this share of the best hits per second count as equally fast, because smaller differences
+/// are within the error of the predictions.
 const AS_FAST: f64 = 0.99;
-/// An index counts as small as the smallest one if it is at most this many times as large.
+/// Factor by which an index may be larger than the smallest one, and still counts as equally small.
 const AS_SHORT: f64 = 1.000_001;

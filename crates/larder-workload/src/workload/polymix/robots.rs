@@ -11,7 +11,7 @@ use super::{
 use crate::{Random, Request, WorkloadRequest, random::mix};
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// The load that PolyMix's robots together put on a cache.
+/// The load that PolyMix's robots (simulated clients) together put on a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixLoad {
     /// Version of PolyMix.
@@ -35,7 +35,7 @@ pub struct PolyMixRobots {
     count: u64,
 }
 
-/// A request that a robot will send at a known time.
+/// A request that a robot (a simulated client) will send at a known time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct TimedRequest {
     time_us: u64,
@@ -56,8 +56,8 @@ struct RobotView {
 }
 
 impl PolyMixLoad {
-    /// Returns the load of the benchmark at its peak rate. The working set is what a cache stores during one plateau at
-    /// this rate.
+    /// Returns the load of the benchmark at its peak rate. The working set is what a cache stores at this rate during
+    /// one plateau, a phase of constant load.
     pub fn of_peak(version: PolyMixVersion, requests_per_s: f64) -> Self {
         let storable_share = match version {
             PolyMixVersion::Three => 0.75,
@@ -136,7 +136,7 @@ impl Iterator for PolyMixRobots {
 
 /// Share of all requests that are for objects requested for the first time.
 const NEW_SHARE: f64 = 0.45;
-/// Length of a plateau, in seconds.
+/// Length of a plateau, a phase of constant load, in seconds.
 const PLATEAU_S: f64 = 4.0 * 3600.0;
 /// Number of connections that a robot uses for a page.
 const CONNECTIONS: usize = 4;

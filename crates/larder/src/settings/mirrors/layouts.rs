@@ -12,7 +12,7 @@ pub(crate) struct RegistryLayout {
     pub(crate) paths: &'static [&'static str],
     /// An additional condition on the requests for these files. `None`: there is no such condition.
     pub(crate) test: Option<fn(&RuledRequest<'_>) -> bool>,
-    /// Media types of the files.
+    /// Media types of this kind of file.
     pub(crate) types: &'static [&'static str],
     /// Lifetime of the files.
     pub(crate) keeps: FileLifetime,

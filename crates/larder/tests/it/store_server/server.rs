@@ -13,7 +13,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longest wait for a response: the machine may be busy with other tests.
+/// Maximum wait for a response. It is long, because the machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped.
