@@ -107,8 +107,7 @@ pub struct ResponseDirectives {
     /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
     /// lifetime.
     pub(crate) fresh_after_receipt: Option<u32>,
-    /// Upper bound on the freshness lifetime, in seconds after receipt. It comes from the redirects that led to this
-    /// response.
+    /// Upper bound on the freshness lifetime, in seconds after receipt, from the redirects that led to this response.
     pub(crate) fresh_within: Option<u32>,
     /// Whether a redirect that led to this response forbids serving it stale.
     pub(crate) chain_forbids_stale: bool,
@@ -118,8 +117,7 @@ pub struct ResponseDirectives {
     pub(crate) obeys_reload: bool,
     /// Whether the body was checked against its digest when it was stored.
     pub is_verified: bool,
-    /// Whether the response is a web page although its URL is that of a file that never changes, such as a captive
-    /// portal's login page.
+    /// Whether the response is a web page under the URL of a file that never changes, such as a network's login page.
     pub(crate) contradicts_url: bool,
     /// Whether an operator's rule allows serving the response stale although the response forbids it.
     pub(crate) ignores_must_revalidate: bool,

@@ -46,7 +46,7 @@ pub struct Settings {
     /// If on, other clients receive the cookie unless the response says `private` or `no-store`. If off (the default),
     /// the response is stored only if it says `public` or has a lifetime for shared caches.
     pub store_set_cookie: bool,
-    /// How long after its lifetime a response is served while the origin cannot be reached (RFC 9111 4.2.4).
+    /// Time after its lifetime for which a response is served while the origin cannot be reached (RFC 9111 4.2.4).
     ///
     /// A response that forbids being served stale is an exception. A response's own `stale-if-error` takes precedence.
     /// Default 24 hours; zero turns it off.

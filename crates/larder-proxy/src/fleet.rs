@@ -57,7 +57,7 @@ pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purg
     tasks.spawn(sending::send_all(Arc::clone(link), Arc::clone(purges), name.into()));
 }
 
-/// While other nodes may have made purges that this node does not know, requires validation of stored responses.
+/// Requires validation of stored responses while other nodes may have made purges that this node does not know.
 ///
 /// Runs until the worker stops.
 async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {

@@ -44,7 +44,7 @@ pub struct Evictions {
     pub jobs: usize,
 }
 
-/// The algorithms that ignore the sizes of objects. The report compares the first of the policies with the best of
+/// The algorithms that ignore the sizes of objects. The report compares the first of its policies with the best of
 /// these algorithms, and also with the best of those in `SIZED`.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];
@@ -317,8 +317,7 @@ impl RequestList {
         Ok(counts)
     }
 
-    /// Counts hits. Calls `ask` with the number, key and size of each request; `ask` returns whether that request is a
-    /// hit.
+    /// Counts hits. Calls `ask` with the number, key and size of each request; it returns whether that is a hit.
     fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> ContenderCounts {
         let mut counts = ContenderCounts::default();
         for (number, &(key, size_bytes)) in self.all.iter().enumerate() {

@@ -24,8 +24,8 @@ use std::{process::ExitCode, thread};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {
-    /// What to test: the store, or the laws of the caches above it (values for the library's cache, responses for the
-    /// HTTP cache). Policies, faults and operations can be chosen for store only.
+    /// The part to test: the store, or the laws of the caches above it (values for the library's cache, responses for
+    /// the HTTP cache). Policies, faults and operations can be chosen for store only.
     #[arg(long, value_enum, default_value_t = TrialFace::Store)]
     face: TrialFace,
     /// Number of seeds.

@@ -61,7 +61,7 @@ const CORE_ROOTS: [&str; 9] = ["std", "bytes", "smallvec", "slab", "larder_http"
 const CORE_NEVER: [&str; 7] =
     ["std::fs", "std::net", "std::process", "std::sync", "std::thread", "std::time", "std::task"];
 
-/// Returns the statements of a source that name a layer above it, the system, or anything else that it must not name.
+/// Returns the statements of a source that name a layer above it, the system, or another thing that it must not name.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let layers = layers_of(&source.path);
     let module = if layers.is_empty() { None } else { rings::module_of(&source.path) };

@@ -18,7 +18,7 @@ pub(crate) struct FaultReport {
     pub(crate) error: ProxyError,
     /// A description of the fault, for the operator.
     pub(crate) why: String,
-    /// What is wrong with the origin's certificate, for the client. `None` for all other faults.
+    /// The fault of the origin's certificate, in words for the client. `None` for all other faults.
     pub(crate) reason: Option<&'static str>,
     /// Whether a name server reported the fault, which shows that a name server is reachable.
     pub(crate) is_said_by_dns: bool,

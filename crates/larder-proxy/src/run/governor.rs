@@ -31,7 +31,7 @@ use crate::{
     run::shared::ProxyState,
 };
 
-/// What the memory governor remembers from one check to the next.
+/// The state that the memory governor keeps from one check to the next.
 #[derive(Debug, Default)]
 struct Governor {
     /// The memory limit at the last check, in bytes.

@@ -330,7 +330,7 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
 /// Number of fields that a forwarded request usually gets: Host, Via, CDN-Loop, Forwarded, and three X-Forwarded
 /// fields.
 const ADDED_FIELD_COUNT: usize = 7;
-/// How long stored references are served while the origin is unavailable, unless the rule says otherwise.
+/// Time for which stored references are served while the origin is unavailable, unless the rule says otherwise.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.

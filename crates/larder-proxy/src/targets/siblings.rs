@@ -102,8 +102,8 @@ impl Siblings {
         }))
     }
 
-    /// Returns the other node that owns a piece of the resource with this key. `None` if this node owns the piece, or if
-    /// no nodes are known yet.
+    /// Returns the other node that owns a piece of the resource with this key. `None` if this node owns the piece, or
+    /// if no nodes are known yet.
     pub(crate) fn owner(&self, key: &[u8], piece: u64) -> Option<Arc<SiblingNode>> {
         self.members()?.owner(key, piece)
     }

@@ -28,8 +28,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// Maximum number of labels inside the figure. If there are more, all are beside it, in a column of `BESIDE_WIDE`
-/// pixels.
+/// Maximum number of labels inside the figure. If there are more, all are in a column to its right, which has
+/// `BESIDE_WIDE` pixels.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
 /// Height of the vertical axis, as a multiple of the highest bar. Leaves space for the names and values of bars.

@@ -134,7 +134,8 @@ impl Tree {
         ns
     }
 
-    /// Finds a file, and reads `len_bytes` of it from `offset_bytes` on. Returns the time that this takes, in nanoseconds.
+    /// Finds a file, and reads `len_bytes` of it from `offset_bytes` on. Returns the time that this takes, in
+    /// nanoseconds.
     pub(super) fn read(&mut self, disk: &mut Disk, inode: Inode, offset_bytes: u64, len_bytes: u64) -> u64 {
         let others = disk.head();
         let mut ns = self.search(disk, inode.directory, true) + self.read_inode(disk, inode);
@@ -206,8 +207,8 @@ impl Tree {
         if self.inodes.uses(block, 1) { 0 } else { disk.read(block, self.parameters.block_bytes as u64) }
     }
 
-    /// Writes the first `count` of the blocks at `places` now, and delays the others. Returns the time that this takes, in
-    /// nanoseconds.
+    /// Writes the first `count` of the blocks at `places` now, and delays the others. Returns the time that this takes,
+    /// in nanoseconds.
     fn settle(&mut self, disk: &mut Disk, places: &[u64], count: f64) -> u64 {
         let count = (count as usize).min(places.len());
         self.delay(&places[count..]);

@@ -193,8 +193,7 @@ const LOW_END: TestBed = TestBed {
         By PolyMix-4's own rule, the working set is 15 GB at 275 requests/s. The paper ran setmem-lru with 30 and 40% \
         of the sets in memory, but the rates of these runs are lost. In the paper, two disks serve slightly more than \
         twice the rate of one, because the first also has the log (H13). A log that is written every 5 s takes a seek \
-        of 14 ms, 0.3% of the disk's time, which is less than the difference between the loads of two disks: not \
-        reproduced.",
+        of 14 ms, 0.3% of the disk's time. The loads of two disks differ by more: not reproduced.",
 };
 
 const HIGH_END: TestBed = TestBed {
@@ -208,8 +207,7 @@ const HIGH_END: TestBed = TestBed {
     ],
     is_spread: false,
     unprinted: &[],
-    remark: "The working set takes 80% of the disks. In the runs with one disk of 15,000 rpm, that disk has all the \
-        memory.",
+    remark: "The working set takes 80% of the disks. In runs with one disk of 15,000 rpm, it has all the memory.",
 };
 
 const LARGE: TestBed = TestBed {

@@ -199,8 +199,8 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
         ),
         "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source). Each piece is an operation \
          that waits for its turn at the disk, which serves others in between, in the order of addresses. FFS keeps the \
-         rest of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added after hits \
-         had been too slow near the peak, and too fast far from it: disks sort their queues, and a piece that comes \
+         rest of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added later, \
+         because hits were too slow near the peak and too fast far from it. Disks sort their queues. A piece that comes \
          after a pause waits for half a revolution."
             .to_owned(),
         "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \

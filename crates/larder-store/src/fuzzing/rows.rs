@@ -29,7 +29,7 @@ pub(super) const TARGETS: [FuzzTarget; 9] = [
     FuzzTarget { name: "stub", run: stub, samples: stub_samples },
 ];
 
-/// Offset on the volume from which the decoder is told that a bin was read.
+/// Offset on the volume that the decoder gets as the place of a bin.
 const BIN_AT: u64 = 3 << 20;
 
 fn bin(bytes: &[u8]) -> bool {

@@ -28,8 +28,8 @@ pub(crate) struct ProtectedKeys {
     keys_max: usize,
 }
 
-/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). Has no effect in policies
-/// that cannot protect entries, or if too many entries were protected when it was created.
+/// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). It protects
+/// nothing in policies that cannot protect entries, or if too many entries were protected when it was created.
 #[must_use = "the entry is protected as long as this exists"]
 pub struct ReclaimGuard {
     /// The volume and the key; `None` if too many keys were protected already.

@@ -15,7 +15,7 @@ use crate::{
     targets::intercept::bypass::BypassReason,
 };
 
-/// What the first bytes of a client inside a tunnel show.
+/// The protocol that the first bytes of a client inside a tunnel show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
     /// The client began a TLS handshake. `name` is the host that it requests, if it names one.

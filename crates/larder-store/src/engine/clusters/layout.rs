@@ -43,8 +43,7 @@ pub(crate) struct ClusterTable<F> {
     /// Free clusters. The list may still contain clusters that are in use again.
     free: Vec<u32>,
     free_count: u32,
-    /// First of the adjacent clusters that were freed or chosen last. A search for free clusters tries this place
-    /// first.
+    /// First of the adjacent clusters that were freed or chosen last, where a search for free clusters begins.
     made_free: u32,
     /// The most recently used full cluster. `oldest` is the least recently used one.
     newest: u32,
@@ -58,8 +57,7 @@ pub(crate) struct ClusterTable<F> {
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// The adjacent clusters in the order of use: `newer` is the full cluster that was used next after this one,
-    /// `older` the one that was used before it.
+    /// The full clusters that were used next after this one (`newer`) and before it (`older`).
     newer: u32,
     older: u32,
     live_sectors: u16,
@@ -110,8 +108,7 @@ impl ClusterArea {
         self.start_bytes + u64::from(cluster) * self.cluster_bytes
     }
 
-    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster with other
-    /// entries.
+    /// Returns how many clusters an entry of `len_bytes` takes for itself; `None` if it shares a cluster.
     fn span(&self, len_bytes: u64) -> Option<u32> {
         let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
         (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
@@ -153,8 +150,8 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if the cluster is not free
-    /// or not on the volume.
+    /// Adds a full cluster of an earlier run, as the most recently used one. Returns `false` if it is in use or not on
+    /// the volume.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
         let fits = span > 0
@@ -227,9 +224,8 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open. Also
-    /// returns `None` if a write of the cluster's filled part is in flight; [`Self::partially_written`] then returns
-    /// the cluster later.
+    /// Completes the open cluster of a group, and returns it to be written. Returns `None` if no cluster is open, or if
+    /// a write of its filled part is in flight; [`Self::partially_written`] then returns the cluster.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -255,8 +251,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Returns the full clusters to evict so that `span` adjacent clusters become free. Chooses them near the least
-    /// recently used cluster. Returns `None` if nothing can be evicted now.
+    /// Returns full clusters near the least recently used one, whose eviction frees `span` adjacent clusters. Returns
+    /// `None` if nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -267,7 +263,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(victims)
     }
 
-    /// Frees a full cluster, and the clusters that continue its entry. The entries must have been removed before.
+    /// Frees a full cluster, and the clusters that continue its entry. Its entries must have been removed before.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
@@ -340,9 +336,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Makes the order of use follow the order of writing: the cluster with the oldest sequence becomes the least
-    /// recently used. Ages are counted back from `next`, the sequence of the next cluster, because sequences wrap
-    /// around.
+    /// Sorts the order of use by the ages of the sequences, counted back from `next`, the next cluster's sequence.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));

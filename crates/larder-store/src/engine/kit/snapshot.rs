@@ -58,7 +58,7 @@ pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32])
     write_header(volume, header).await
 }
 
-/// Durably overwrites the header, so that the volume no longer has a snapshot. Keeps `number` in the header for the
+/// Overwrites the header durably, so that the volume no longer has a snapshot. Keeps `number` in the header for the
 /// engine.
 pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
     write_header(volume, &SnapshotPage { number, words: [0; HEADER_WORDS] }).await?;

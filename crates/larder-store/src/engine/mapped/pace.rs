@@ -58,7 +58,7 @@ impl EvictionPacer {
     }
 
     /// Returns the number of entries to evict at `now`. `used_percent` is the share of the volume that is used, `run`
-    /// the last free run found. `demand` has the attempts to store entries since the last call.
+    /// the last free run found. `demand` counts the attempts to store entries since the last call.
     pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: VolumeDemand) -> u64 {
         let since = self.counted_until.replace(now);
         let (Some(since), Some(run), true) = (since, run, demand.is_any) else { return 0 };

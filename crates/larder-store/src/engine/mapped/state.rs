@@ -73,7 +73,7 @@ pub(crate) struct MappedState {
     pub(super) waiting: TaskWaiters,
     /// The files to keep when unknown files are removed; `None` if unknown files have been removed.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// What the start found of an earlier run, kept in case the start must be repeated.
+    /// The findings of the start about an earlier run, kept in case the start must be repeated.
     pub(super) found: StartFound,
     pub(super) effects: Effects<MapTransfer>,
 }

@@ -177,8 +177,7 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Notes a loaded removal of a key, so that older records of the key are ignored. Does nothing if a newer record or
-    /// removal of the key is known.
+    /// Notes a loaded removal of a key, so that older records of the key are ignored, unless a newer change is known.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
@@ -316,8 +315,7 @@ impl IndexPartition {
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Removes the slots with this address and one of these positions. Returns one of the removed slots; `None` if
-    /// there was none.
+    /// Removes the slots with this address and one of these positions. Returns one of them; `None` if there was none.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
