@@ -111,7 +111,8 @@ pub struct PrivateResponse<F: Fetcher> {
     pub body: F::Body,
     /// The reason why no other request may use the response.
     pub reason: larder_http::Reason,
-    /// Whether the origin was sent exactly the client's own range, so that the response can be passed on as it is.
+    /// Whether the response answers exactly the range or condition that the first requester sent, so that it can be
+    /// passed on as it is.
     pub is_exact: bool,
 }
 
