@@ -65,7 +65,7 @@ const INDEX_SHARE: u64 = 2;
 /// Ratio of the cache's memory to the limit for bytes that wait to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
-/// The parts into which the memory of a cache is divided.
+/// How many bytes of a cache's memory each of its parts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryParts {
     index_bytes: u64,

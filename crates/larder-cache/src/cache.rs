@@ -324,7 +324,7 @@ impl Cache {
     /// are not stored: pin again after each start, once the cache is [ready](Self::ready).
     ///
     /// Returns `false` if there is no value, if too much is pinned already (by default a quarter of the disk), or if
-    /// the store's policy cannot pin. Replacing a value unpins it, so pin the new one again.
+    /// the store's policy cannot pin. After the value was replaced, pin the new one.
     ///
     /// # Errors
     /// The same as for [`Cache::get`].
@@ -353,7 +353,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until all values of earlier runs are loaded.
+    /// Waits until the index of all values of earlier runs is loaded.
     ///
     /// Callers need not wait for this. Until then, a lookup that finds nothing waits until the value it could find is
     /// loaded, unless `waits_for_index` is false ([`CacheBuilder::configure_store`]). Removals also cover values that

@@ -140,9 +140,9 @@ pub struct ResponseCache {
     pub events: StoreEventSink,
     /// The settings of the site.
     pub http: Arc<Settings>,
-    /// The recent page views, by which related responses are grouped in the store.
+    /// The recent page views. Responses of one page view form a group, whose entries the store keeps together.
     pub groups: Arc<PageGroups>,
-    /// Time after which a client that makes no progress is dropped.
+    /// Time for which a client may make no progress before it is dropped.
     pub stall: Duration,
 }
 

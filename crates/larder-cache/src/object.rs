@@ -32,7 +32,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The sizes that the plan works with, in bytes. [`Core`] has an example.
+/// The sizes and limits, in bytes, by which an object decides what to read, request and keep. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
     /// Length of a chunk, the unit of storing and reading. Only the last chunk of a body may be shorter. Typically 1
@@ -121,12 +121,13 @@ pub struct CursorTerms {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRule {
-    /// Promised once every byte is present, or comes in a run whose head has arrived.
+    /// The client gets its promise once every byte is present, or comes in a response whose head has arrived.
     All,
-    /// Promised at once, because the head of the client's response is already final.
+    /// The client gets its promise at once, because the head of its response is already final.
     Given,
-    /// Promised once the first byte is present, or comes in a run whose head has arrived. The other bytes may be
-    /// requested later. If the client may not ask, or the body cannot be continued, the rule is [`PromiseRule::All`].
+    /// The client gets its promise once its first byte is present, or comes in a response whose head has arrived. The
+    /// other bytes may be requested later. If the client may not cause requests, or the body cannot be continued,
+    /// [`PromiseRule::All`] applies.
     First,
 }
 
@@ -152,7 +153,7 @@ pub trait Head: Clone {
     }
 }
 
-/// Something that happened to the object.
+/// An event: something that happened to the object, and that the driver reports.
 #[derive(Clone, Debug)]
 pub enum Event<H> {
     /// A client begins to read these spans of the body. If the length of the body is known, they must lie within it.
@@ -197,13 +198,13 @@ pub enum Arrival<H> {
     Head {
         /// The head itself.
         head: H,
-        /// The part of the body that the response announces: the whole (`0..u64::MAX` without a length) or the range of
-        /// a 206.
+        /// The part of the body that the response announces: the range of a 206 or the whole body, which is
+        /// `0..u64::MAX` if its length is unknown.
         span: Range<u64>,
         /// Whether the response has the whole body (200) instead of a range (206).
         is_whole: bool,
     },
-    /// The next bytes of the body.
+    /// The next bytes of the response's body.
     Bytes(Bytes),
     /// The response ended as announced. `Some` is the number of body bytes that the driver counted; if the core
     /// received another number, the response counts as broken.
@@ -321,7 +322,7 @@ pub enum CursorEnd {
     /// The client's next byte can no longer be got, neither from the store nor from the origin. Its response breaks
     /// off.
     Broken,
-    /// The client held up other clients for too long.
+    /// The client held up other clients of the body for too long, so its response breaks off.
     TooSlow,
     /// Nothing was sent to the client, and this object is outdated: attach the client to the newer object.
     MoveOver,

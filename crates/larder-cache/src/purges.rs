@@ -96,7 +96,7 @@ struct PurgeCheck {
     must_rewrite: bool,
 }
 
-/// The place where purges are recorded.
+/// Where purges are recorded.
 enum PurgeRecordPlace {
     /// Nowhere, and none is needed: no stored response outlives the process.
     NotNeeded,
@@ -344,7 +344,8 @@ impl Purges {
         self.save()
     }
 
-    /// Ends the requirement of [`Self::doubt`], because all purges of other nodes are known.
+    /// Ends the requirement of [`Self::doubt`] that everything be validated, because all purges of other nodes are
+    /// known.
     pub fn trust(&self) {
         self.known_mut().doubt = 0;
     }

@@ -99,7 +99,7 @@ impl ChunkedValue {
         Self { store: store.clone(), key, representation, len_bytes, _held: held }
     }
 
-    /// Reads `range` of the value, which must lie within one chunk.
+    /// Reads the bytes `range` of the value. They must lie within one chunk.
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let number = range.start / CHUNK_BYTES;
         let key = chunk_key(&self.key, self.representation, number);

@@ -131,7 +131,7 @@ struct ActiveKey {
 /// The commits (writes of values) of a key that are in progress.
 #[derive(Default)]
 struct RunningCommits {
-    /// Number of commits in progress since whose work began the key has not changed.
+    /// Number of commits in progress whose work is current: the key has not changed since the work began.
     current_count: usize,
     marked_count: usize,
     /// The tasks that wait until the outdated commits have ended.
@@ -157,8 +157,8 @@ impl ActiveKeys {
         KeyWork { keys: Arc::clone(self), of, began }
     }
 
-    /// Marks all work on a key as outdated, because the key has changed or is about to change. Returns the commits in
-    /// progress among it.
+    /// Marks all work on a key as outdated, because the key has changed or is about to change. Returns those commits of
+    /// the marked work that are in progress.
     pub fn mark(&self, key: &[u8]) -> MarkedCommits {
         let of = self.shards[self.shard_of(key)].lock().ignore_poison().iter().find(|of| *of.key == *key).cloned();
         let mut marked = MarkedCommits::default();

@@ -46,7 +46,8 @@ pub(crate) struct WriteLocks {
     groups: Box<[AsyncMutex<()>]>,
 }
 
-/// Number of locks. There are more than usual concurrent writes, so that writers of different keys rarely share a lock.
+/// Number of locks. It is larger than the usual number of concurrent writes, so that writers of different keys rarely
+/// share a lock.
 const WRITE_GROUP_COUNT: usize = 1024;
 
 impl Default for WriteLocks {

@@ -44,7 +44,7 @@ pub struct BodyBudget {
 /// Without it, a fetch that waits for memory could never complete a chunk, and so never free memory by storing one.
 #[derive(Debug)]
 pub struct FillTurn {
-    /// The time at which the permission ends.
+    /// The time at which the permission to exceed the memory share ends.
     pub end: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }

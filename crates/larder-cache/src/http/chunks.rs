@@ -68,7 +68,7 @@ pub struct ChunkedBody {
     /// The validator that distinguishes this representation from others (RFC 9110 8.8.1). `None` if the response has
     /// none.
     pub validator: Option<HeaderValue>,
-    /// Whether the origin sends any part of the body on request.
+    /// Whether the origin serves ranges, so that any part of the body can be requested.
     pub is_divisible: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct ChunkedBody {
 #[doc(hidden)] // the error of `ChunkedBody::read`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsenceReason {
-    /// The bytes are not stored.
+    /// Neither memory nor the store has the bytes.
     Gap,
     /// The store failed or did not respond in time, so the bytes may still be stored.
     Trouble,
@@ -126,7 +126,7 @@ pub fn is_divisible(fields: &impl Fields) -> bool {
 pub(crate) struct PlacedBytes {
     /// Position in the body of the first byte.
     pub start: u64,
-    /// The bytes.
+    /// The bytes of the body from `start` on.
     pub bytes: Bytes,
 }
 

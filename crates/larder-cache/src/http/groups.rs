@@ -131,7 +131,7 @@ impl PageGroups {
         group
     }
 
-    /// Returns a new number for a page view, never 0.
+    /// Returns the number for a new group of a page view. It is never 0.
     fn begin(&self) -> u32 {
         match self.next.fetch_add(1, Relaxed) {
             0 => self.next.fetch_add(1, Relaxed),

@@ -106,7 +106,7 @@ pub fn scope_of_key(key: &[u8]) -> PurgeScope {
     PurgeScope::Url(url_of(key).into())
 }
 
-/// Returns the purge scope for the whole site of `uri`.
+/// Returns the purge scope for the whole site of `uri`. `None` if responses of `uri` cannot be stored.
 pub fn site_scope(cache: &ResponseCache, uri: &Uri) -> Option<PurgeScope> {
     let primary = primary_of(cache, uri)?;
     Some(PurgeScope::Site(host_of_key(&primary).into()))

@@ -74,7 +74,7 @@ impl LibraryResponses {
         self.survivors.hot.clear();
     }
 
-    /// Waits until all responses that clients already have are stored.
+    /// Waits until all responses are stored that clients already have.
     pub(crate) async fn stored(&self) {
         self.commits.all_ended().await;
     }
@@ -91,5 +91,5 @@ impl KeyMarks for OwnServers {
 
 /// Maximum time to wait for the store. If it takes longer, requests go to the origin for a while.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which a client that makes no progress no longer delays a body.
+/// Time for which a client may make no progress before it no longer delays a body.
 const CLIENT_STALL: Duration = Duration::from_mins(1);

@@ -44,7 +44,7 @@ pub enum LookupResult {
     /// The resource varies, and the variant that the request's selecting fields select is not stored. The marker lists
     /// the stored variants.
     OtherVariants(Arc<ResourceMarker>),
-    /// No response of the resource that this request could use is stored.
+    /// Nothing is stored that this request could use.
     Nothing,
 }
 
@@ -72,7 +72,7 @@ pub struct FoundResponse {
     pub key: Arc<[u8]>,
     /// The marker that led to the response. `None` if the resource does not vary.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Whether the response was in memory.
+    /// Whether the response was found in memory, not in the store.
     pub from_memory: bool,
     /// The moment when the lookup began.
     pub since: ChangeMoment,

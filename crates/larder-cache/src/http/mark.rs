@@ -74,5 +74,5 @@ impl<'a> OriginMark<'a> {
     }
 }
 
-/// Separates the URL from the origin's name. Neither contains a space.
+/// Separates the URL from the origin's name. No URL contains a space.
 const BEGINNING: &[u8] = b" @";

@@ -252,7 +252,8 @@ impl Pins {
         }
     }
 
-    /// Makes the record durable. Returns whether it has grown enough to be rewritten. Blocks.
+    /// Makes the record of pinned keys durable. Returns whether it has grown so much that it should be rewritten.
+    /// Blocks.
     pub fn sync(&self) -> bool {
         self.record().sync()
     }

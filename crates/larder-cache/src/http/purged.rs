@@ -49,7 +49,7 @@ pub(super) fn url_of(key: &[u8]) -> &str {
     KeyOf::parse(split_chunk_key(key).0).and_then(|of| of.url()).unwrap_or_default()
 }
 
-/// Returns the host in a key, in the form that site purges use.
+/// Returns the host of the URL in a key, in the form that site purges use.
 pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
 }

@@ -21,7 +21,7 @@ pub struct TagChanges {
     are_known: AtomicBool,
 }
 
-/// The last change of a resource's entity tag.
+/// The time of a resource's last change of its entity tag, and whether it followed another change.
 #[derive(Clone, Copy)]
 struct TagChange {
     last: Instant,

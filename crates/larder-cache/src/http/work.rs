@@ -32,7 +32,7 @@ pub struct ResourceWork {
     key: KeyWork,
     /// Number of purges that were recorded when the work began. The stored head keeps this number.
     pub purge_count: u64,
-    /// Number of purges that had been made when the work began, whether recorded or not.
+    /// Number of purges that had been made when the work began, also those that were not recorded yet.
     seen_count: u64,
 }
 

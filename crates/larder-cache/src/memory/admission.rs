@@ -83,7 +83,7 @@ const SAMPLE_SHIFT: u32 = 35;
 const STAY: f32 = 1.0;
 /// Values are admitted at their first request while at least one refused key in `RETURN_SHARE` is requested again soon.
 const RETURN_SHARE: u32 = 8;
-/// Number of refused keys in the sample after which both of its counts are halved.
+/// Number of refused keys in the sample at which both of its counts are halved, so that older requests count less.
 const SAMPLE_COUNT_MAX: u32 = 256;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 /// A hash table of a shard's slots: finds the number of a key's slot by the key's hash.
 #[derive(Debug, Default)]
 pub(super) struct SlotIndex {
-    /// The number of a slot plus one, or 0 for an empty cell.
+    /// For each cell of the table, the number of a slot plus one. 0 if the cell is empty.
     cells: Vec<u32>,
 }
 
@@ -16,7 +16,7 @@ impl SlotIndex {
         self.cell(hash, is_it).map(|cell| self.cells[cell] as usize - 1)
     }
 
-    /// Adds the last one of `len` slots. `hash_of` returns the hash of a slot.
+    /// Adds the last of `len` slots to the table. `hash_of` returns the hash of the key in a slot.
     ///
     /// # Panics
     /// When there are 4 billion slots.

@@ -31,7 +31,8 @@ pub(super) struct Score {
     last: Tick,
 }
 
-/// A [`Score`] that several readers of a shard may change at once. If a change is lost, one request is not counted.
+/// A [`Score`] that several readers of a shard may change at once. If two changes coincide, one request may not be
+/// counted.
 #[derive(Debug)]
 pub(super) struct SharedScore(AtomicU64);
 
@@ -155,7 +156,7 @@ const RECENCY_SPEED: i32 = 48;
 const RECENCY_WEIGHT: f32 = 3.0;
 /// Number of ticks in which a count halves.
 const HALVING_TICKS: u32 = 1 << 10;
-/// The bits of the float 1.0, and the position of a tick in the bits of a float.
+/// The bits of the `f32` 1.0, and the position within the bits of an `f32` of what one tick changes.
 const ONE_BITS: i32 = 127 << 23;
 const TICK_SHIFT: u32 = 13;
 const EXPONENT_MAX: i32 = 100 << 10;

@@ -10,10 +10,10 @@ use super::{
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Maximum number of gaps in one span for which there is a request each. More gaps are covered by a single request.
+/// Maximum number of gaps in one span that get a request each. With more gaps, a single request covers them all.
 const GAPS_MAX: usize = 3;
 
-/// Returns the requests for the wanted bytes that are neither present nor coming.
+/// Returns the requests to send: for wanted bytes that are neither present nor coming.
 pub(super) fn asks(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[OriginAsk; 1]> {
     if !view.may_ask {
         return SmallVec::new();
@@ -45,7 +45,7 @@ fn kept_gap(view: &View<'_>, kept: &Survey) -> Option<Range<u64>> {
     first.map(|gap| before_cut(view.sizes, gap.clone()))
 }
 
-/// Returns the start of a gap, up to the first position where the body is divided ([`Sizes::cut`]).
+/// Returns the part of a gap before the first position at which the body is divided ([`Sizes::cut`]).
 fn before_cut(sizes: Sizes, gap: Range<u64>) -> Range<u64> {
     gap.start..gap.end.min((gap.start / sizes.cut + 1).saturating_mul(sizes.cut))
 }
@@ -126,7 +126,7 @@ fn requests(view: &View<'_>, gap: Range<u64>) -> SmallVec<[OriginAsk; 1]> {
     found
 }
 
-/// Extends a gap to whole chunks, except for bytes that are present or coming.
+/// Extends a gap to whole chunks, but not over bytes that are present or coming.
 fn round_out(view: &View<'_>, gap: Range<u64>) -> Range<u64> {
     let before = view.map.span_of(view.map.chunk_of(gap.start)).start..gap.start;
     let after = gap.end..view.map.span_of(view.map.chunk_of(gap.end - 1)).end;

@@ -28,7 +28,7 @@ pub(super) enum Place {
 /// Numbers of the chunks for which one kind of operation of the store is in progress.
 type ChunkList = SmallVec<[u64; 4]>;
 
-/// The places of all bytes of one body.
+/// For all bytes of one body: whether they are in memory, in the store, or neither.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ChunkMap {
     chunk: u64,
@@ -41,9 +41,9 @@ pub(super) struct ChunkMap {
     avoided: Range<u64>,
     probing: ChunkList,
     reading: SmallVec<[Range<u64>; 4]>,
-    /// Chunks that are being stored, each with the time from which the store counts as too slow.
+    /// Numbers of the chunks that are being stored, each with the time from which its write counts as too slow.
     storing: SmallVec<[(u64, Tick); 4]>,
-    /// Parts of chunks that are being stored.
+    /// Parts of chunks that are being stored, as ranges of the body.
     parts: SmallVec<[Range<u64>; 2]>,
     /// Bytes of the chunks that are not stored on this node of a fleet, because another node stores them.
     skipped: SpanSet,
@@ -52,7 +52,7 @@ pub(super) struct ChunkMap {
 }
 
 impl ChunkMap {
-    /// Returns the map of a body of which nothing is in the store.
+    /// Creates the map of a body of which nothing is in the store.
     pub(super) fn empty(sizes: Sizes, len: Option<u64>) -> Self {
         assert!(sizes.block > 0 && sizes.chunk.is_multiple_of(sizes.block), "blocks divide a chunk");
         Self {
@@ -72,7 +72,7 @@ impl ChunkMap {
         }
     }
 
-    /// Returns the map of an entry of the store, whose chunks have not been probed.
+    /// Creates the map of a stored body. Its chunks have not been probed, so any byte may be in the store.
     pub(super) fn unprobed(sizes: Sizes, len: u64) -> Self {
         Self { unknown: SpanSet::of(0..len), ..Self::empty(sizes, Some(len)) }
     }
@@ -103,7 +103,7 @@ impl ChunkMap {
         start.min(self.end())..start.saturating_add(self.chunk).min(self.end())
     }
 
-    /// Returns where the byte `at` is, and the end of the bytes after it that are in the same place.
+    /// Returns where the byte `at` is, and the position up to which the following bytes are in the same place.
     pub(super) fn place(&self, at: u64) -> (Place, u64) {
         if let Some(end) = self.pieces.spans().end_at(at) {
             return (Place::Memory, end);
@@ -149,7 +149,8 @@ impl ChunkMap {
         (Place::Store, until.min(next.unwrap_or(until)))
     }
 
-    /// Returns the range to read for the byte `at`, which is in the store: its chunk, or the stored part of the chunk.
+    /// Returns the largest range that can be read at once for the byte `at`: its chunk, or the stored part of the
+    /// chunk. The byte must be in the store.
     pub(super) fn unit_at(&self, at: u64) -> Range<u64> {
         let chunk = self.span_of(self.chunk_of(at));
         let stored = self.stored.span_at(at).expect("the byte is in the store");

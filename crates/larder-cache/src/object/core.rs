@@ -66,13 +66,14 @@ pub struct Core<H> {
     /// found in the store.
     pub(super) is_end_proved: bool,
     pub(super) is_outdated: bool,
-    /// Whether the origin answered a range request with the whole body.
+    /// Whether the origin has answered a request for a range with the whole body, so it does not support ranges.
     pub(super) has_no_ranges: bool,
     pub(super) share: u64,
     next_run: u32,
     pub(super) retries: Retries,
     pub(super) trouble: Trouble,
-    /// Set while a client waits because memory is full of bytes that the store has not taken.
+    /// The deadlines for storing. Set while a client waits because memory is full of bytes that the store has not
+    /// taken.
     pub(super) patience: Option<Patience>,
     timer: Option<Tick>,
 }
@@ -338,7 +339,7 @@ impl<H: Head> Core<H> {
         self.end_cursors(actions, |_, cursor| (!cursor.is_promised).then_some(CursorEnd::MoveOver));
     }
 
-    /// Ends the cursors for which `end` returns a reason.
+    /// Ends the cursors (clients) for which `end` returns a reason.
     pub(super) fn end_cursors(&mut self, actions: &mut Actions, end: impl Fn(&Self, &Cursor) -> Option<CursorEnd>) {
         let reason = |cursor: &Cursor| end(self, cursor).map(|reason| (cursor.id, reason));
         let ended: SmallVec<[(CursorId, CursorEnd); 4]> = self.cursors.iter().filter_map(reason).collect();

@@ -107,8 +107,8 @@ impl<H: Head> Core<H> {
 
     /// Returns whether `chunk` stays in memory until the store has it.
     ///
-    /// It stays while it is being stored, or while its missing bytes are coming from a run or from the store. If
-    /// nothing more is coming, a part of it may be worth storing.
+    /// It stays while it is being stored, or while its missing bytes are coming from the origin or from the store. If
+    /// nothing more is coming, it stays if a part of it is worth storing.
     pub(super) fn is_owed_to_store(&self, now: Tick, chunk: u64) -> bool {
         if !self.is_storing || !self.map.is_storable(chunk) {
             return false;
@@ -285,7 +285,7 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns whether memory has bytes that the store has not taken yet.
+    /// Returns whether memory has bytes that stay there until the store has taken them.
     fn owes_to_store(&self, now: Tick) -> bool {
         self.is_storing && self.map.chunks_in_memory().iter().any(|&chunk| self.is_owed_to_store(now, chunk))
     }
@@ -339,9 +339,10 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns the slowest cursor that can take bytes, or could before it was left behind.
+    /// Returns the slowest of the clients that could take bytes now, or could before they were left behind. `block` is
+    /// what the other clients wait for.
     ///
-    /// While memory is short, a cursor whose bytes can be read from the store does not count.
+    /// While they wait for memory, a client whose bytes can be read from the store does not count.
     fn holder(&self, now: Tick, block: Block) -> Option<CursorId> {
         let view = self.view(now);
         let holds = |cursor: &&Cursor| {

@@ -20,7 +20,7 @@ const PROBES_MAX: usize = 64;
 /// Maximum number of concurrent reads from the store for one object.
 const READS_MAX: usize = 4;
 
-/// The facts that the plan depends on.
+/// The state of an object, as far as the plan for its next steps depends on it.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) sizes: Sizes,
@@ -92,12 +92,12 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
 pub(super) type Surveys = SmallVec<[Survey; 2]>;
 
 impl View<'_> {
-    /// Returns what is still needed for all bytes of `spans` to be present.
+    /// Returns what is still missing until all bytes of `spans` are present.
     pub(super) fn survey(&self, spans: impl Iterator<Item = Range<u64>>) -> Survey {
         survey(self.map, self.runs, self.reach, spans)
     }
 
-    /// Returns what is still needed for the bytes that the cache itself wants to store.
+    /// Returns what is still missing until the bytes are present that the cache itself wants to store.
     pub(super) fn kept_survey(&self) -> Survey {
         self.survey(self.keep.iter().flat_map(|keep| self.map.unstored_of(keep.clone())))
     }

@@ -15,7 +15,7 @@ pub(super) struct OriginRun {
     pub(super) id: RunId,
     /// Whether the head of the response has arrived.
     pub(super) is_open: bool,
-    /// Whether the request was for a range.
+    /// Whether a range was requested, not the whole body.
     pub(super) is_range: bool,
     /// Position in the body of the first byte that has not arrived.
     pub(super) next: u64,
@@ -130,7 +130,7 @@ impl Retries {
         self.others = self.others.saturating_add(1);
     }
 
-    /// Notes that the origin sent bytes of this representation.
+    /// Records that the origin sent bytes of this representation.
     pub(super) fn see_same(&mut self) {
         self.others = 0;
     }

@@ -74,7 +74,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether the cache itself, or a client that may cause requests, wants bytes of `span`.
+    /// Returns whether bytes of `span` may be requested: the cache itself wants them, or a client that may cause
+    /// requests.
     fn is_askable(&self, span: &Range<u64>) -> bool {
         let meets = |part: &Range<u64>| part.start < span.end && span.start < part.end;
         let mut askers = self.cursors.iter().filter(|cursor| cursor.terms.may_ask);

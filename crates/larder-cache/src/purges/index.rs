@@ -49,7 +49,7 @@ pub enum PurgeMode {
     Hard,
     /// The responses become stale, as if their lifetime had ended at the purge.
     Soft,
-    /// The responses must be validated before they are used again.
+    /// The origin must confirm the responses before they are used again.
     Validate,
 }
 
@@ -86,7 +86,7 @@ impl Purge {
 pub enum PurgeVerdict {
     /// No purge concerns the response, so it may be used.
     Stands,
-    /// A soft purge marked the response stale at this time, in milliseconds since the Unix epoch.
+    /// A soft purge made the response stale at this time, in milliseconds since the Unix epoch.
     StaleSince(i64),
     /// The response may have been purged, so it must be validated before it is used.
     Unconfirmed,

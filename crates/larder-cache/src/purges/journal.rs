@@ -45,8 +45,8 @@ pub(super) enum JournalState {
 pub(super) enum RecordLine {
     /// A purge that was made on this node. It applies to this node's responses, and is sent to other nodes.
     Made(Purge),
-    /// A purge that applies to this node's responses, but is not sent to other nodes: it came from one of them, or is
-    /// recorded for them by another line.
+    /// A purge that applies to this node's responses, but is not sent to other nodes: it came from one of them, is
+    /// recorded for them by another line, or is no longer in the log.
     Judged(Purge),
     /// A purge that is only sent to other nodes. Another line says what applies here.
     Logged(Purge),

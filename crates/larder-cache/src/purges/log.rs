@@ -120,12 +120,13 @@ impl PurgeLog {
         self.start
     }
 
-    /// Returns the number of the last purge in the log, or of the last one dropped from it.
+    /// Returns the number of the last purge in the log. If the log is empty, returns the number after which it begins.
     pub(super) fn end(&self) -> u64 {
         self.entries.back().map_or(self.start, |purge| purge.number)
     }
 
-    /// Returns the number of the last purge in the log whose number is at most `number`.
+    /// Returns the number of the last purge in the log that is at most `number`. If there is none, returns the number
+    /// after which the log begins.
     pub(super) fn end_within(&self, number: u64) -> u64 {
         let count = self.entries.partition_point(|purge| purge.number <= number);
         count.checked_sub(1).map_or(self.start, |last| self.entries[last].number)

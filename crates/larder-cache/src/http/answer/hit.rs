@@ -177,7 +177,7 @@ pub(super) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
     }
 }
 
-/// Creates a response from these parts.
+/// Creates a response with this status, these fields and this body.
 pub(super) fn respond<F: Fetcher>(
     status: StatusCode,
     fields: HeaderMap,
@@ -211,7 +211,7 @@ pub(super) fn not_modified<F: Fetcher>(
     respond(StatusCode::NOT_MODIFIED, fields, AnswerBody::Empty)
 }
 
-/// Returns whether a request was sent by a proxy, which may have a cache: another node, a child, or a CDN.
+/// Returns whether the request came through a proxy that may have a cache: another node, a child proxy, or a CDN.
 fn is_by_cache(request_fields: &HeaderMap) -> bool {
     request_fields.contains_key(header::VIA) || request_fields.contains_key(&CDN_LOOP)
 }

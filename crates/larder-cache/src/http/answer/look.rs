@@ -48,13 +48,13 @@ pub enum LookVerdict {
     Stale,
     /// A stored response may answer the request, but the origin must confirm it first.
     Validate,
-    /// No stored response answers the request.
+    /// No stored response answers the request, so it goes to the origin.
     Miss,
     /// The request must go to the origin, whatever is stored.
     Bypass,
     /// The request accepts only a stored response, and none may be used.
     OnlyIfCached,
-    /// No stored response answers the request, and the origin cannot be contacted.
+    /// No stored response may answer the request, and the origin cannot be contacted at present.
     Offline,
 }
 

@@ -54,7 +54,7 @@ pub struct CacheQuery<'a, F: Fetcher> {
 pub struct Answer<F: Fetcher> {
     /// The response.
     pub response: AnswerResponse<F>,
-    /// The way in which the response was obtained.
+    /// The way in which the cache got the response, for counters and logs.
     pub kind: AnswerKind,
     /// The content of the response's Cache-Status field.
     pub status: CacheStatus,

@@ -57,7 +57,7 @@ struct OfferedResponse<'a> {
     body_len: Option<u64>,
     /// The marker that lists the resource's variants, if the response varies.
     marker: Option<&'a Arc<ResourceMarker>>,
-    /// Whether the origin sent the response for this very request.
+    /// Whether the origin sent the response to this request, not to another one that shares the fetch.
     is_own: bool,
 }
 
@@ -109,7 +109,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         }
     }
 
-    /// Returns whether the client may read a response that was fetched for another request.
+    /// Returns whether the client may receive a response that was fetched with another client's credentials.
     pub(super) fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
         !self.by.asked.checks_access()
             || !head.freshness().checks_authorization
@@ -387,7 +387,7 @@ pub(super) fn completed(continued: ContinuedBody) -> CacheStatus {
     if continued.is_stored { stored(status) } else { status }
 }
 
-/// Adds to a Cache-Status that the response is being stored.
+/// Returns a Cache-Status that also says that the response is being stored.
 fn stored(mut cache_status: CacheStatus) -> CacheStatus {
     if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = true;

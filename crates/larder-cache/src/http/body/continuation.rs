@@ -32,7 +32,7 @@ pub struct MissingRange<'a> {
     pub len: u64,
     /// End of the missing range: the position after its last byte.
     pub end: u64,
-    /// Whether the origin sends any part of the body on request.
+    /// Whether the origin serves ranges, so that any part of the body can be requested.
     pub is_divisible: bool,
 }
 

@@ -64,7 +64,7 @@ impl<F: Fetcher> Clone for Asker<F> {
     }
 }
 
-/// A client of the body.
+/// A client of the body, as the tasks around the core see it: its waker, and what the core has told it.
 #[derive(Default)]
 pub(super) struct CursorSlot {
     pub(super) waker: Option<Waker>,

@@ -85,8 +85,8 @@ impl<F: Fetcher> Flight<F> {
         state.wake_readers();
     }
 
-    /// Announces a stage with a body. `guard` keeps the first bytes in memory until the requests that wait now have
-    /// begun to read them.
+    /// Announces a stage with a body. `guard` is a cursor that keeps the first bytes in memory until the requests that
+    /// wait now have begun to read them.
     pub(super) fn set_stage_with(&self, stage: FetchStage<F>, guard: BodyCursor<F>) {
         let mut state = self.lock();
         let unneeded = if state.readers.is_empty() { Some(guard) } else { state.guard.replace(guard) };
@@ -119,7 +119,7 @@ impl<F: Fetcher> Flight<F> {
         self.open().is_some_and(|open| open.body.is_complete())
     }
 
-    /// Returns the response, once its head has arrived and is shared.
+    /// Returns the shared response. `None` until its head has arrived, or if the response is not shared.
     fn open(&self) -> Option<Arc<OpenHead<F>>> {
         match &self.lock().stage {
             FetchStage::Open(open) => Some(Arc::clone(open)),

@@ -22,7 +22,7 @@ pub enum Audience {
 
 /// The stage that a fetch has reached, with what it offers to the waiting requests.
 pub enum FetchStage<F: Fetcher> {
-    /// The head has not arrived yet.
+    /// The head of the response has not arrived yet.
     Waiting,
     /// The head of a shared response has arrived. Every request that matches it may read the body.
     Open(Arc<OpenHead<F>>),

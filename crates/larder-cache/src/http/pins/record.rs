@@ -99,7 +99,7 @@ impl PinRecord {
         }
     }
 
-    /// Makes the appended lines durable. Returns whether the record has grown enough to be rewritten.
+    /// Makes the appended lines durable. Returns whether the record has grown so much that it should be rewritten.
     pub(super) fn sync(&mut self) -> bool {
         let Some(journal) = &mut self.journal else { return false };
         if let Err(error) = journal.sync() {

@@ -77,7 +77,7 @@ impl PackBucket {
         Ok(bytes.freeze())
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the bucket.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         self.bucket.delete(&self.path(name)).await.map_err(failed)
     }

@@ -62,7 +62,7 @@ impl PackFolder {
         .await
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the folder.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         let path = self.path(name);
         run(move || fs::remove_file(path)).await

@@ -24,7 +24,7 @@ enum ReadFault {
     Gone,
     /// The storage failed for this reason, or took too long.
     Failure(String),
-    /// The tier is being stopped.
+    /// The tier is being stopped, so its tasks have ended.
     Stopping,
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 /// tier.
 #[derive(Default)]
 pub(super) struct RecentChanges {
-    /// Number of changes so far.
+    /// Number of changes of keys so far.
     count: u64,
     /// Number of a change: up to it, every key counts as changed.
     floor: u64,
@@ -39,7 +39,8 @@ impl RecentChanges {
         }
     }
 
-    /// Returns whether a key has not changed since the look that began at `moment`. The look must still be in progress.
+    /// Returns whether a key has not changed since `moment`, at which a look (a read of entries from the store) began.
+    /// The look must still be in progress.
     pub(super) fn is_unchanged(&self, hash: u64, moment: u64) -> bool {
         debug_assert!(self.looks.contains_key(&moment), "the look is in progress");
         moment >= self.floor && self.last.get(&hash).is_none_or(|number| *number <= moment)

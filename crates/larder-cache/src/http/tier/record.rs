@@ -102,10 +102,11 @@ pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &T
     })
 }
 
-/// Writes a record with these bytes as its content, and reads it back. Reads the bytes as a record, too.
+/// For fuzzing: writes a record with these bytes as its content, and reads it back. Also reads the bytes themselves as
+/// a record.
 ///
 /// # Panics
-/// If a record is read that is not the one that was written.
+/// If a record is accepted that is not the one that was written.
 #[doc(hidden)] // for the fuzz target of larder-proxy
 pub fn fuzz(bytes: &[u8]) {
     use super::index::PackName;

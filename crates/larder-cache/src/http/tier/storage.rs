@@ -62,7 +62,7 @@ impl PackStorage {
         }
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the folder or bucket.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.remove(name).await,

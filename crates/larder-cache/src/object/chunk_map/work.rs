@@ -111,7 +111,7 @@ impl ChunkMap {
         self.avoided.start <= span.start && span.end <= self.avoided.end
     }
 
-    /// Stops reading `span` from the store. An adjoining part that was avoided before stays avoided.
+    /// Stops reading `span` from the store. A part before it that was avoided stays avoided if it adjoins `span`.
     pub(in crate::object) fn avoid(&mut self, span: Range<u64>) {
         let adjoins = self.avoided.start <= span.start && span.start <= self.avoided.end;
         self.avoided = if adjoins { self.avoided.start..self.avoided.end.max(span.end) } else { span };
