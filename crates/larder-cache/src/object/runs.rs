@@ -125,7 +125,7 @@ impl Retries {
         self.ask_at = None;
     }
 
-    /// Records that the origin sent another representation of the resource than this one.
+    /// Records that the origin sent a representation of the resource other than this one.
     pub(super) fn see_other(&mut self) {
         self.others = self.others.saturating_add(1);
     }
