@@ -30,8 +30,8 @@ pub(super) enum ValueForm<'a> {
 }
 
 impl Cache {
-    /// Returns the fresh value of `key`. If there is none, calls `fetch`, stores the fetched value and returns it. Other
-    /// callers that request the key during the fetch get the same value or error.
+    /// Returns the fresh value of `key`. If there is none, calls `fetch`, stores the fetched value and returns it.
+    /// Other callers that request the key during the fetch get the same value or error.
     pub(super) async fn value_or_fetch<F, Fut>(&self, key: &[u8], form: ValueForm<'_>, fetch: F) -> Result<Value>
     where
         F: FnOnce(WriteStart) -> Fut,

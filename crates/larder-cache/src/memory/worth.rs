@@ -94,8 +94,8 @@ impl Score {
         (self.count >> GHOST_SHIFT) as u16
     }
 
-    /// Returns the score of a value that comes back to memory, from its remembered count (`ghost`). Its last request
-    /// counts as long ago.
+    /// Returns the score of a value that comes back to memory, from its remembered count (`ghost`). Its last request is
+    /// taken to be long ago.
     pub(super) fn of_ghost(ghost: u16, now: Tick) -> Self {
         let count = now.wrapping_sub_signed(ghost_age(ghost, now));
         Self { count, last: now.wrapping_sub(FORGOTTEN_TICKS) }

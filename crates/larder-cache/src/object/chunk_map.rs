@@ -231,8 +231,8 @@ impl ChunkMap {
         holes
     }
 
-    /// Returns whether the shortcut in `steady` may rely on the store: it has whole chunks only, in at most five spans, and
-    /// all of them can be read.
+    /// Returns whether the shortcut in `steady` may rely on the store: it has whole chunks only, in at most five spans,
+    /// and all of them can be read.
     pub(super) fn has_only_chunks(&self) -> bool {
         let is_edge = |at: u64| at.is_multiple_of(self.chunk) || Some(at) == self.len;
         let are_edges = |span: &Range<u64>| is_edge(span.start) && is_edge(span.end);

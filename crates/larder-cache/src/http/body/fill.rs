@@ -189,8 +189,8 @@ pub struct BodyChecks {
     /// The comparison with the digest that the origin sends (RFC 9530 3). A body that fails it is not stored, but
     /// clients still receive it, because they can check it themselves.
     pub repr: Option<Box<dyn BodyCheck>>,
-    /// The check that the content is complete, for example that of a git pack. A body that fails it is not stored, but its
-    /// client still receives it.
+    /// The check that the content is complete, for example that of a git pack. A body that fails it is not stored, but
+    /// its client still receives it.
     pub content: Option<Box<dyn BodyCheck>>,
 }
 

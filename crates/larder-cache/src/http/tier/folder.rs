@@ -90,7 +90,7 @@ impl PackFolder {
     }
 }
 
-/// Returns the error, but with another kind than `NotFound` if the whole folder is missing.
+/// Returns the error, but with a kind other than `NotFound` if the whole folder is missing.
 ///
 /// The folder's file system may only be unmounted, and return with all packs. So the pack must not count as gone.
 fn unless_away(error: io::Error, folder: &Path) -> io::Error {

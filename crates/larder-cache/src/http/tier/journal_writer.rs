@@ -48,8 +48,8 @@ impl JournalWriter {
         (Self(orders), received)
     }
 
-    /// Orders the thread to write the index's new lines. The returned receiver completes when the file has them, or when
-    /// the tier was given up.
+    /// Orders the thread to write the index's new lines. The returned receiver completes when the file has them, or
+    /// when the tier was given up.
     pub(super) fn append(&self) -> oneshot::Receiver<()> {
         self.order(JournalWork::Append)
     }
