@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-/// Builds a [`Cache`]. Only the size on disk has no default.
+/// Sets the options of a [`Cache`], and opens it. Only the size on disk must be set.
 ///
 /// ```
 /// use larder_cache::Cache;
@@ -46,25 +46,26 @@ pub struct CacheBuilder {
     device: Option<Arc<dyn Device>>,
 }
 
-/// A change of the store's options before it is opened.
+/// A function that changes the store's options before the store is opened.
 type StoreChange = Box<dyn FnOnce(&mut StoreOptions)>;
 
-/// Default memory of a cache.
+/// Default memory of a cache in bytes.
 const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
-/// Minimum size on disk. The segments of a smaller store would have no room for a value.
+/// Minimum size on disk in bytes. The segments of a smaller store would have no room for a value.
 const DISK_MIN_BYTES: u64 = 4 << 20;
-/// Ratio of the size on disk to the longest value. Storing a longer value could evict its own beginning.
+/// Ratio of the size on disk to the length of the longest value. While a longer value is stored, its end could evict
+/// its beginning.
 const VALUE_SHARE: u64 = 2;
-/// Minimum memory of a cache. With less, there is no room for values that wait to be written to disk.
+/// Minimum memory of a cache in bytes. With less, there is no room for values that wait to be written to disk.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
-/// Memory of tables of a fixed size: locks, versions, and the keys that were recently evicted from memory.
+/// Memory in bytes of tables with a fixed size: locks, versions, and the keys that were recently evicted from memory.
 const FIXED_BYTES: u64 = 512 << 10;
-/// Ratio of the memory to the limit for the store's index.
+/// Ratio of the cache's memory to the limit for the store's index.
 const INDEX_SHARE: u64 = 2;
-/// Ratio of the memory to the limit for bytes that wait to be written to disk.
+/// Ratio of the cache's memory to the limit for bytes that wait to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
-/// The parts into which the memory of a cache is divided.
+/// How many bytes of a cache's memory each of its parts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryParts {
     index_bytes: u64,
@@ -73,7 +74,7 @@ struct MemoryParts {
 }
 
 impl MemoryParts {
-    /// Divides `memory_bytes` among the parts. Together with `FIXED_BYTES` they are `memory_bytes`.
+    /// Divides `memory_bytes` among the parts. The sum of the parts and `FIXED_BYTES` is `memory_bytes`.
     fn new(memory_bytes: u64, disk_bytes: u64) -> Self {
         let index_bytes = larder_store::index_bytes_max_default(disk_bytes).min(memory_bytes / INDEX_SHARE);
         let dirty_bytes = (memory_bytes / DIRTY_SHARE).min(32 << 20);
@@ -94,12 +95,13 @@ impl CacheBuilder {
         }
     }
 
-    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. At least 4 MiB. A value may take half of it.
+    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. At least 4 MiB. A single value may take up
+    /// to half of the size.
     ///
     /// The file has its full length at once, but it takes space only as values are stored (it is sparse). If the disk
     /// is full by then, the cache stores no more: [`Cache::insert`] fails, and [`Cache::get_or_fetch`] returns what it
-    /// fetches. An existing cache must be opened with the size it was created with. To change the size, delete the
-    /// directory.
+    /// fetches. An existing cache must be opened with the size with which it was created. To change the size, delete
+    /// the directory.
     pub fn disk(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.disk = size.try_into().map(Some).map_err(|error| format!("disk: {error}"));
         self
@@ -109,15 +111,16 @@ impl CacheBuilder {
     /// stored value, at most half of the memory), and values that wait to be written to disk. At least 4 MiB; default
     /// 64 MiB. When the index is full, the values with the fewest hits are evicted.
     ///
-    /// So take 16 bytes for each value, and add the size of the values that are to be found in memory. Not included are
-    /// values that the program holds, 1 MiB for each [`crate::ValueWriter`] and [`crate::ValueReader`] in use, and 160
-    /// bytes for each removed tag, of which there are usually 65,536 at most, and never more than 262,144.
+    /// To choose the memory, take 16 bytes for each value on disk, and add the size of the values that should be found
+    /// in memory. Some memory is not included: values that the program holds, 1 MiB for each [`crate::ValueWriter`] and
+    /// [`crate::ValueReader`] in use, and 160 bytes for each removed tag. Usually up to 65,536 removed tags are
+    /// remembered, and never more than 262,144.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self
     }
 
-    /// Sets how long values are fresh, unless their request sets another time. Default: forever.
+    /// Sets for how long values are fresh, unless their request sets another time. Default: forever.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.defaults.fresh_for = Some(time);
         self
@@ -141,8 +144,8 @@ impl CacheBuilder {
     /// the path and the size as they are.
     ///
     /// By default, a lookup that finds nothing waits until the part of the index that may have its key is loaded. A
-    /// server that fetches what it does not find can set `waits_for_index` to false: values of earlier runs are then
-    /// misses until their part of the index is loaded.
+    /// server that fetches missing values can set `waits_for_index` to false: until that part is loaded, lookups of
+    /// values from earlier runs then find nothing.
     ///
     /// ```
     /// use larder_cache::{Cache, larder_store::Policy};
@@ -162,7 +165,7 @@ impl CacheBuilder {
         self
     }
 
-    /// Keeps the store on a device instead of a file. For larder-torture, which makes devices fail.
+    /// Stores values on a device instead of in a file. For larder-torture, which makes devices fail.
     #[doc(hidden)]
     pub fn device(mut self, device: Arc<dyn Device>) -> Self {
         self.device = Some(device);

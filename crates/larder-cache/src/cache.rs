@@ -63,26 +63,26 @@ pub(crate) struct CacheParts {
     pub(crate) memory: MemoryCache<MemoryValue>,
     pub(crate) fetches: Arc<Fetches>,
     pub(crate) ground: Ground,
-    /// The recorded removals of tags, and of everything.
+    /// Removals of tags and of everything, which are recorded next to the store.
     pub(crate) purges: Arc<Purges>,
     pub(crate) tag_key: TagKey,
     pub(crate) begun: Arc<BegunWrites>,
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
     pub(crate) defaults: ValueOptions,
-    /// Length of the longest value that is stored.
+    /// Length of the longest value that is stored, in bytes.
     pub(crate) value_bytes_max: u64,
     pub(crate) writes: WriteLocks,
-    /// The fetches and writers in progress.
+    /// The keys for which fetches or writes are in progress.
     pub(crate) works: Arc<ActiveKeys>,
-    /// The state of the HTTP responses, set when this cache is first used for responses.
+    /// The state of the HTTP responses. Set when this cache is used for responses for the first time.
     #[cfg(feature = "http")]
     pub(crate) responses: std::sync::OnceLock<crate::http::library::LibraryResponses>,
 }
 
 impl Cache {
-    /// Returns a builder of a cache in the directory `path`, which is created if it does not exist. The directory
-    /// belongs to the cache, and to one process at a time.
+    /// Returns a builder for a cache in the directory `path`, which is created if it does not exist. The cache needs
+    /// the directory for itself, and only one process at a time may open it.
     pub fn builder(path: impl AsRef<Path>) -> CacheBuilder {
         CacheBuilder::new(path.as_ref())
     }
@@ -96,7 +96,7 @@ impl Cache {
         &self.parts
     }
 
-    /// Returns the hash of a tag, which values store instead of the tag.
+    /// Returns the hash of a tag. Stored values have hashes instead of tags.
     pub(crate) fn hash_of_tag(&self, tag: &str) -> TagHash {
         self.parts.tag_key.hash(tag)
     }
@@ -115,8 +115,8 @@ impl Cache {
     /// many bytes wait to be stored. [`Cache::get`], [`Cache::sync`] and [`Cache::close`] wait until the value is
     /// stored. A failure of the store is not an error here: the value is fetched.
     ///
-    /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches still waits for the fetch, and
-    /// gets the stale value if it fails. Other callers get the stale value at once.
+    /// If there is a stale value ([`EntryRequest::stale_for`]), the caller that fetches waits for the fetch, and gets
+    /// the stale value if the fetch fails. Other callers get the stale value at once.
     ///
     /// ```
     /// # use larder_cache::Cache;
@@ -163,11 +163,11 @@ impl Cache {
     /// # }).unwrap();
     /// ```
     ///
-    /// The value is stored when `fetch` has returned the writer, as by [`Cache::get_or_fetch`]. A fetch needs memory
-    /// for one chunk (1 MiB).
+    /// Once `fetch` has returned the writer, the value is stored in the same way as by [`Cache::get_or_fetch`]. A fetch
+    /// needs memory for one chunk (1 MiB).
     ///
     /// # Errors
-    /// [`Error::Fetch`] when the fetch fails and there is no stale value, also because a long value cannot be stored;
+    /// [`Error::Fetch`] when there is no stale value, and the fetch fails or its long value cannot be stored;
     /// [`Error::Invalid`] when the key is longer than 16,366 bytes.
     pub async fn get_value_or_fetch<F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<Value>
     where
@@ -178,7 +178,7 @@ impl Cache {
         self.entry(key).get_value_or_fetch(fetch).await
     }
 
-    /// Returns the bytes of `key`'s value if it is fresh.
+    /// Returns all bytes of `key`'s value. `None` if there is no fresh value.
     ///
     /// The whole value is read into memory. To read a long value piece by piece, or to use a stale one, call
     /// [`Cache::get_value`].
@@ -245,7 +245,7 @@ impl Cache {
         self.entry(key).insert(value).await
     }
 
-    /// Returns a request for `key`, to set the lifetime or the tags of a value that is stored by it.
+    /// Returns a request for `key`. Use it to set the lifetime or the tags of the value that it stores.
     ///
     /// ```
     /// # use {larder_cache::Cache, std::time::Duration};
@@ -262,8 +262,9 @@ impl Cache {
         EntryRequest::new(self, key.as_ref(), self.parts.defaults.clone())
     }
 
-    /// Removes the value of `key`. Once this returns, no lookup finds that value or one whose fetch began earlier. The
-    /// removal survives a kill at once, and a power loss from the next sync on, which is at most five seconds later.
+    /// Removes the value of `key`. Once this returns, no lookup finds that value, nor a value whose fetch began
+    /// earlier. From then on, the removal survives a kill of the process. It survives a power loss after the next sync,
+    /// at most five seconds later.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the value is gone, but may come back if the process is
@@ -279,11 +280,11 @@ impl Cache {
     }
 
     /// Removes all values that were stored with `tag`, with a single write to disk for any number of values. Once this
-    /// returns, no lookup finds one of them or a value whose fetch began earlier, not even after a power loss.
+    /// returns, no lookup finds one of these values, nor one whose fetch began earlier, not even after a power loss.
     ///
     /// The values keep their place on disk until they are evicted. After 65,536 removed tags, a thread reads the store
-    /// once to remove their values, so that the tags need not be remembered. If the thread cannot do that, and 262,144
-    /// tags are removed, every value stored before the newer half of these removals counts as missing.
+    /// once to remove their values, so that the tags can be forgotten. If that fails until 262,144 tags are removed,
+    /// every value that was stored before the newer half of these removals counts as missing.
     ///
     /// # Errors
     /// [`Error::Store`] when the removal could not be written: the values are gone, but may come back at the next
@@ -295,7 +296,7 @@ impl Cache {
         removed
     }
 
-    /// Removes everything. Survives a power loss once it has returned.
+    /// Removes all values. Once this returns, the removal survives a power loss.
     ///
     /// # Errors
     /// The same as for [`Cache::remove_tag`].
@@ -323,7 +324,7 @@ impl Cache {
     /// are not stored: pin again after each start, once the cache is [ready](Self::ready).
     ///
     /// Returns `false` if there is no value, if too much is pinned already (by default a quarter of the disk), or if
-    /// the policy cannot pin. Pin again after the value was replaced.
+    /// the store's policy cannot pin. After the value was replaced, pin the new one.
     ///
     /// # Errors
     /// The same as for [`Cache::get`].
@@ -352,7 +353,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until all values of earlier runs are loaded.
+    /// Waits until the index of all values of earlier runs is loaded.
     ///
     /// Callers need not wait for this. Until then, a lookup that finds nothing waits until the value it could find is
     /// loaded, unless `waits_for_index` is false ([`CacheBuilder::configure_store`]). Removals also cover values that
@@ -361,12 +362,12 @@ impl Cache {
         self.parts.store.ready().await;
     }
 
-    /// Returns the length of the longest value that is stored: half of the disk.
+    /// Returns the length in bytes of the longest value that is stored: half of the size on disk.
     pub fn value_bytes_max(&self) -> u64 {
         self.parts.value_bytes_max
     }
 
-    /// Returns counters and gauges.
+    /// Returns counters since the cache was opened, and its present size.
     pub fn stats(&self) -> CacheStats {
         let Self { parts } = self;
         CacheStats {
@@ -388,12 +389,12 @@ impl Cache {
     }
 
     /// Syncs and closes the cache, and releases its directory for another process. Later calls fail with
-    /// [`Error::Store`], except [`Cache::get_or_fetch`], which always fetches then.
+    /// [`Error::Store`], except for [`Cache::get_or_fetch`], which then fetches every time.
     ///
     /// The calling thread is blocked for the moment in which the store's threads end.
     ///
     /// # Errors
-    /// The same as for [`Cache::sync`]. The cache is closed even then.
+    /// The same as for [`Cache::sync`]. The cache is closed even if there is an error.
     pub async fn close(&self) -> Result<()> {
         self.stored().await;
         // Not left to the release below, which would block the thread for as long as it takes.
@@ -402,7 +403,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Waits until every value and response that callers and clients already have is stored.
+    /// Waits until all values and responses are stored that callers or clients already have.
     async fn stored(&self) {
         self.parts.fetches.stored().await;
         #[cfg(feature = "http")]
@@ -426,7 +427,7 @@ impl Cache {
     }
 }
 
-/// Returns the keys of all store entries that make up a value.
+/// Returns the keys of all entries of the store that make up a value.
 fn stored_keys(key: &[u8], head: &ValueHead) -> Vec<Vec<u8>> {
     let mut keys = vec![value_key(key)];
     if let Some(representation) = head.chunks {
@@ -443,7 +444,7 @@ pub(crate) fn checked(key: &[u8]) -> Result<&[u8]> {
     Ok(key)
 }
 
-/// Returns an error unless a value may have this many tags.
+/// Returns an error if a value may not have `count` tags, because that is too many.
 pub(crate) fn check_tag_count(count: usize) -> Result<()> {
     if count > TAG_COUNT_MAX {
         return Err(Error::Invalid(format!("a value with {count} tags: at most {TAG_COUNT_MAX} are allowed")));

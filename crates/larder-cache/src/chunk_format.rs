@@ -10,16 +10,16 @@ use bytes::Bytes;
 use larder_store::{Hints, Result, Store, Writer};
 use std::ops::Range;
 
-/// Length of every chunk but the last, in bytes.
+/// Length in bytes of every chunk of a body except for the last.
 pub const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;
-/// First byte of the key of a chunk.
+/// The first byte of a chunk's key.
 pub const KIND_CHUNK: u8 = b'C';
-/// First byte of the key of a chunk's fragment.
+/// The first byte of a fragment's key. A fragment is a part of a chunk.
 pub const KIND_FRAGMENT: u8 = b'F';
-/// Attempts to read an entry that is overwritten while it is being read.
+/// Number of attempts to read an entry that is overwritten while it is being read.
 ///
-/// The store may have moved the entry, because it is pinned, protected or often used. Then the next lookup finds its
-/// new place.
+/// The store may have moved the entry to another place, because it is pinned, protected or often used. The next attempt
+/// then finds it there.
 pub(crate) const READ_ATTEMPTS: u32 = 3;
 
 /// Returns the key of chunk `number` of a body. `entry` is the key of the entry with the head, and `representation`
@@ -38,15 +38,16 @@ pub fn chunk_key(entry: &[u8], representation: u64, number: u64) -> Vec<u8> {
     [&[KIND_CHUNK], entry, &representation.to_le_bytes()[..], &number.to_le_bytes()].concat()
 }
 
-/// Returns the key of a fragment, which holds part of a chunk until the whole chunk is stored.
+/// Returns the key of the fragment of chunk `number`: an entry with a part of the chunk, until the whole chunk is
+/// stored.
 pub fn fragment_key(entry: &[u8], representation: u64, number: u64) -> Vec<u8> {
     let mut key = chunk_key(entry, representation, number);
     key[0] = KIND_FRAGMENT;
     key
 }
 
-/// Splits the key of a chunk or fragment into the key of the entry with the head, and the representation. Returns any
-/// other key as it is, with `None`.
+/// Splits the key of a chunk or fragment into two: the key of the entry with the head, and the representation number.
+/// Returns any other key as it is, with `None`.
 pub fn split_chunk_key(key: &[u8]) -> (&[u8], Option<u64>) {
     let parts = || {
         let rest = key.strip_prefix(&[KIND_CHUNK]).or_else(|| key.strip_prefix(&[KIND_FRAGMENT]))?;
@@ -56,20 +57,21 @@ pub fn split_chunk_key(key: &[u8]) -> (&[u8], Option<u64>) {
     parts().map_or((key, None), |(entry, representation)| (entry, Some(u64::from_le_bytes(*representation))))
 }
 
-/// Returns the numbers of the chunks that contain bytes of this range.
+/// Returns the numbers of the chunks that contain bytes of `span`, a range of a body.
 pub fn chunks_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Returns the bytes of a body that chunk `number` covers. `len` is the body's length, which shortens the last chunk.
-/// With `None`, the chunk counts as full.
+/// Returns the range of a body that chunk `number` contains. `len` is the length of the body, which may shorten the
+/// last chunk. With `None`, the chunk counts as full.
 pub fn chunk_span(number: u64, len: Option<u64>) -> Range<u64> {
     let start = number * CHUNK_BYTES;
     let end = start + CHUNK_BYTES;
     start..len.map_or(end, |len| end.min(len).max(start))
 }
 
-/// Reads `range` of the chunk that is at `span` of its body. Returns `None` if the store does not have the chunk.
+/// Reads a part of a chunk from the store. `span` is the chunk's range of its body, and `range` is the range to read.
+/// Returns `None` if the store does not have the chunk.
 ///
 /// # Errors
 /// The store failed.
@@ -84,7 +86,7 @@ pub async fn read_chunk(store: &Store, key: &[u8], span: &Range<u64>, range: &Ra
     Ok(None)
 }
 
-/// Returns a writer of an entry with this head and body, which stores it when it is committed.
+/// Returns a writer that has an entry's head and body. Nothing is stored until it is committed.
 ///
 /// # Errors
 /// The entry is too long, or the store failed. Nothing is stored.

@@ -33,56 +33,56 @@ use std::{
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent<'a> {
-    /// A lookup found the value in memory.
+    /// A lookup found its value in memory.
     MemoryHit {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
     },
-    /// A lookup found the value on disk.
+    /// A lookup found its value on disk.
     DiskHit {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
     },
-    /// A lookup found no value that may be used.
+    /// A lookup found no value, or none that may be used.
     Miss {
-        /// The key.
+        /// The requested key.
         key: &'a [u8],
     },
     /// A caller got a stale value, because a new one was being fetched or its fetch had failed.
     StaleHit {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
     },
-    /// A fetch succeeded.
+    /// A fetch has brought a value.
     Fetched {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
         /// Length of the value in bytes.
         len_bytes: u64,
     },
-    /// A fetch failed.
+    /// A fetch has failed.
     FetchFailed {
-        /// The key.
+        /// The key that was fetched.
         key: &'a [u8],
     },
     /// A value was stored.
     Stored {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
         /// Length of the value in bytes.
         len_bytes: u64,
     },
-    /// A fetched value was not stored: the policy expects too few hits, or the key or one of the tags was removed or
-    /// replaced in the meantime.
+    /// A fetched value was not stored: the policy expects too few hits of it, or its key or one of its tags was removed
+    /// or replaced during the fetch.
     NotAdmitted {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
     },
-    /// The store failed. A lookup found no value because of it, or a value was not stored.
+    /// The store failed, so a lookup found no value or a value was not stored.
     StoreFailed {
-        /// The key.
+        /// The key of the value.
         key: &'a [u8],
-        /// The failure.
+        /// The error of the store.
         error: &'a Error,
     },
 }
@@ -90,8 +90,8 @@ pub enum CacheEvent<'a> {
 /// Counters and gauges of a cache since it was opened.
 ///
 /// The hit ratio is `(memory_hits + disk_hits) / (memory_hits + disk_hits + misses)`. A caller that waits for another
-/// caller's fetch counts as a miss. [`CacheStats::store`] counts entries of the store below: a value longer than 1 MiB
-/// is one entry for each MiB and one more, and values that were removed by tag stay until their place is needed.
+/// caller's fetch counts as a miss. [`CacheStats::store`] counts entries of the underlying store. A value longer than 1
+/// MiB has one entry for each MiB and one more. Values that were removed by tag count until their place is needed.
 ///
 /// ```
 /// use larder_cache::{Cache, CacheEvent};
@@ -116,29 +116,29 @@ pub enum CacheEvent<'a> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Lookups that found their value in memory.
+    /// Number of lookups that found their value in memory.
     pub memory_hits: u64,
-    /// Lookups that found their value on disk.
+    /// Number of lookups that found their value on disk.
     pub disk_hits: u64,
-    /// Lookups that found no value that may be used.
+    /// Number of lookups that found no value, or none that may be used.
     pub misses: u64,
-    /// Callers that got a stale value, because a new one was being fetched or its fetch had failed.
+    /// Number of callers that got a stale value, because a new one was being fetched or its fetch had failed.
     pub stale_hits: u64,
-    /// Fetches that succeeded.
+    /// Number of fetches that brought a value.
     pub fetches: u64,
-    /// Fetches that failed.
+    /// Number of fetches that failed.
     pub fetch_failures: u64,
-    /// Callers that waited for another caller's fetch.
+    /// Number of callers that waited for another caller's fetch.
     pub shared_fetches: u64,
-    /// Values stored.
+    /// Number of values that were stored.
     pub stored: u64,
-    /// Fetched values that were not stored, see [`CacheEvent::NotAdmitted`].
+    /// Number of fetched values that were not stored, see [`CacheEvent::NotAdmitted`].
     pub not_admitted: u64,
-    /// Failures of the store.
+    /// Number of failures of the store.
     pub store_failures: u64,
-    /// Values in memory.
+    /// Number of values in memory at present.
     pub memory_values: u64,
-    /// Bytes that the values in memory take.
+    /// Number of bytes that the values in memory take at present.
     pub memory_bytes: u64,
     /// Counters and gauges of the underlying store.
     pub store: Stats,
@@ -147,7 +147,7 @@ pub struct CacheStats {
 /// The function that [`CacheBuilder::on_event`](crate::CacheBuilder::on_event) sets.
 pub(crate) type EventSink = Box<dyn Fn(CacheEvent<'_>) + Send + Sync>;
 
-/// Counts events, and passes them on.
+/// Counts events, and passes them on to the function of the builder.
 #[derive(Default)]
 pub(crate) struct Counters {
     memory_hits: AtomicU64,
@@ -186,7 +186,7 @@ impl Counters {
         }
     }
 
-    /// Returns the counters. The fields about memory and the store are 0; the caller sets them.
+    /// Returns the counters. The fields about memory and the store are left 0 for the caller to set.
     pub(crate) fn stats(&self) -> CacheStats {
         CacheStats {
             memory_hits: self.memory_hits.load(Relaxed),

@@ -7,12 +7,12 @@ use crate::{
 use bytes::Bytes;
 use std::{error, fmt, time::Duration};
 
-/// A request that may store a value under one key, see [`Cache::entry`]. Look values up with [`Cache::get`] and
-/// [`Cache::get_value`].
+/// A request that stores or fetches the value of one key, with a lifetime and tags, see [`Cache::entry`]. To look
+/// values up only, use [`Cache::get`] and [`Cache::get_value`].
 ///
 /// The lifetime and the tags are stored with the value. Each write replaces them, so set them in every call that may
-/// store the value: a plain [`Cache::insert`] of the key has the builder's lifetime and no tags. A stored value keeps
-/// its lifetime and tags, whatever a later request sets.
+/// store the value: a plain [`Cache::insert`] of the key sets the builder's lifetime and no tags. A request that only
+/// finds a stored value does not change its lifetime and tags.
 ///
 /// ```
 /// # use larder_cache::Cache;
@@ -47,9 +47,9 @@ impl EntryRequest {
         self
     }
 
-    /// Sets for how long a stale value may be used while another caller fetches a new one, or if the fetch fails.
-    /// Default: the builder's, or not at all. Nothing is fetched in the background: the first caller after the value
-    /// has become stale fetches a new one and waits for it.
+    /// Sets for how long the value may be used after it is no longer fresh: while another caller fetches a new one, or
+    /// if the fetch fails. Default: the builder's, or not at all. Nothing is fetched in the background: the first
+    /// caller after the value has become stale fetches a new one and waits for it.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.options.stale_for = time;
         self

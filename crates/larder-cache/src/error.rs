@@ -5,7 +5,7 @@ use std::{error, fmt, sync::Arc};
 /// The result of a call to the cache.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why a call failed. A missing, expired or damaged value is not an error: the lookup finds nothing.
+/// The reason why a call failed. A missing, expired or damaged value is not an error: a lookup of it returns `None`.
 ///
 /// ```
 /// # use larder_cache::{Cache, Error};
@@ -31,7 +31,7 @@ pub enum Error {
     Fetch(Arc<dyn error::Error + Send + Sync>),
     /// A part of a long value was evicted or damaged while the value was being read.
     Gone,
-    /// A value could not be written as JSON (feature `serde`).
+    /// A value could not be converted to or from JSON (feature `serde`).
     Encode(Arc<dyn error::Error + Send + Sync>),
 }
 

@@ -22,7 +22,7 @@ use std::{
     },
 };
 
-/// Number of counters of stored values. Keys with the same hash share one.
+/// Number of counters of stored values. A key belongs to the counter that its hash selects.
 const STORED_COUNTS: usize = 256;
 
 /// The error of a fetch, shared by all its callers.
@@ -31,35 +31,35 @@ pub(crate) type FetchError = Arc<dyn error::Error + Send + Sync>;
 /// The result of a fetch, shared by all its callers.
 pub(crate) type FetchOutcome = Result<Value, FetchError>;
 
-/// A wait for the outcome of a fetch. It ends with an error if the fetch's task is dropped.
+/// A future that waits for the outcome of a fetch. It ends with an error if the fetch's task is dropped.
 pub(crate) type FetchWait = Shared<oneshot::Receiver<FetchOutcome>>;
 
-/// The storing of a fetched value. Every task that awaits it also drives it, so it needs no task of its own.
+/// A future that stores a fetched value. Every task that awaits it also drives it, so it needs no task of its own.
 pub(crate) type Storing = Shared<BoxFuture<'static, ()>>;
 
-/// The fetches in progress.
+/// The fetches in progress of one cache, and the fetched values that are being stored.
 pub(crate) struct Fetches {
     running: Mutex<RunningFetches>,
-    /// Number of values that are being stored, so that lookups need no lock while there is none.
+    /// Number of values that are being stored. While it is 0, lookups need no lock.
     storing_count: AtomicUsize,
-    /// Counts of values that have been stored, by the hash of their key. If the count of a key has changed since a
-    /// lookup found nothing, the value may be stored now.
+    /// Counts of the values that were stored, by the hash of their key. If the count of a key has changed since a
+    /// lookup found nothing, the lookup is worth repeating.
     ///
     /// A single count for all keys would make a busy cache repeat the lookups of idle keys.
     stored_counts: [AtomicU64; STORED_COUNTS],
     hasher: RandomState,
-    /// Limit for the bytes that are being stored while their callers have them already. Beyond it, a value is stored
-    /// before its callers get it.
+    /// Limit for the bytes of values that their callers have but the store does not. Beyond it, a fetched value is
+    /// stored before its callers get it.
     storing_bytes_max: u64,
 }
 
 #[derive(Default)]
 struct RunningFetches {
     by_key: HashMap<Box<[u8]>, RunningFetch>,
-    /// Fetched values that are being stored, by the number of their fetch.
+    /// Fetched values that are being stored, by the number of the fetch that brought them.
     storing: HashMap<u64, StoringValue>,
     storing_bytes: u64,
-    /// The number of the fetch that began last.
+    /// Number of the fetch that began last. Numbers are given in ascending order.
     last_number: u64,
 }
 
@@ -73,19 +73,20 @@ struct RunningFetch {
 pub(crate) struct StoringValue {
     pub(crate) value: Value,
     pub(crate) storing: Storing,
-    /// Bytes of the value that are not stored yet.
+    /// Number of bytes of the value that had still to be stored when the value was published.
     len_bytes: u64,
 }
 
-/// A caller's part in a fetch.
+/// What a caller does in a fetch that it has joined or begun.
 pub(crate) enum FetchRole {
-    /// The caller begins the fetch, and waits for its outcome like the others.
+    /// The caller carries out the fetch, and also waits for its outcome.
     Leader(FetchLead, FetchWait),
-    /// Another caller has begun the fetch, and this caller waits for its outcome.
+    /// Another caller carries out the fetch, and this one only waits for its outcome.
     Follower(FetchWait),
 }
 
-/// The right to fetch a key. While it exists, further callers join its fetch instead of beginning another.
+/// The right to fetch a key, and the duty to report the outcome. While it exists, other callers join the fetch instead
+/// of beginning another.
 pub(crate) struct FetchLead {
     fetches: Arc<Fetches>,
     key: Box<[u8]>,
@@ -104,7 +105,7 @@ impl Fetches {
         }
     }
 
-    /// Joins the fetch of `key`, or begins one.
+    /// Joins the fetch of `key` that is in progress, or begins one.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8]) -> FetchRole {
         let mut running = self.lock();
         if let Some(fetch) = running.by_key.get(key) {
@@ -119,23 +120,24 @@ impl Fetches {
         FetchRole::Leader(lead, outcome)
     }
 
-    /// Returns whether callers can join a fetch of `key`.
+    /// Returns whether a fetch of `key` is in progress that callers can join.
     #[cfg(test)]
     pub(crate) fn is_running(&self, key: &[u8]) -> bool {
         self.lock().by_key.contains_key(key)
     }
 
-    /// Prevents further callers from joining the present fetch of `key`, because its outcome will be outdated.
+    /// Prevents further callers from joining the fetch of `key` in progress, because its value will be outdated.
     pub(crate) fn detach(&self, key: &[u8]) {
         self.lock().by_key.remove(key);
     }
 
-    /// Prevents further callers from joining any of the present fetches.
+    /// Prevents further callers from joining any fetch that is in progress now.
     pub(crate) fn detach_all(&self) {
         self.lock().by_key.clear();
     }
 
-    /// Returns how many values of `key`, and of a few other keys with the same hash, have been stored.
+    /// Returns how many values were stored whose key has the same counter as `key`. The count changes when `key` gets a
+    /// value, but also when a few other keys do.
     pub(crate) fn stored_count(&self, key: &[u8]) -> u64 {
         self.stored_counter(key).load(Ordering::Acquire)
     }
@@ -144,7 +146,8 @@ impl Fetches {
         &self.stored_counts[self.hasher.hash_one(key) as usize % STORED_COUNTS]
     }
 
-    /// Returns the value of `key` that is being stored, if there is one. Callers of its fetch may have it already.
+    /// Returns the value of `key` while it is being stored. The fetch may already have returned this value to its
+    /// callers.
     pub(crate) fn storing(&self, key: &[u8]) -> Option<StoringValue> {
         if self.storing_count.load(Ordering::Acquire) == 0 {
             return None;
@@ -153,7 +156,7 @@ impl Fetches {
         running.storing.get(&running.by_key.get(key)?.number).cloned()
     }
 
-    /// Removes fetch `number` of `key` and its value from the tables. Does nothing if that is already done.
+    /// Removes the fetch with this number, and its value, from the tables. Does nothing if they were removed before.
     fn end(&self, key: &[u8], number: u64) {
         let mut running = self.lock();
         let stored = running.storing.remove(&number);
@@ -167,9 +170,9 @@ impl Fetches {
         drop(stored);
     }
 
-    /// Waits until all values that callers already have are stored.
+    /// Waits until all values that are being stored now are stored.
     ///
-    /// Also drives the storing, because the runtimes of the fetches may stand still.
+    /// Also drives this storing, because the runtimes of the fetches may stand still.
     pub(crate) async fn stored(&self) {
         let storing: Vec<Storing> = self.lock().storing.values().map(|value| value.storing.clone()).collect();
         join_all(storing).await;
@@ -181,8 +184,8 @@ impl Fetches {
 }
 
 impl FetchLead {
-    /// Passes the value to all waiting callers, and to those that join until it is stored. `store` stores the last
-    /// `len_bytes` of it.
+    /// Passes the value to all callers that wait, and to those that join the fetch until the value is stored. Returns
+    /// once it is stored. `store` stores the last `len_bytes` of the value.
     pub(crate) async fn publish(mut self, value: Value, store: BoxFuture<'static, ()>, len_bytes: u64) {
         let fetches = Arc::clone(&self.fetches);
         let key = self.key.clone();
@@ -214,13 +217,13 @@ impl FetchLead {
         &self.key
     }
 
-    /// Passes an error to all waiting callers. Later ones begin another fetch.
+    /// Passes an error to all callers that wait for the fetch. A later caller begins another fetch.
     pub(crate) fn fail(mut self, error: FetchError) {
         self.fetches.end(&self.key, self.number);
         self.tell(Err(error));
     }
 
-    /// Passes the outcome to all waiting callers.
+    /// Passes the outcome to all callers that wait for the fetch.
     pub(crate) fn tell(&mut self, outcome: FetchOutcome) {
         let sender = self.outcome.take().expect("a fetch has one outcome");
         // Sending fails only if no caller waits.

@@ -8,14 +8,14 @@ use larder_device::IgnorePoison;
 use std::{io, sync::Mutex, thread};
 use tokio::runtime::{Builder, Handle};
 
-/// The place where the fetches of a cache run.
+/// Runs the fetches of a cache: on the tokio runtime of their callers, or on a thread of the cache.
 #[derive(Default)]
 pub(crate) struct Ground {
     own: Mutex<Option<OwnThread>>,
 }
 
-/// The cache's own thread. It ends when the last clone of the cache is dropped. Each task has a clone, so no task
-/// outlives it.
+/// The cache's own thread. It ends when the last clone of the cache is dropped. Each task on it has a clone, so the
+/// thread ends after all tasks.
 struct OwnThread {
     handle: Handle,
     _end: oneshot::Sender<()>,
@@ -35,8 +35,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Runs work that blocks on a thread of its own, one call after the other. The work goes on if the caller is
-    /// dropped.
+    /// Runs blocking work on another thread, one call after the other. The work goes on if the caller is dropped.
     ///
     /// # Errors
     /// No thread can be started, or the work panicked.

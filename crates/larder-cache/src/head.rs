@@ -10,7 +10,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueHead {
     pub(crate) len_bytes: u64,
-    /// The number in the keys of a long value's chunks. `None` for a short value, which is the body of its entry.
+    /// The number that the keys of a long value's chunks contain. `None` for a short value, whose bytes are in the
+    /// entry of its head.
     pub(crate) chunks: Option<u64>,
     /// Number of purges that were recorded when the value's fetch or write began.
     pub(crate) purge_count: u64,
@@ -18,7 +19,7 @@ pub(crate) struct ValueHead {
     pub(crate) tags: Vec<TagHash>,
 }
 
-/// The times of a value, in milliseconds since the Unix epoch.
+/// When a value was stored, and until when it is fresh and usable, in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     pub(crate) stored_at_ms: u64,
@@ -26,29 +27,31 @@ pub(crate) struct Lifetime {
     pub(crate) usable_until_ms: u64,
 }
 
-/// Whether a value may be used at some moment.
+/// How a value may be used at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Fresh,
-    /// The value may be used only while a new one is fetched, or if that fails.
+    /// The value may be used only while a new one is being fetched, or if that fetch fails.
     Stale,
     Expired,
 }
 
-/// The version of this format. A cache of another version finds nothing and stores its own values.
+/// The version of the head's format. A cache of another version does not find the values of this one, and stores its
+/// own.
 const FORMAT_VERSION: u8 = 1;
-/// Form byte of a value that is the body of its own entry.
+/// The form byte of a value whose bytes are in the same entry as its head.
 const WHOLE: u8 = 0;
-/// Form byte of a value in chunks. Values of the former form 1 are not found.
+/// The form byte of a value in chunks. Form 1 was that of an earlier format, whose values are no longer found.
 const IN_CHUNKS: u8 = 2;
-/// Tolerance for values whose time of storing is ahead of the clock. A value further ahead was stored before the clock
-/// was set back, and could outlive its lifetime by any amount, so it counts as expired.
+/// Tolerance in milliseconds for values whose time of storing is ahead of the clock. Such a value was stored before the
+/// clock was set back. If it is further ahead, it counts as expired, because it could outlive its lifetime by any
+/// amount.
 const CLOCK_TOLERANCE_MS: u64 = 60_000;
-/// The largest number of tags of a value.
+/// Maximum number of tags of a value.
 pub(crate) const TAG_COUNT_MAX: usize = 256;
 
 impl Lifetime {
-    /// Returns the lifetime of a value stored at `now_ms`. If `fresh_for` is `None`, the value never expires.
+    /// Returns the lifetime of a value that is stored at `now_ms`. If `fresh_for` is `None`, the value never expires.
     pub(crate) fn new(now_ms: u64, fresh_for: Option<Duration>, stale_for: Duration) -> Self {
         let after =
             |start: u64, time: Duration| start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -66,7 +69,7 @@ impl Lifetime {
         }
     }
 
-    /// Returns the Unix time in seconds after which the store may drop the value; 0 is never.
+    /// Returns the time after which the store may drop the value, in seconds since the Unix epoch. 0 means never.
     pub(crate) fn expires_at_s(&self) -> u32 {
         u32::try_from(self.usable_until_ms.div_ceil(1000)).unwrap_or(0)
     }
@@ -87,7 +90,7 @@ impl ValueHead {
         bytes
     }
 
-    /// Reads a head, or returns `None` if the bytes are not a head of this version.
+    /// Decodes a head. Returns `None` if the bytes are not a head of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[version, form], bytes) = bytes.split_first_chunk()?;
         if version != FORMAT_VERSION || ![WHOLE, IN_CHUNKS].contains(&form) {

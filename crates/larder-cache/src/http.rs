@@ -114,7 +114,7 @@ pub mod survivors;
 #[doc(hidden)]
 pub mod tier;
 
-/// The cache of responses, as one worker uses it for the requests of one site.
+/// The cache of HTTP responses, as one worker uses it for the requests to one site.
 /// [`Cache::responses`](crate::Cache::responses) creates it.
 ///
 /// ```
@@ -134,15 +134,15 @@ pub mod tier;
 /// # }).unwrap();
 /// ```
 pub struct ResponseCache {
-    /// The parts that all users of the cache share.
+    /// The parts that all workers and sites share.
     pub shared: Arc<CacheShared>,
-    /// The function that receives the cache's events.
+    /// The function that is called for each event.
     pub events: StoreEventSink,
-    /// The site's settings.
+    /// The settings of the site.
     pub http: Arc<Settings>,
-    /// The recent page views, by which related responses are grouped in the store.
+    /// The recent page views. Responses of one page view form a group, whose entries the store keeps together.
     pub groups: Arc<PageGroups>,
-    /// Time after which a client that makes no progress is dropped.
+    /// Time for which a client may make no progress before it is dropped.
     pub stall: Duration,
 }
 
@@ -152,7 +152,7 @@ impl ResponseCache {
         terms.judge(stored, &self.shared.rules, &self.http, now)
     }
 
-    /// Reports an event.
+    /// Reports an event to the function in `events`.
     pub(crate) fn note(&self, event: StoreEvent) {
         (self.events)(event);
     }
@@ -182,15 +182,15 @@ pub enum StoreEvent {
     TooSlow,
     /// An operation was skipped because the store was not responding.
     Bypassed,
-    /// A read that waited for the disk took this long.
+    /// A read had to wait for the disk, for this long.
     Read(Duration),
 }
 
-/// The receiver of a cache's events.
+/// A function that is called for each event of a cache.
 pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
 
-/// The parts of the cache that all workers share under one configuration. A fetch begins with [`CacheShared::begin`],
-/// so that a removal in the meantime is noticed.
+/// The parts of the cache that all workers share under one configuration. Call [`CacheShared::begin`] before each
+/// fetch, so that a removal during the fetch is noticed.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -206,15 +206,15 @@ pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
 /// # });
 /// ```
 pub struct CacheShared {
-    /// Whether the store responds.
+    /// Whether the store responds, and for how long to wait for it.
     pub patience: StorePatience,
-    /// The operator's rules.
+    /// The operator's rules for responses.
     pub rules: Rules,
-    /// The origins that can respond for a URL.
+    /// Tells which origins can respond for a URL.
     pub key_marks: Arc<dyn KeyMarks>,
-    /// Longest body that is stored, in bytes.
+    /// Maximum length of a body that is stored, in bytes.
     pub entry_bytes_max: u64,
-    /// The state that outlives these settings.
+    /// The state that outlives a change of these settings.
     pub survivors: Arc<CacheSurvivors>,
 }
 

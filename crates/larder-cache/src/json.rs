@@ -95,7 +95,7 @@ impl EntryRequest {
     }
 }
 
-/// The failure to write a fetched value as JSON, on its way through the shared fetch.
+/// The failure to write a fetched value as JSON. It is passed through the shared fetch to all callers.
 #[derive(Debug)]
 struct EncodeFailure(Arc<serde_json::Error>);
 

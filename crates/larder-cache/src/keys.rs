@@ -19,12 +19,12 @@ pub fn random() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }
 
-/// Returns the store's key of a value.
+/// Returns the key under which the store has a value.
 pub(crate) fn value_key(key: &[u8]) -> Vec<u8> {
     [&[VALUE], key].concat()
 }
 
-/// Returns the key of a value from the store's key. `None` for a chunk.
+/// Returns the caller's key of a value from the store's key. `None` for the key of a chunk.
 pub(crate) fn key_of_value(key: &[u8]) -> Option<&[u8]> {
     key.strip_prefix(&[VALUE])
 }

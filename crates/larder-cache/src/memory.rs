@@ -31,9 +31,9 @@ use std::{
     thread,
 };
 
-/// A value that knows how much memory it takes. [`MemoryCache`] has an example.
+/// A value that can tell how much memory it takes. [`MemoryCache`] has an example.
 pub trait Weigh {
-    /// Returns the memory of the value in bytes, without that of its key and of the cache's tables.
+    /// Returns the memory that the value takes, in bytes. Its key and the cache's tables are not included.
     fn weight_bytes(&self) -> u64;
 }
 
@@ -65,31 +65,33 @@ pub trait Weigh {
 /// assert!(pages.get(b"/").is_none(), "it was read before the removal");
 /// ```
 pub struct MemoryCache<V> {
-    /// The shards; their number is a power of two. None if the cache was created with capacity 0.
+    /// The shards, each with a lock. Their number is a power of two, or 0 if the cache was created with capacity 0.
     shards: Box<[RwLock<Shard<V>>]>,
     capacity_bytes: AtomicU64,
     bytes: AtomicU64,
-    /// Number of calls that made room. It chooses the shard in which the next call evicts first.
+    /// Number of calls that made room. It selects the shard from which the next such call evicts first.
     turn: AtomicUsize,
     admission: MemoryAdmission,
-    /// Number of removals and replacements so far.
+    /// Number of changes so far, each a removal or a replacement.
     change_count: AtomicU64,
     hasher: RandomState,
-    /// The number of the last change in each group of keys. Locked while a value is inserted or removed, so that no
-    /// value is inserted between the change of its key and the removal.
+    /// For each group of keys, the number of its last change.
+    ///
+    /// Each lock is held for a whole insertion or removal, so that no insertion falls between the two steps of a
+    /// removal: counting the change, and removing the value.
     groups: Box<[Mutex<LastChange>]>,
 }
 
-/// The number of the last change of a group of keys.
+/// The number of the last change (a removal or a replacement) in a group of keys.
 type LastChange = u64;
 
-/// The number of changes in a cache when a read of the store began, see [`MemoryCache::moment`]. [`MemoryCache`] has an
+/// A moment in the life of a cache: the number of changes so far, see [`MemoryCache::moment`]. [`MemoryCache`] has an
 /// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 
 impl<V: Weigh + Clone> MemoryCache<V> {
-    /// Creates a cache of `capacity_bytes`. With 0, it never keeps anything.
+    /// Creates a cache with a capacity in bytes. With capacity 0, it never keeps anything.
     pub fn new(capacity_bytes: u64) -> Self {
         let hasher = RandomState::default();
         let shard_count = if capacity_bytes == 0 { 0 } else { shard_count(capacity_bytes) };
@@ -105,8 +107,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Changes the capacity and evicts values above it. Returns `false` if that is impossible: a cache created with
-    /// capacity 0 never keeps anything.
+    /// Changes the capacity, and evicts values until the cache is within it. Returns `false`, and does nothing, if the
+    /// cache was created with capacity 0 and the new one is not 0.
     pub fn set_capacity_bytes(&self, capacity_bytes: u64) -> bool {
         if self.shards.is_empty() {
             return capacity_bytes == 0;
@@ -119,7 +121,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         true
     }
 
-    /// Returns the value of `key`.
+    /// Returns the value of `key`, and counts a request for it. `None` if it is not in memory.
     pub fn get(&self, key: &[u8]) -> Option<V> {
         let key = self.hashed(key);
         self.shard(key)?.read().ignore_poison().get(key).cloned()
@@ -131,14 +133,16 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.shard(key).is_some_and(|shard| shard.read().ignore_poison().contains(key))
     }
 
-    /// Returns whether a value of `len_bytes` is small enough to be kept.
+    /// Returns whether a value that takes `len_bytes` of memory is small enough to be kept.
     pub fn can_keep(&self, len_bytes: u64) -> bool {
         let len_bytes_max = (self.capacity_bytes() / VALUE_SHARE).min(u64::from(u32::MAX));
         !self.shards.is_empty() && len_bytes <= len_bytes_max
     }
 
-    /// Returns whether a requested value of `len_bytes` that the store has should be kept: it is small enough, and
-    /// there is room, or more requests are likely. Ask once for each request, before the value is copied for memory.
+    /// Returns whether a value of `len_bytes` should be kept that was requested and is not in memory, but in the store.
+    /// It must be small enough, and there must be room, or further requests must be likely.
+    ///
+    /// Call this once for each request, before the value is copied to memory.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
         let key = self.hashed(key);
         let weight = len_bytes + slot_bytes(key.key);
@@ -150,23 +154,24 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.admission.admits(key.hash, returned_after)
     }
 
-    /// Returns the current moment.
+    /// Returns the current moment: how many changes of keys there were.
     ///
-    /// Take it before you read the store, or before you determine which of the values read are current.
+    /// Call this before you read the store, or before you determine which of the values read are current.
     pub fn moment(&self) -> ChangeMoment {
         ChangeMoment(self.change_count.load(Acquire))
     }
 
-    /// Returns whether `key` has not changed since `since`.
+    /// Returns whether `key` has not been removed or replaced since the moment `since`.
     ///
-    /// Rarely returns false although the key has not changed, because another key with the same hash has.
+    /// May return `false` for an unchanged key, because keys share change numbers in groups. That is rare.
     pub fn is_unchanged(&self, key: &[u8], since: ChangeMoment) -> bool {
         *self.lock(self.hashed(key)) <= since.0
     }
 
-    /// Keeps a value that was read from the store since `since`, if it is small enough and its key has not changed.
+    /// Keeps a value that was read from the store after the moment `since`. Drops it if it is too large, or if its key
+    /// has changed since then.
     ///
-    /// Rarely drops a value although its key has not changed, because another key with the same hash has.
+    /// May drop the value of an unchanged key, because keys share change numbers in groups. That is rare.
     pub fn insert(&self, key: &[u8], value: V, since: ChangeMoment) {
         let key = self.hashed(key);
         let last_change = self.lock(key);
@@ -175,7 +180,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Keeps a value that was read from the store since `since` although nobody has requested it.
+    /// Keeps a value that nobody has requested, and that was read from the store after the moment `since`.
     ///
     /// In a full cache, it displaces values that were requested once, some time ago, but not those that were requested
     /// more often.
@@ -197,7 +202,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Keeps the value that has just replaced an older one in the store. Only one write to a key may run at a time.
+    /// Keeps a value that has just replaced an older one in the store. Writes to the same key must run one after the
+    /// other.
     pub fn replace(&self, key: &[u8], value: V) {
         let key = self.hashed(key);
         let mut last_change = self.lock(key);
@@ -207,7 +213,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Removes a key whose value in the store is about to change, or has changed.
+    /// Removes the value of a key. Called before the key's value in the store changes, and again after that.
     pub fn remove(&self, key: &[u8]) {
         let key = self.hashed(key);
         let mut last_change = self.lock(key);
@@ -215,13 +221,13 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.take(key);
     }
 
-    /// Removes everything.
+    /// Removes all values.
     pub fn clear(&self) {
         self.retain(|_| false);
     }
 
-    /// Removes the values that are not wanted. A value that was read from the store before this call is not inserted
-    /// after it.
+    /// Removes the values for which `is_wanted` is false. Values that were read from the store before this call can
+    /// then no longer be inserted.
     pub(crate) fn retain(&self, is_wanted: impl Fn(&V) -> bool) {
         let _alone = self.change_all();
         for shard in &self.shards {
@@ -235,7 +241,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.capacity_bytes.load(Relaxed)
     }
 
-    /// Returns the bytes that the values take, as weighed, with their keys and the cache's tables.
+    /// Returns how many bytes the values take, with their keys and the cache's tables.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -245,12 +251,12 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         self.shards.iter().map(|shard| shard.read().ignore_poison().len() as u64).sum()
     }
 
-    /// Returns whether there is no value.
+    /// Returns whether the cache has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Inserts or replaces a value, if it is small enough. Returns whether it is.
+    /// Inserts or replaces a value. Returns `false`, and does nothing, if it is too large.
     fn keep(&self, key: HashedKey<'_>, value: V) -> bool {
         let weight = weight_bytes(key.key, &value);
         let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
@@ -271,8 +277,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         }
     }
 
-    /// Evicts values until there is room for a new one of this weight. Returns `false` if all values examined are worth
-    /// more than `worth_max`.
+    /// Evicts values until a new one of this weight has room. Returns `false` if it gives up, because too often all
+    /// values that it examined were worth more than `worth_max`.
     fn make_room(&self, weight: u64, worth_max: f32) -> bool {
         let first = self.turn.fetch_add(1, Relaxed);
         let mut empty_count = 0;
@@ -296,7 +302,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         true
     }
 
-    /// Marks all keys as changed. Nothing is inserted or removed until the result is dropped.
+    /// Marks all keys as changed. While the returned locks are held, nothing is inserted or removed.
     fn change_all(&self) -> Vec<MutexGuard<'_, LastChange>> {
         let mut groups: Vec<_> = self.groups.iter().map(|group| group.lock().ignore_poison()).collect();
         let number = self.next_change();
@@ -304,7 +310,8 @@ impl<V: Weigh + Clone> MemoryCache<V> {
         groups
     }
 
-    /// Returns the number of a new change. A group's numbers only grow, because it is locked.
+    /// Returns the number of a new change. The caller must hold the lock of the key's group, so that the numbers in a
+    /// group only grow.
     fn next_change(&self) -> u64 {
         self.change_count.fetch_add(1, AcqRel) + 1
     }
@@ -332,7 +339,8 @@ impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
     }
 }
 
-/// Returns the number of shards: enough that the processors rarely wait for each other.
+/// Returns the number of shards: as many as the processors need to rarely wait for each other, but not more than the
+/// capacity allows.
 fn shard_count(capacity_bytes: u64) -> usize {
     let wanted = thread::available_parallelism().map_or(1, usize::from) * SHARDS_PER_PROCESSOR;
     let most = usize::try_from(capacity_bytes / SHARD_BYTES_MIN).unwrap_or(usize::MAX);
@@ -343,28 +351,29 @@ fn weight_bytes(key: &[u8], value: &impl Weigh) -> u64 {
     value.weight_bytes() + slot_bytes(key)
 }
 
-/// Returns the memory of a value's slot and key.
+/// Returns how many bytes the key and the tables take for one value.
 fn slot_bytes(key: &[u8]) -> u64 {
     SLOT_BYTES + key.len().next_multiple_of(KEY_STEP_BYTES) as u64
 }
 
-/// The largest value is the capacity divided by this.
+/// Ratio of the capacity to the size of the largest value that is kept.
 const VALUE_SHARE: u64 = 32;
-/// Memory for each value in the tables: 48 bytes of its slot if the value is a pointer with a tag, 4 to 11 in the index
-/// and 8 to 16 of ghosts.
+/// Memory in bytes that the tables take for each value. 48 are for its slot, if the value is a pointer with a tag; 4 to
+/// 11 are for the index, and 8 to 16 for ghosts (remembered counts of keys).
 const SLOT_BYTES: u64 = 68;
-/// Number of eviction candidates worth more than a new value, after which the new value is refused.
+/// Number of times that all examined values may be worth more than a new value. One time more, and the new value is
+/// refused.
 const DEARER_COUNT_MAX: usize = 3;
-/// The allocator takes multiples of this for short keys.
+/// Step of the allocator's sizes for short keys, in bytes.
 const KEY_STEP_BYTES: usize = 16;
-/// Number of groups of keys: larger than the number of changes during a usual read, so that few of them concern the
-/// group of the key that is read. Takes 64 KiB of memory.
+/// Number of groups of keys. It is larger than the number of keys that usually change while a value is read, so that
+/// the group of the value's key is rarely among theirs. The groups take 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;
 const SHARDS_PER_PROCESSOR: usize = 4;
-/// Smallest shard. A smaller one would have too few values to choose from.
+/// Minimum size of a shard in bytes. A smaller shard would have too few values to choose from.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 const SHARD_COUNT_MAX: usize = 256;
-/// The bits of a hash that choose the shard.
+/// Position of the hash bits that choose the shard.
 const SHARD_SHIFT: u32 = 56;
 
 #[cfg(test)]

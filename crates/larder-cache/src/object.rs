@@ -32,36 +32,38 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The sizes that the plan works with, in bytes. [`Core`] has an example.
+/// The sizes and limits, in bytes, by which an object decides what to read, request and keep. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sizes {
-    /// Length of a chunk, the unit that is stored and read. The last chunk of a body is shorter. Typically 1 MiB.
+    /// Length of a chunk, the unit of storing and reading. Only the last chunk of a body may be shorter. Typically 1
+    /// MiB.
     pub chunk: u64,
-    /// The smallest read. A chunk is read in blocks while memory does not allow the whole. Divides `chunk`. Typically 8
-    /// KiB.
+    /// Length of a block, the smallest read. A chunk is read in blocks while memory is too short for the whole chunk.
+    /// Divides `chunk`. Typically 8 KiB.
     pub block: u64,
-    /// Length at whose multiples a fleet's nodes divide bodies. No request crosses such a position. A multiple of
-    /// `chunk`, or `u64::MAX` if nothing is divided.
+    /// Distance between the positions at which the nodes of a fleet divide bodies among themselves. No request crosses
+    /// such a position. A multiple of `chunk`, or `u64::MAX` if bodies are not divided.
     pub cut: u64,
-    /// Greatest distance from a run's next byte to a byte for which a client waits for this run. A byte further ahead
-    /// gets a request of its own. Typically 8 MiB.
+    /// Maximum distance for which a client waits for a response in progress: from the response's next byte to the byte
+    /// that the client needs. A byte further ahead gets a request of its own. Typically 8 MiB.
     pub ahead: u64,
-    /// Most bytes by which a run may be ahead of its fastest cursor, and reads of the store ahead of a cursor.
-    /// Typically 4 MiB.
+    /// Maximum number of bytes by which a response may be ahead of its fastest client, and reads of the store ahead of
+    /// their client. Typically 4 MiB.
     pub lead: u64,
-    /// Number of present bytes between two gaps from which each gap gets its own request. Typically 256 KiB.
+    /// Minimum number of present bytes between two gaps for which each gap gets a request of its own. Typically 256
+    /// KiB.
     ///
-    /// With fewer present bytes between them, gaps become one request. A run receives fewer present bytes again, rather
-    /// than being stopped.
+    /// Gaps with fewer bytes between them become one request, which brings these bytes once more. That costs less than
+    /// another request.
     pub gap: u64,
-    /// Most bytes that stay in memory as the start of a body, for later clients, if the body is not stored. Typically
-    /// 16 MiB.
+    /// Maximum number of bytes at the start of a body that stay in memory for later clients, if the body is not stored.
+    /// Typically 16 MiB.
     pub kept: u64,
-    /// The memory that an object with a cursor may use even if memory is short. Typically 8 KiB.
+    /// Memory that an object with clients may use even if its share is smaller. Typically 8 KiB.
     pub least: u64,
 }
 
-/// A time of a steady clock, in milliseconds. [`Core`] has an example.
+/// A point in time, in milliseconds of a steady clock. [`Core`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u64);
 
@@ -72,16 +74,17 @@ impl Tick {
     }
 }
 
-/// The number of a client of one object. The driver chooses it; it is unique in the object.
+/// The number of a cursor, which stands for one client of an object. The driver (the code around [`Core`]) chooses it;
+/// it must be unique in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CursorId(pub u32);
 
-/// The number of a run, which is one response of the origin that this object requested. [`Core`] chooses the number and
-/// uses it once.
+/// The number of a run, which is one response that an object requested from the origin. [`Core`] chooses it and never
+/// uses it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(pub u32);
 
-/// Parts of a body: ascending, disjoint, none empty. A body of unknown length is `0..u64::MAX`.
+/// Parts of a body: ascending, disjoint, none empty. The whole body is `0..u64::MAX` while its length is unknown.
 pub type Spans = SmallVec<[Range<u64>; 1]>;
 
 /// The terms on which a client reads a body.
@@ -94,15 +97,15 @@ pub type Spans = SmallVec<[Range<u64>; 1]>;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CursorTerms {
-    /// Whether the client may cause requests to the origin. A client that may not gets only bytes that are present or
-    /// come for other clients, and ends at the first gap.
+    /// Whether the client may cause requests to the origin. Otherwise, it gets only bytes that are present or come for
+    /// other clients, and ends at the first byte that is neither.
     pub may_ask: bool,
     /// The bytes that must be certain before the head of the client's response is sent.
     pub promise: PromiseRule,
 }
 
-/// When a client is promised its bytes, so that the head of its response may be sent. A response that breaks off later
-/// cannot be replaced by an error.
+/// The moment at which a client is promised its bytes, so that the head of its response may be sent. A response that
+/// breaks off later cannot be replaced by an error.
 ///
 /// ```
 /// # use larder_cache::object::PromiseRule;
@@ -118,23 +121,24 @@ pub struct CursorTerms {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRule {
-    /// Promised once every byte is present, or comes in a run whose head has arrived.
+    /// The client gets its promise once every byte is present, or comes in a response whose head has arrived.
     All,
-    /// Promised at once, because the head of the client's response is already final.
+    /// The client gets its promise at once, because the head of its response is already final.
     Given,
-    /// Promised once the first byte is present, or comes in a run whose head has arrived. The other bytes may be
-    /// requested later. If the client may not ask, or the body cannot be continued, the rule is [`PromiseRule::All`].
+    /// The client gets its promise once its first byte is present, or comes in a response whose head has arrived. The
+    /// other bytes may be requested later. If the client may not cause requests, or the body cannot be continued,
+    /// [`PromiseRule::All`] applies.
     First,
 }
 
-/// The actions of one event, in the order in which the driver executes them.
+/// The actions that follow from one event, in the order in which the driver must execute them.
 pub type Actions = SmallVec<[Action; 8]>;
 
-/// The facts that the core needs of a response's head.
+/// The head of a response, as far as the core uses it.
 pub trait Head: Clone {
     /// Returns the octets of the strong validator. `None` if the response has none or a weak one.
     fn validator(&self) -> Option<&[u8]>;
-    /// Returns the length of the whole body in bytes, if it is announced.
+    /// Returns the length of the whole body in bytes. `None` if the head does not announce it.
     fn len(&self) -> Option<u64>;
     /// Returns whether parts of different responses can be joined: the head has a strong validator and a length, and
     /// the origin serves ranges (it sent `Accept-Ranges` or a 206).
@@ -143,72 +147,73 @@ pub trait Head: Clone {
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
-    /// Returns the same bytes, after the driver has counted memory that the core allocated to join small pieces.
+    /// Returns the same bytes, with their memory counted. The core allocated them to join small pieces.
     fn counted(&self, bytes: Bytes) -> Bytes {
         bytes
     }
 }
 
-/// Something that happened to the object.
+/// An event: something that happened to the object, and that the driver reports.
 #[derive(Clone, Debug)]
 pub enum Event<H> {
-    /// A client begins to read these spans. If the length of the body is known, they lie within it.
+    /// A client begins to read these spans of the body. If the length of the body is known, they must lie within it.
     Attach(CursorId, Spans, CursorTerms),
-    /// The client has taken all its bytes before this position of the body. If the position has not changed, the client
-    /// is ready and found no bytes.
+    /// The client has taken all its bytes before this position of the body. If it is the old position, the client found
+    /// no bytes and waits to be woken.
     Moved(CursorId, u64),
-    /// The client has gone.
+    /// The client has disconnected.
     Left(CursorId),
-    /// The run brought something.
+    /// The response with this number brought its head, bytes, its end or a failure.
     Came(RunId, Arrival<H>),
-    /// The result of probing the store for this chunk.
+    /// The result of [`Action::Probe`] for this chunk.
     Probed(u64, ProbeEnd),
-    /// This chunk may have left the store. It is probed before the next promise that needs it, unless it is in memory
+    /// The store may have lost this chunk. It is probed before the next promise that needs it, unless it is in memory
     /// or being read. Clients that have a promise continue.
     Unsure(u64),
-    /// The result of reading this range, which [`Action::Read`] named.
+    /// The result of [`Action::Read`] for this range.
     Read(Range<u64>, ReadEnd),
-    /// The result of [`Action::Store`].
+    /// The result of [`Action::Store`] for this chunk.
     Stored(u64, StoreEnd),
-    /// The result of [`Action::StorePart`]. If the store refuses a part, whole chunks are still stored.
+    /// The result of [`Action::StorePart`] for this chunk. If the store refuses a part, whole chunks are still stored.
     StoredPart(u64, StoreEnd),
-    /// A 304 changed the head. Its validator and length are the same.
+    /// A 304 changed the head. The new head must have the same validator and length.
     Updated(H),
-    /// The object was purged or replaced. It takes no more cursors and commits nothing more.
+    /// The object was purged or replaced. From now on it takes no more clients and commits no head.
     Outdated,
-    /// The bytes that the object may hold in memory.
+    /// The number of bytes that the object may have in memory, until the next such event.
     Budget(u64),
-    /// The cache itself wants these bytes in the store, for example to finish a download that its client left.
+    /// The cache itself wants these bytes in the store, for example to finish a download after its client has
+    /// disconnected.
     Keep(Range<u64>),
-    /// The cache itself no longer wants the bytes of [`Event::Keep`].
+    /// The cache itself no longer wants the bytes of the last [`Event::Keep`].
     Unkeep,
-    /// Time has passed: a timer that [`Action::Timer`] requested.
+    /// The time that [`Action::Timer`] requested has come.
     Tick,
 }
 
-/// An event of a run.
+/// Something that a run, which is a response of the origin, brought.
 #[derive(Clone, Debug)]
 pub enum Arrival<H> {
-    /// The head of the response. It is the first arrival of every run, except for the run that [`Core::arriving`]
-    /// begins.
+    /// The head of the response. It must come first in every run, except in the one that [`Core::arriving`] begins.
     Head {
-        /// The head.
+        /// The head itself.
         head: H,
-        /// The part of the body that the response announces: the whole (`0..u64::MAX` without a length) or the range of
-        /// a 206.
+        /// The part of the body that the response announces: the range of a 206 or the whole body, which is
+        /// `0..u64::MAX` if its length is unknown.
         span: Range<u64>,
-        /// Whether the response is a 200.
+        /// Whether the response has the whole body (200) instead of a range (206).
         is_whole: bool,
     },
-    /// The next bytes of the body.
+    /// The next bytes of the response's body.
     Bytes(Bytes),
-    /// The response ended as announced, after this many bytes if the driver counted them. The driver keeps the proof.
+    /// The response ended as announced. `Some` is the number of body bytes that the driver counted; if the core
+    /// received another number, the response counts as broken.
     End(Option<u64>),
-    /// The response broke off, was refused, or there was no connection.
+    /// The response broke off, the request was refused, or there was no connection to the origin.
     Broken,
 }
 
-/// The result of a probe.
+/// The result of [`Action::Probe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeEnd {
     /// The store has the whole chunk.
@@ -217,106 +222,111 @@ pub enum ProbeEnd {
     Part(Range<u64>),
     /// The store has nothing of the chunk.
     Absent,
-    /// The store could not be read. The chunk may be there.
+    /// The store could not be read, so it may or may not have the chunk.
     Trouble,
 }
 
-/// The result of a read.
+/// The result of [`Action::Read`].
 #[derive(Clone, Debug)]
 pub enum ReadEnd {
-    /// All bytes of the range. Any other number of bytes counts as [`ReadEnd::Absent`].
+    /// The bytes of the range. If there are more or fewer than requested, the result counts as [`ReadEnd::Absent`].
     Bytes(Bytes),
-    /// The store does not have the chunk any more.
+    /// The store no longer has the chunk.
     Absent,
-    /// The store could not be read. The chunk may still be there.
+    /// The store could not be read, but may still have the chunk.
     Trouble,
 }
 
-/// The result of a write.
+/// The result of [`Action::Store`] or [`Action::StorePart`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreEnd {
     /// The store has the bytes, and they can be read.
     Done,
-    /// The store refused the bytes, for lack of room or because it failed.
+    /// The store refused the bytes: it has no room for them, or it failed.
     Refused,
-    /// The driver does not keep this chunk, because another node of the fleet does. The chunk is not offered again.
+    /// This node of a fleet does not store the chunk, because another node does. The chunk is not offered again.
     Skipped,
 }
 
-/// A task of the driver.
+/// A task that the core gives to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send a request to the origin; its response is the run.
+    /// Send this request to the origin. Report its response as the run with this number.
     Ask(RunId, OriginAsk),
-    /// Receive no more bytes of the run for now.
+    /// Stop receiving the run (a response) for now, without aborting it.
     Pause(RunId),
-    /// Receive bytes of the run again.
+    /// Continue to receive the run (a response) after [`Action::Pause`].
     Resume(RunId),
-    /// Abort the run. None of its bytes are wanted any more.
+    /// Abort the run (a response), because nobody wants its remaining bytes.
     Stop(RunId),
-    /// Find out whether the store has this chunk; report [`Event::Probed`].
+    /// Find out whether the store has this chunk. Report [`Event::Probed`].
     Probe(u64),
-    /// Read this range from the store; report [`Event::Read`]. The range is a whole chunk, the whole stored part of a
-    /// chunk, or some blocks of either. Blocks begin and end at multiples of [`Sizes::block`], or at the ends of the
-    /// chunk or its stored part.
+    /// Read this range from the store. Report [`Event::Read`].
+    ///
+    /// The range is a whole chunk, the whole stored part of a chunk, or some blocks of either. Blocks begin and end at
+    /// multiples of [`Sizes::block`], or at the ends of the chunk or its stored part.
     Read(Range<u64>),
-    /// Store this chunk, which consists of these pieces; report [`Event::Stored`].
+    /// Store this whole chunk, which consists of these pieces. Report [`Event::Stored`].
     Store(u64, SmallVec<[Bytes; 4]>),
-    /// Store a part of a chunk, instead of the part that the store may have; report [`Event::StoredPart`].
+    /// Store a part of a chunk. It replaces the part of this chunk that the store may already have. Report
+    /// [`Event::StoredPart`].
     StorePart {
-        /// The chunk.
+        /// Number of the chunk.
         chunk: u64,
-        /// The first byte of the part, as a position in the body.
+        /// Position in the body of the first byte of the part.
         start: u64,
         /// The bytes of the part.
         pieces: SmallVec<[Bytes; 4]>,
     },
-    /// Store the head, so that later lookups find what is stored.
+    /// Store the head, so that later lookups find the stored chunks.
     CommitHead {
-        /// Whether the whole body is stored, and its response ended as announced. Otherwise, only a part is stored.
+        /// Whether the store has the whole body, and its response ended as announced. Otherwise it has a part of the
+        /// body.
         is_whole: bool,
     },
-    /// The head of the client's response may be sent.
+    /// The client is promised its bytes: the head of its response may be sent.
     Promise(CursorId),
-    /// Wake the client, because there are bytes for its cursor.
+    /// Wake the client, because its next byte is in memory.
     Wake(CursorId),
-    /// The cursor ends and is gone.
+    /// The client ends for this reason. Its number is no longer in use.
     End(CursorId, CursorEnd),
-    /// The run brings another representation. It no longer belongs to this object, and the driver makes a new object of
-    /// it.
+    /// The run (a response) brings another representation of the resource. It no longer belongs to this object: make a
+    /// new object of it.
     Other(RunId),
-    /// Report [`Event::Tick`] at this time. An earlier request for a later time need not be withdrawn.
+    /// Report [`Event::Tick`] at this time. If a timer for a later time is set, it may stay.
     Timer(Tick),
-    /// The object stores no further chunks, so its body does not become whole in the store. A later [`Event::Updated`]
-    /// still commits the head of the stored part.
+    /// The object has given up storing, so the whole body will not be in the store. A later [`Event::Updated`] still
+    /// commits the head of the stored part.
     GivenUp,
 }
 
-/// A request to the origin.
+/// A request that the driver sends to the origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OriginAsk {
-    /// The whole body.
+    /// Request the whole body, without a `Range` field.
     Whole,
-    /// A part of the body.
+    /// Request a part of the body, with a `Range` field.
     Range {
-        /// The first byte and the end. An end of `u64::MAX` requests everything after the first byte.
+        /// The requested bytes. If their end is `u64::MAX`, request everything from the first byte on.
         span: Range<u64>,
         /// Whether the request has an `If-Range` field with the validator.
         if_range: bool,
     },
 }
 
-/// Why a cursor ended.
+/// The reason why a client of an object ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CursorEnd {
     /// The client has taken all bytes of its spans.
     Whole,
-    /// No source has the next byte.
+    /// The client's next byte can no longer be got, neither from the store nor from the origin. Its response breaks
+    /// off.
     Broken,
-    /// The client held up other clients for too long.
+    /// The client held up other clients of the body for too long, so its response breaks off.
     TooSlow,
-    /// Nothing was sent to the client, and there is a newer object: attach the client to that object.
+    /// Nothing was sent to the client, and this object is outdated: attach the client to the newer object.
     MoveOver,
-    /// Nothing was sent, and this object cannot serve the spans: pass the client's own request to the origin.
+    /// Nothing was sent to the client, and this object cannot serve its spans: pass the client's own request to the
+    /// origin.
     AskAlone,
 }

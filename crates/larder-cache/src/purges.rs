@@ -53,7 +53,7 @@ pub use self::{
 };
 use crate::keys::random;
 
-/// The purges so far. Without a file and a store, they are in memory only.
+/// The purges so far, in memory. With a store and a file, they are also recorded, and survive a restart.
 ///
 /// ```
 /// use larder_cache::purges::{PurgeLimits, PurgeMode, PurgeScope, PurgeVerdict, Purges};
@@ -69,17 +69,17 @@ use crate::keys::random;
 /// assert_eq!(judge(purges.latest(), "https://a.example/x"), PurgeVerdict::Stands);
 /// ```
 pub struct Purges {
-    /// Number of the last purge.
+    /// Number of the last purge that was made, recorded or not.
     latest: AtomicU64,
-    /// Number of the last recorded purge.
+    /// Number of the last purge that is recorded.
     recorded: AtomicU64,
     known: RwLock<PurgeCheck>,
     record: Mutex<PurgeRecordPlace>,
     /// The identity of the log of purges made on this node.
     log_id: u64,
-    /// The number up to which the log of purges made on this node is recorded.
+    /// Number of the last recorded purge in the log of purges made on this node.
     log_end: watch::Sender<u64>,
-    /// The number of the last purge made on this node that the fleet's shared log has.
+    /// Number of the last purge made on this node that the fleet's shared log contains.
     log_sent: watch::Sender<u64>,
 }
 
@@ -90,36 +90,36 @@ struct PurgeCheck {
     /// Purge count below which a response must be validated before use, because purges of other nodes may be unknown
     /// here. 0 if all are known.
     doubt: u64,
-    /// The lines that are not recorded yet.
+    /// Lines that are not recorded yet.
     unrecorded: Vec<RecordLine>,
-    /// Whether the record must be rewritten.
+    /// Whether the record must be rewritten as a whole, because appending `unrecorded` does not suffice.
     must_rewrite: bool,
 }
 
-/// The place where purges are recorded.
+/// Where purges are recorded.
 enum PurgeRecordPlace {
-    /// No record is needed, because no stored response outlives the process.
+    /// Nowhere, and none is needed: no stored response outlives the process.
     NotNeeded,
-    /// There is no file for the record.
+    /// Nowhere, although a record is needed, because no file was given.
     NoPlace,
     Beside(PurgeRecordFile),
-    /// Another process has the record.
+    /// In a file that another process has taken over.
     HandedOver,
 }
 
 /// The outcome of a purge, see [`Purges::begin`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeResult {
-    /// The number of the purge. 0 if it has none, because the responses were removed instead.
+    /// The number of the purge. 0 if it needed none, because the responses were removed instead.
     pub number: u64,
-    /// Whether there were too many purges, so that older ones now concern more responses than before. The additional
-    /// responses are validated before their next use.
+    /// Whether older purges were merged into wider ones, because there were too many. Responses that only the wider
+    /// purges concern are validated before their next use.
     pub is_widened: bool,
 }
 
 impl Purges {
-    /// Reads the record of `store`'s purges from the file `path`, if the record can be trusted. `peers` are the other
-    /// nodes of the fleet. Blocks to read the record, or to empty a store whose record cannot be trusted.
+    /// Opens the purges of `store`, which are recorded in the file `path`. `peers` are the other nodes of the fleet.
+    /// Empties the store if its record cannot be trusted. Blocks until that is done.
     pub fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>], limits: PurgeLimits) -> Self {
         let mut known = PurgeCheck { index: PurgeIndex::new(limits), ..PurgeCheck::default() };
         known.log.set_kept(!peers.is_empty(), 0);
@@ -152,7 +152,8 @@ impl Purges {
         Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end, log_sent }
     }
 
-    /// Adapts the log to the other nodes of the fleet, which a reload may change.
+    /// Changes the list of the other nodes of the fleet, after a reload. The log of purges is kept only while there are
+    /// some.
     pub fn set_peers(&self, peers: &[Box<str>]) {
         let mut known = self.known_mut();
         let last_number = known.index.last_number();
@@ -163,14 +164,14 @@ impl Purges {
         }
     }
 
-    /// Returns the number of purges that are recorded, and of those that were made.
+    /// Returns two numbers of purges: those that are recorded, and those that were made.
     pub fn counts(&self) -> (u64, u64) {
         (self.recorded.load(Acquire), self.latest.load(Acquire))
     }
 
-    /// Applies all purges so far to a response or value that was requested after `purge_count` of them.
+    /// Returns what all purges so far mean for a response or value that was requested after `purge_count` of them.
     ///
-    /// A value has the empty URL. `url` and `tags` are called only if there was a purge since.
+    /// A value has the empty URL. `url` and `tags` are called only if purges were made since.
     pub fn judge_entry<'a>(
         &self,
         purge_count: u64,
@@ -188,39 +189,42 @@ impl Purges {
         if purge_count < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 
-    /// Returns whether a purge after the first `seen_count` may concern what is stored of this URL, whatever its tags.
+    /// Returns whether a purge after the first `seen_count` may concern a stored response with this URL. A purge of any
+    /// tag may, because the response's tags are not given.
     pub fn may_concern(&self, url: &str, seen_count: u64) -> bool {
         self.known().index.may_concern(url, seen_count)
     }
 
-    /// Returns the time of the last purge that may concern this URL, whatever the tags of its responses, in
-    /// milliseconds since the Unix epoch. `None` if there was none.
+    /// Returns the time of the last purge that may concern a response with this URL, in milliseconds since the Unix
+    /// epoch. A purge of any tag may. `None` if there was none.
     pub fn last_at_ms(&self, url: &str) -> Option<i64> {
         self.known().index.last_at_ms(url)
     }
 
-    /// Returns the number of tags that were purged.
+    /// Returns the number of tags for which purges are kept.
     pub(crate) fn tag_count(&self) -> usize {
         self.known().index.tag_count()
     }
 
-    /// Forgets the purges of tags up to the number `up_to`. Nothing that these purges concern may still be stored.
+    /// Forgets the purges of tags whose number is at most `up_to`. The caller must have removed everything that these
+    /// purges concern.
     pub(crate) fn forget_tags(&self, up_to: u64) {
         let mut known = self.known_mut();
         known.index.forget_tags(up_to);
         known.must_rewrite = true;
     }
 
-    /// Returns the number of the last purge.
+    /// Returns the number of the last purge that was made, recorded or not.
     pub fn latest(&self) -> u64 {
         self.latest.load(Acquire)
     }
 
-    /// Purges `scopes`. The purge affects every lookup at once. Blocks until it is recorded.
+    /// Purges the responses of `scopes`. The purge takes effect for every lookup at once. Blocks until the purge is
+    /// recorded.
     ///
     /// # Errors
-    /// The purge could not be recorded, with the reason for the operator. It stays in effect until the process ends,
-    /// and recording is retried.
+    /// The purge could not be recorded; the text tells the operator why. It stays in effect until the process ends, and
+    /// recording is retried.
     pub fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at_ms: i64) -> Result<PurgeResult, String> {
         let result = self.begin(scopes, mode, at_ms);
         self.save()?;
@@ -228,7 +232,8 @@ impl Purges {
         Ok(result)
     }
 
-    /// Purges `scopes`. The purge affects every lookup at once. It is recorded by [`Self::save`].
+    /// Purges the responses of `scopes`. The purge takes effect for every lookup at once, but is not recorded before
+    /// [`Self::save`] is called.
     pub fn begin(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at_ms: i64) -> PurgeResult {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -243,11 +248,11 @@ impl Purges {
         PurgeResult { number, is_widened }
     }
 
-    /// Applies a part of the log of another node, or of a shared log, and notes the position after it. Blocks until
+    /// Applies a part of the log of another node, or of a shared log, and stores the position after it. Blocks until
     /// both are recorded.
     ///
-    /// If purges may have been missed, because the log no longer has the position, everything that is stored must be
-    /// validated. No validation is needed if this node never read the log before, and the log never had a purge.
+    /// If the log no longer has this node's position, purges may have been missed. Everything stored so far must then
+    /// be validated before use, unless this node never read the log before and the log never had a purge.
     ///
     /// # Errors
     /// The same as for [`Self::purge`].
@@ -285,12 +290,12 @@ impl Purges {
         self.save()
     }
 
-    /// Returns the position in the log of another node.
+    /// Returns how far this node has followed the log of the node `peer`.
     pub fn position(&self, peer: &str) -> Option<LogPosition> {
         self.known().log.positions().iter().find(|position| &*position.peer == peer).cloned()
     }
 
-    /// Returns the purges made here after a position, for another node.
+    /// Returns the purges made on this node after `position` in the log `log`, for another node.
     pub fn slice(&self, log: u64, position: u64) -> LogSlice {
         // A crash may give the number of an unrecorded purge to another one.
         let recorded = self.recorded.load(Acquire);
@@ -305,29 +310,29 @@ impl Purges {
         self.log_id
     }
 
-    /// Returns a receiver of the number up to which the log of purges made on this node is recorded.
+    /// Returns a receiver of the number of the last recorded purge in the log of purges made on this node.
     pub fn log_end(&self) -> watch::Receiver<u64> {
         self.log_end.subscribe()
     }
 
-    /// Returns the number after which the log of purges made on this node begins.
+    /// Returns the number after which the log of purges made on this node begins: older purges are not in it.
     pub fn log_start(&self) -> u64 {
         self.known().log.start()
     }
 
-    /// Returns a receiver of the number of the last purge made on this node that the fleet's shared log has.
+    /// Returns a receiver of the number of the last purge made on this node that the fleet's shared log contains.
     pub fn log_sent(&self) -> watch::Receiver<u64> {
         self.log_sent.subscribe()
     }
 
-    /// Requires the validation of everything stored so far, until [`Self::trust`] is called. Blocks until this is
-    /// recorded.
+    /// Requires that everything stored so far is validated before use, until [`Self::trust`] is called. Blocks until
+    /// the requirement is recorded.
     ///
     /// Called while purges of other nodes may be unknown here.
     ///
     /// # Errors
-    /// The requirement could not be recorded. The text gives the operator the reason. The requirement applies
-    /// nevertheless, also to everything that is stored until it is recorded.
+    /// The requirement could not be recorded; the text tells the operator why. It applies nevertheless, also to
+    /// everything that is stored until it is recorded.
     pub fn doubt(&self) -> Result<(), String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -339,26 +344,27 @@ impl Purges {
         self.save()
     }
 
-    /// Ends the requirement of [`Self::doubt`], because all purges of other nodes are known.
+    /// Ends the requirement of [`Self::doubt`] that everything be validated, because all purges of other nodes are
+    /// known.
     pub fn trust(&self) {
         self.known_mut().doubt = 0;
     }
 
-    /// Returns whether everything stored before [`Self::doubt`] must be validated.
+    /// Returns whether everything stored before the last call of [`Self::doubt`] must be validated before use.
     pub fn is_in_doubt(&self) -> bool {
         self.known().doubt > 0
     }
 
-    /// Returns whether some purges are not recorded yet.
+    /// Returns whether purges are waiting to be recorded, so that [`Self::save`] must be called.
     pub fn are_unsaved(&self) -> bool {
         let known = self.known();
         known.must_rewrite || !known.unrecorded.is_empty()
     }
 
-    /// Records the purges that are not recorded yet. Blocks.
+    /// Records all purges that are not recorded yet. Blocks until they are durable.
     ///
     /// # Errors
-    /// The purges could not be recorded, with the reason for the operator.
+    /// The purges could not be recorded; the text tells the operator why.
     pub fn save(&self) -> Result<(), String> {
         // Tasks that wait for this lock find their purges recorded by the task before them, so one sync serves all.
         let mut record = self.record.lock().ignore_poison();
@@ -404,8 +410,8 @@ impl Purges {
         saved
     }
 
-    /// Writes the record although there may be no purge yet, so that the first purge needs no write to the store.
-    /// Blocks.
+    /// Creates the record although there may be no purge yet. The first purge then need not write the record's label to
+    /// the store. Blocks until the record is durable.
     ///
     /// From then on, the store cannot be used without its record.
     pub(crate) fn begin_record(&self) {
@@ -419,8 +425,8 @@ impl Purges {
         }
     }
 
-    /// Leaves the record to another process. Waits for a write in progress. Later purges in this process cannot be
-    /// recorded.
+    /// Leaves the record to another process, after a write in progress has ended. Later purges in this process cannot
+    /// be recorded.
     pub fn hand_over(&self) {
         *self.record.lock().ignore_poison() = PurgeRecordPlace::HandedOver;
     }
@@ -445,7 +451,7 @@ impl Purges {
 }
 
 impl PurgeCheck {
-    /// Loads the lines of a record.
+    /// Applies the lines of a record that was read.
     fn load(&mut self, lines: Vec<RecordLine>) {
         let mut start = 0;
         let mut logged = Vec::new();
@@ -466,7 +472,7 @@ impl PurgeCheck {
         self.note_added();
     }
 
-    /// Returns the lines of a complete record.
+    /// Returns the lines with which the record is rewritten as a whole.
     fn lines(&self) -> Vec<RecordLine> {
         let mut lines: Vec<RecordLine> = self.index.purges().into_iter().map(RecordLine::Judged).collect();
         lines.push(RecordLine::Number(self.index.last_number()));
@@ -476,7 +482,7 @@ impl PurgeCheck {
         lines
     }
 
-    /// Widens older purges if there are too many. Returns whether it did.
+    /// Merges older purges into wider ones if there are too many. Returns whether it did.
     fn note_added(&mut self) -> bool {
         let is_widened = self.index.widen_if_full();
         self.must_rewrite |= is_widened;
@@ -496,7 +502,7 @@ mod tests {
 
     use super::*;
 
-    /// At stake: a purge that is acknowledged, although the process that has the store now never learns of it.
+    /// Guards against a purge that is acknowledged, although the process that now has the store never learns of it.
     #[test]
     fn record_that_was_handed_over_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();

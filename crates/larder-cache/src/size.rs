@@ -18,7 +18,7 @@ use std::{error, fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// The error for a text that is not a size. Show it to the user together with [`SizeError::HELP`].
+/// The error for a text that is not a valid size. Show it to the user together with [`SizeError::HELP`].
 ///
 /// ```
 /// use larder_cache::{ByteSize, SizeError};
@@ -34,7 +34,7 @@ pub struct SizeError {
 }
 
 impl SizeError {
-    /// The accepted forms, for messages.
+    /// The accepted forms of a size, as text for messages.
     pub const HELP: &'static str =
         "a size is a number and a unit: 500MB and 2TB count in thousands, 512MiB and 1GiB in 1024s, 4096 is bytes";
 }
@@ -64,7 +64,8 @@ const UNITS: [(&str, u64); 14] = [
     ("tib", 1 << 40),
 ];
 
-/// Maximum digits after the decimal point. More cannot give whole bytes in practice, and these fit the arithmetic.
+/// Maximum number of digits after the decimal point. In practice, more digits cannot give a whole number of bytes. This
+/// many cannot overflow the arithmetic.
 const FRACTION_DIGITS_MAX: usize = 18;
 
 impl FromStr for ByteSize {

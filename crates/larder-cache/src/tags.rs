@@ -21,15 +21,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Number of removed tags above which a scan of the store, to forget them, pays off.
+/// Number of removed tags above which it pays to scan the store, so that the tags can be forgotten.
 const TAG_COUNT_USUAL: usize = 1 << 16;
 
-/// Hash of a tag. Tags with the same hash are removed together.
+/// The hash of a tag. If two tags have the same hash, removing one removes the values of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TagHash(pub(crate) u128);
 
 impl TagHash {
-    /// Returns the name by which purges know the tag.
+    /// Returns the name that stands for the tag in purges.
     pub(crate) fn name(self) -> String {
         format!("{:032x}", self.0)
     }
@@ -40,7 +40,7 @@ impl TagHash {
 pub(crate) struct TagKey([u8; 16]);
 
 impl TagKey {
-    /// Returns the key for the tags in `store`, which the store derives from its own key.
+    /// Returns the key with which the tags in `store` are hashed. The store derives it from its own key.
     pub(crate) fn of_store(store: &Store) -> Self {
         let derived = store.derived_key("removed tags");
         Self(*derived.first_chunk().expect("it has 32 bytes"))
@@ -54,30 +54,31 @@ impl TagKey {
     }
 }
 
-/// The writes that have not ended, and whether removed tags are being forgotten.
+/// The writes that have begun and not ended, and whether removed tags are being forgotten.
 #[derive(Default)]
 pub(crate) struct BegunWrites(Mutex<BegunState>);
 
 #[derive(Default)]
 struct BegunState {
-    /// The purge counts at which unfinished writes began, each with the number of these writes.
+    /// For each number of purges, how many of the unfinished writes began when that many purges were recorded.
     by_purge_count: BTreeMap<u64, usize>,
     is_forgetting: bool,
-    /// Number of removed tags after the last attempt to forget them.
+    /// Number of removed tags that were left after the last attempt to forget them.
     left_count: usize,
 }
 
-/// A write that has not ended.
+/// A guard for a write that has begun and not ended.
 pub(crate) struct BegunWrite {
     writes: Arc<BegunWrites>,
     purge_count: u64,
 }
 
 impl BegunWrites {
-    /// Returns the number of the last purge whose tags can be forgotten once their values are removed.
+    /// Begins to forget removed tags. Returns the number of a purge: tags that were purged up to it can be forgotten
+    /// once their values are removed.
     ///
-    /// Returns `None` if there are few tags, or if another thread is removing the values.
-    /// [`BegunWrites::end_forgetting`] must follow.
+    /// Returns `None` if few tags are removed, or if another thread is already removing the values. Otherwise, the
+    /// caller must call [`BegunWrites::end_forgetting`].
     pub(crate) fn begin_forgetting(&self, purges: &Purges) -> Option<u64> {
         let mut begun = self.0.lock().ignore_poison();
         if begun.is_forgetting || purges.tag_count() <= TAG_COUNT_USUAL.max(2 * begun.left_count) {
@@ -88,7 +89,8 @@ impl BegunWrites {
         Some(begun.by_purge_count.keys().next().map_or(recorded, |oldest| recorded.min(*oldest)))
     }
 
-    /// Forgets the tags that were removed up to a purge, or none if their values could not all be removed.
+    /// Ends the forgetting of tags. Forgets those that were purged up to the number `up_to`. `None` forgets no tags,
+    /// because some of their values could not be removed.
     pub(crate) fn end_forgetting(&self, purges: &Purges, up_to: Option<u64>) {
         if let Some(up_to) = up_to {
             purges.forget_tags(up_to);
@@ -100,7 +102,7 @@ impl BegunWrites {
 }
 
 impl BegunWrite {
-    /// Begins a write of a value after the purges so far.
+    /// Records that a write of a value begins, after the purges so far.
     pub(crate) fn new(purges: &Purges, writes: &Arc<BegunWrites>) -> Self {
         let mut begun = writes.0.lock().ignore_poison();
         // Under the lock, so that no forgetting begins in between.
@@ -138,7 +140,7 @@ mod tests {
     use crate::purges::{PurgeLimits, PurgeMode, PurgeScope, PurgeVerdict};
     use std::borrow::Cow;
 
-    /// Returns whether a value with this tag, begun after this many purges, is removed.
+    /// Returns whether a value with this tag is removed, if its write began when `purge_count` purges had been made.
     fn covers(purges: &Purges, purge_count: u64, tag: u64) -> bool {
         let tags = || Box::new([Cow::Owned(TagHash(tag.into()).name())].into_iter()) as Box<dyn Iterator<Item = _>>;
         purges.judge_entry(purge_count, || "", tags) != PurgeVerdict::Stands

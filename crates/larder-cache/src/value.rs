@@ -22,7 +22,7 @@ use std::{
 
 /// A found value. Cheap to clone.
 ///
-/// A value on disk may be evicted before it is read. Reading it fails with [`Error::Gone`] then.
+/// A value on disk may be evicted after it was found. Reading it then fails with [`Error::Gone`].
 ///
 /// ```
 /// # use larder_cache::Cache;
@@ -46,7 +46,7 @@ pub struct Value {
     found_at_ms: u64,
 }
 
-/// The place of a value's bytes.
+/// Where the bytes of a value are: in memory, in one entry of the store, or in chunks.
 #[derive(Clone)]
 pub(crate) enum ValueBody {
     Memory(Bytes),
@@ -54,7 +54,7 @@ pub(crate) enum ValueBody {
     Chunks(Arc<ChunkedValue>),
 }
 
-/// The store's entry of a value that is not in chunks.
+/// A value that is in one entry of the store, not in chunks.
 pub(crate) struct EntryValue {
     store: Store,
     key: Vec<u8>,
@@ -62,7 +62,7 @@ pub(crate) struct EntryValue {
 }
 
 impl EntryValue {
-    /// Creates the body of `key`'s value, which `reader` found.
+    /// Creates the body of the value of `key`, whose entry `reader` reads.
     pub(crate) fn new(store: &Store, key: &[u8], reader: Reader) -> Self {
         Self { store: store.clone(), key: value_key(key), reader }
     }
@@ -80,14 +80,14 @@ impl EntryValue {
     }
 }
 
-/// The chunks of a long value.
+/// A long value, whose bytes are in chunks in the store.
 pub(crate) struct ChunkedValue {
     store: Store,
-    /// The store's key of the head.
+    /// The key under which the store has the value's head.
     key: Vec<u8>,
     representation: u64,
     len_bytes: u64,
-    /// Protects the chunks from eviction while the value is being read, as far as the store's limits allow.
+    /// Guards that protect the chunks from eviction while the value is in use, as far as the store's limits allow.
     _held: Vec<ReclaimGuard>,
 }
 
@@ -99,7 +99,7 @@ impl ChunkedValue {
         Self { store: store.clone(), key, representation, len_bytes, _held: held }
     }
 
-    /// Reads `range` of the value, which must lie within one chunk.
+    /// Reads the bytes `range` of the value. They must lie within one chunk.
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let number = range.start / CHUNK_BYTES;
         let key = chunk_key(&self.key, self.representation, number);
@@ -113,13 +113,13 @@ impl Value {
         Self { body, len_bytes, lifetime, found_at_ms }
     }
 
-    /// Returns the same value with its bytes in memory.
+    /// Returns this value with all its bytes in memory.
     pub(crate) fn with_bytes(self, bytes: Bytes) -> Self {
         debug_assert_eq!(bytes.len() as u64, self.len_bytes);
         Self { body: ValueBody::Memory(bytes), ..self }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the value in bytes.
     pub fn len(&self) -> u64 {
         self.len_bytes
     }
@@ -129,12 +129,12 @@ impl Value {
         self.len_bytes == 0
     }
 
-    /// Returns the time since the value was stored, as of the moment when it was found.
+    /// Returns how long ago the value had been stored when it was found.
     pub fn age(&self) -> Duration {
         Duration::from_millis(self.found_at_ms.saturating_sub(self.lifetime.stored_at_ms))
     }
 
-    /// Returns whether the value was fresh when it was found. A stale value may be used if no new one can be fetched.
+    /// Returns whether the value was fresh when it was found. Use a stale value only if no new one can be fetched.
     pub fn is_fresh(&self) -> bool {
         self.is_fresh_at(self.found_at_ms)
     }
@@ -152,7 +152,7 @@ impl Value {
         self.read(0..self.len_bytes).await
     }
 
-    /// Returns the bytes of `range`.
+    /// Returns the bytes `range` of the value.
     ///
     /// # Errors
     /// The same as for [`Value::bytes`].
@@ -192,7 +192,7 @@ impl Value {
         self.range_reader(0..self.len_bytes)
     }
 
-    /// Returns a reader of the bytes of `range`.
+    /// Returns a reader of the bytes `range` of the value.
     ///
     /// # Panics
     /// When `range` is not within the value.
@@ -202,7 +202,7 @@ impl Value {
     }
 }
 
-/// Returns the part of `range` that lies within one chunk.
+/// Returns the start of `range`, up to the end of its first chunk.
 fn piece(range: &Range<u64>) -> Range<u64> {
     range.start..range.end.min((range.start / CHUNK_BYTES + 1) * CHUNK_BYTES)
 }
@@ -247,16 +247,16 @@ type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 /// ```
 pub struct ValueReader {
     value: Value,
-    /// The next byte to read.
+    /// Position in the value of the next byte to read.
     position: u64,
-    /// The end of the part of the value that is read.
+    /// Position in the value at which reading ends.
     end: u64,
     ready: Bytes,
     step: Option<Step>,
 }
 
 impl ValueReader {
-    /// Returns the next bytes, at most 1 MiB, or `None` at the end.
+    /// Returns the next bytes of the value, at most 1 MiB. `None` is the end.
     ///
     /// # Errors
     /// The same as for [`Value::bytes`].
@@ -264,7 +264,7 @@ impl ValueReader {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Works like [`ValueReader::next`], for implementations of streams and bodies.
+    /// Works like [`ValueReader::next`], but is polled. For implementations of streams and bodies.
     ///
     /// # Errors
     /// The same as for [`Value::bytes`].

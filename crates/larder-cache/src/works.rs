@@ -24,9 +24,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The keys on which work is in progress.
+/// The keys for which values are being requested or stored.
 ///
-/// For programs that fetch values into a store of their own. Users of [`Cache`](crate::Cache) do not need it.
+/// Programs that fetch values into a store of their own use this to notice changes of a key meanwhile. Users of
+/// [`Cache`](crate::Cache) do not need it.
 ///
 /// ```
 /// use larder_cache::ActiveKeys;
@@ -43,12 +44,12 @@ pub struct ActiveKeys {
     shards: Box<[Shard]>,
 }
 
-/// The keys of one shard, in no order. There are many more shards than keys with work, so nearly all have one key or
-/// none.
+/// The keys of one shard, in no order. There are many more shards than keys with work, so nearly all shards have one
+/// key or none.
 type Shard = Mutex<Vec<Arc<ActiveKey>>>;
 
-/// Work on a key that may store a value, from the moment when the value is requested. Begin it before the request, so
-/// that a change of the key in the meantime is noticed.
+/// Work that may store a value of a key. Begin it before you request the value, so that a change of the key in the
+/// meantime is noticed.
 ///
 /// ```
 /// use larder_cache::ActiveKeys;
@@ -64,11 +65,11 @@ type Shard = Mutex<Vec<Arc<ActiveKey>>>;
 pub struct KeyWork {
     keys: Arc<ActiveKeys>,
     of: Arc<ActiveKey>,
-    /// The key's number of changes when the work began.
+    /// The key's number of changes at the moment when the work began.
     began: u64,
 }
 
-/// A write of a value that work has brought. [`KeyWork::begin_commit`] creates it.
+/// A commit: the write of a value that some work has brought. [`KeyWork::begin_commit`] creates it.
 ///
 /// If it is [outdated](Self::is_outdated) after the write, remove the value before you drop the commit.
 ///
@@ -91,8 +92,8 @@ pub struct KeyCommit {
     work: KeyWork,
 }
 
-/// The commits that were running when their work was marked. Once they have [ended](Self::ended), nothing that they
-/// wrote is found. Wait for them before you report that a key was removed.
+/// The commits (writes of values) that were in progress when their key changed. Once they have [ended](Self::ended), no
+/// lookup finds what they wrote. Wait for that before you report that a key was removed.
 ///
 /// ```
 /// use larder_cache::ActiveKeys;
@@ -115,29 +116,30 @@ pub struct MarkedCommits {
     keys: Vec<Arc<ActiveKey>>,
 }
 
-/// A key with work in progress.
+/// A key with work in progress, which may store a value of the key.
 struct ActiveKey {
     key: Arc<[u8]>,
-    /// The index of its shard.
+    /// The index of the shard that has the key.
     shard: usize,
     work_count: AtomicUsize,
-    /// Number of marks. Changed only while `commits` is locked.
+    /// Number of changes of the key, each of which marks older work as outdated. Changed only while `commits` is
+    /// locked.
     change_count: AtomicU64,
     commits: Mutex<RunningCommits>,
 }
 
-/// The running commits of a key.
+/// The commits (writes of values) of a key that are in progress.
 #[derive(Default)]
 struct RunningCommits {
-    /// Number of running commits whose work is not marked.
+    /// Number of commits in progress whose work is current: the key has not changed since the work began.
     current_count: usize,
     marked_count: usize,
-    /// The tasks that wait for the marked commits.
+    /// The tasks that wait until the outdated commits have ended.
     wakers: Vec<Waker>,
 }
 
 impl ActiveKeys {
-    /// Begins work on a key.
+    /// Begins work that may store a value of a key.
     pub fn begin(self: &Arc<Self>, key: &Arc<[u8]>) -> KeyWork {
         let index = self.shard_of(key);
         let of = {
@@ -155,7 +157,8 @@ impl ActiveKeys {
         KeyWork { keys: Arc::clone(self), of, began }
     }
 
-    /// Marks all work in progress on a key as outdated, because the key has changed or is about to change.
+    /// Marks all work on a key as outdated, because the key has changed or is about to change. Returns those commits of
+    /// the marked work that are in progress.
     pub fn mark(&self, key: &[u8]) -> MarkedCommits {
         let of = self.shards[self.shard_of(key)].lock().ignore_poison().iter().find(|of| *of.key == *key).cloned();
         let mut marked = MarkedCommits::default();
@@ -177,7 +180,7 @@ impl ActiveKeys {
         self.hasher.hash_one(key) as usize % SHARD_COUNT
     }
 
-    /// Forgets a key without work.
+    /// Removes a key from its shard if no work on it is in progress.
     fn forget(&self, of: &Arc<ActiveKey>) {
         let mut shard = self.shards[of.shard].lock().ignore_poison();
         // New work may have begun on it meanwhile.
@@ -201,19 +204,19 @@ impl KeyWork {
         self.of.change_count.load(Acquire) == self.began
     }
 
-    /// Returns the key.
+    /// Returns the key whose value the work may store.
     pub fn key(&self) -> &Arc<[u8]> {
         &self.of.key
     }
 
-    /// Returns the commits of older work that are still running although the key has changed. Wait for them before you
-    /// begin a commit: they may remove the key.
+    /// Returns the commits of outdated work on the key that are still in progress. Wait for them before you begin a
+    /// commit, because each of them may remove the key's value.
     pub fn older_commits(&self) -> MarkedCommits {
         let is_running = self.of.commits.lock().ignore_poison().marked_count > 0;
         MarkedCommits { keys: is_running.then(|| Arc::clone(&self.of)).into_iter().collect() }
     }
 
-    /// Begins to write what the work brought. Returns `None` if the key has changed since the work began.
+    /// Begins to write the value that the work has brought. Returns `None` if the key has changed since the work began.
     pub fn begin_commit(&self) -> Option<KeyCommit> {
         let mut commits = self.of.commits.lock().ignore_poison();
         let is_current = self.is_current();
@@ -221,8 +224,7 @@ impl KeyWork {
         is_current.then(|| KeyCommit { work: self.clone() })
     }
 
-    /// Marks all other work on the key, and returns true. If the key has changed since this work began, marks nothing
-    /// and returns false.
+    /// Marks all other work on the key as outdated. Returns `false`, and does nothing, if this work itself is outdated.
     pub fn outdate_others(&mut self) -> bool {
         let mut commits = self.of.commits.lock().ignore_poison();
         let is_current = self.is_current();
@@ -232,7 +234,7 @@ impl KeyWork {
         is_current
     }
 
-    /// Returns work on the same key that begins now.
+    /// Returns this work as if it began now: earlier changes of the key no longer matter.
     #[must_use]
     pub fn renewed(mut self) -> Self {
         self.began = self.of.change_count.load(Acquire);
@@ -256,15 +258,15 @@ impl Drop for KeyWork {
 }
 
 impl KeyCommit {
-    /// Returns whether the key has changed since the work began, so that what was written must be removed.
+    /// Returns whether the key has changed since the work began. What the commit has written must then be removed.
     pub fn is_outdated(&self) -> bool {
         !self.work.is_current()
     }
 }
 
 impl Clone for KeyCommit {
-    /// Returns a second part of the commit, for a write that may last longer. The commit ends when its last part is
-    /// dropped.
+    /// Returns another handle of the same commit, for a write that may last longer. The commit ends when the last
+    /// handle is dropped.
     fn clone(&self) -> Self {
         let mut commits = self.work.of.commits.lock().ignore_poison();
         *commits.count_of(&self.work) += 1;
@@ -283,17 +285,17 @@ impl Drop for KeyCommit {
 }
 
 impl MarkedCommits {
-    /// Adds the commits of another change.
+    /// Adds the commits that another change has marked.
     pub fn append(&mut self, mut other: Self) {
         self.keys.append(&mut other.keys);
     }
 
-    /// Returns whether no marked commit was running.
+    /// Returns whether there are no commits to wait for.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Waits until the commits have ended. Nothing that they wrote is found after that.
+    /// Waits until all these commits have ended. After that, no lookup finds what they wrote.
     pub async fn ended(mut self) {
         std::future::poll_fn(|context| self.poll_ended(context)).await;
     }
@@ -303,7 +305,7 @@ impl MarkedCommits {
         if self.keys.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Marks all work on a key.
+    /// Marks all work on a key as outdated, and adds the key if commits of it are in progress.
     fn add(&mut self, of: Arc<ActiveKey>) {
         let mut commits = of.commits.lock().ignore_poison();
         of.mark(&mut commits);
@@ -326,7 +328,7 @@ impl ActiveKey {
         }
     }
 
-    /// Marks the work so far. Returns the new number of marks.
+    /// Marks all work so far as outdated. Returns the new number of changes.
     fn mark(&self, commits: &mut RunningCommits) -> u64 {
         commits.marked_count += std::mem::take(&mut commits.current_count);
         let change_count = self.change_count.load(Acquire) + 1;
@@ -334,7 +336,7 @@ impl ActiveKey {
         change_count
     }
 
-    /// Returns whether no marked commit is running. Otherwise the task is woken when the last one ends.
+    /// Returns whether no outdated commit is in progress. If one is, the task is woken when the last one ends.
     fn has_ended(&self, context: &Context<'_>) -> bool {
         let mut commits = self.commits.lock().ignore_poison();
         let has_ended = commits.marked_count == 0;
@@ -346,7 +348,7 @@ impl ActiveKey {
 }
 
 impl RunningCommits {
-    /// Returns the count to which the commits of some work belong.
+    /// Returns the counter of the commits to which a commit of `work` belongs: of current or of outdated work.
     fn count_of(&mut self, work: &KeyWork) -> &mut usize {
         if work.is_current() { &mut self.current_count } else { &mut self.marked_count }
     }
@@ -376,8 +378,8 @@ impl fmt::Debug for MarkedCommits {
     }
 }
 
-/// Number of shards. A lookup compares the keys of one shard, so there are about as many shards as keys with work in
-/// progress.
+/// Number of shards. A lookup compares all keys of a shard, so there should be about as many shards as keys with work
+/// in progress.
 const SHARD_COUNT: usize = 4096;
 
 #[cfg(test)]

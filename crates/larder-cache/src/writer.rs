@@ -10,7 +10,7 @@ use crate::{
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 
-/// A value being written. [`ValueWriter::finish`] makes the whole value visible.
+/// Writes a value in pieces. [`ValueWriter::finish`] makes the whole value visible to lookups.
 ///
 /// If the writer is dropped before that, the key keeps its old value. Of several writers of one key, the one that
 /// finishes last replaces the others. A writer needs memory for one chunk (1 MiB), whatever the length. It does not
@@ -34,18 +34,19 @@ pub struct ValueWriter {
     cache: Cache,
     options: ValueOptions,
     start: WriteStart,
-    /// The representation of the chunks stored so far.
+    /// The number that the keys of this value's chunks contain. `None` until the first chunk is stored.
     chunks: Option<u64>,
     chunk_count: u64,
-    /// The bytes that are not stored yet, at most one chunk.
+    /// Bytes that are not stored yet, together at most one chunk.
     pieces: Vec<Bytes>,
     pieces_bytes: u64,
     len_bytes: u64,
-    /// Set if a chunk could not be stored, if the caller stopped waiting for it, or if the value is too long.
+    /// Whether the value can no longer be finished: it is too long, or a chunk was not stored because the store failed
+    /// or the caller stopped waiting.
     is_broken: bool,
 }
 
-/// A fetched value, and what is to be stored of it.
+/// A fetched value, and the part of it that is still to be stored.
 pub(crate) struct FetchedValue {
     pub(crate) value: Value,
     pub(crate) unstored: UnstoredPart,
@@ -53,14 +54,14 @@ pub(crate) struct FetchedValue {
 
 /// The part of a fetched value that is not stored yet.
 pub(crate) enum UnstoredPart {
-    /// All bytes, to be written by the writer.
+    /// All bytes of a value. `writer` will write them.
     Whole { writer: ValueWriter, bytes: Bytes },
-    /// The head, and the body of a short value.
+    /// The head of a value and, if the value is short, its bytes. The chunks of a long value are already stored.
     Head { new: NewValue, start: WriteStart },
 }
 
 impl UnstoredPart {
-    /// Returns the bytes that are not stored yet.
+    /// Returns the number of bytes that are not stored yet.
     pub(crate) fn len_bytes(&self) -> u64 {
         match self {
             Self::Whole { bytes, .. } => bytes.len() as u64,
@@ -74,7 +75,7 @@ impl ValueWriter {
         Self::since(cache.write_start(key), cache, options)
     }
 
-    /// Creates a writer for a value on which work began at `start`.
+    /// Creates a writer for the value of a fetch or write that began at `start`.
     pub(crate) fn since(start: WriteStart, cache: &Cache, options: ValueOptions) -> Self {
         Self {
             start,
@@ -112,17 +113,17 @@ impl ValueWriter {
         Ok(())
     }
 
-    /// Returns the number of bytes written so far.
+    /// Returns the number of bytes that were written so far.
     pub fn len(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Returns whether nothing was written.
+    /// Returns whether no bytes were written so far.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }
 
-    /// Makes the value visible, replacing an older one.
+    /// Makes the value visible to lookups, in place of an older one.
     ///
     /// # Errors
     /// The same as for [`crate::Cache::insert`].
@@ -131,8 +132,8 @@ impl ValueWriter {
         self.cache.replace_value(self.start.work.key(), value).await
     }
 
-    /// Makes the value visible unless its key was replaced or removed, or one of its tags was removed, since the
-    /// creation of this writer. Returns whether it became visible.
+    /// Makes the value visible to lookups, unless its key or one of its tags has changed since this writer was created:
+    /// the key was replaced or removed, or the tag was removed. Returns whether the value became visible.
     ///
     /// Create the writer before you fetch the value. A removal during the fetch then covers the value, too. Changes of
     /// other keys do not matter.
@@ -149,15 +150,17 @@ impl ValueWriter {
         Ok(is_stored)
     }
 
-    /// Works like [`Self::finish_if_unchanged`], for the value of a fetch, which callers can join until it is stored.
+    /// Works like [`Self::finish_if_unchanged`], for a value that was fetched. Callers can join its fetch until the
+    /// value is stored.
     pub(crate) async fn finish_fetched(mut self) -> Result<bool> {
         let value = self.complete().await?;
         self.cache.store_value(self.start.work.key(), value, Some(&self.start)).await
     }
 
-    /// Returns the complete value, and what is still to be stored of it. The value becomes visible when that is stored.
+    /// Returns the complete value, and the part of it that is still to be stored. Lookups find the value once that part
+    /// is stored.
     ///
-    /// Callers can read the value even if it never becomes visible.
+    /// The callers of the fetch can read the value even if it is never stored.
     ///
     /// # Errors
     /// [`crate::Error::Invalid`] if this is the writer of another key; [`crate::Error::Store`] if the last chunk of a

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use std::error;
 
 impl Cache {
-    /// Works like [`Cache::get_or_fetch`], with options for a new value. A stored value for which `accepts` returns
-    /// false counts as missing.
+    /// Works like [`Cache::get_or_fetch`]. A fetched value is stored with these options. A stored value for which
+    /// `accepts` returns false counts as missing.
     pub(crate) async fn get_or_fetch_with<F, Fut, V, E>(
         &self,
         key: &[u8],

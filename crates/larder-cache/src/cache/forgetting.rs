@@ -15,7 +15,7 @@ use std::{sync::Arc, thread};
 
 impl Cache {
     /// Starts a thread that removes the values of removed tags, so that the tags can be forgotten. Does nothing while
-    /// few tags are removed. If the thread cannot start, or the store cannot list its keys, the tags stay recorded.
+    /// few tags are removed. If no thread can be started, or the store cannot list its keys, the tags stay recorded.
     pub(super) fn forget_old_tags(&self) {
         let Some(up_to) = self.parts.begun.begin_forgetting(&self.parts.purges) else { return };
         let cache = self.clone();
@@ -33,7 +33,7 @@ impl Cache {
     }
 
     /// Removes every value, on disk and in memory, that the removal of a tag or of everything covers. Returns `false`
-    /// if some may be left: the store cannot list its keys, or the cache is no longer in use.
+    /// if some values may be left: the store cannot list its keys, or nobody uses the cache any more.
     fn remove_covered_values(&self) -> Result<bool> {
         if !self.parts.store.can_scan() {
             return Ok(false);
@@ -55,7 +55,8 @@ impl Cache {
         outcome
     }
 
-    /// Removes the value of `key` if the removal of a tag or of everything covers it. Returns `true`: the scan goes on.
+    /// Removes the value of `key` if the removal of a tag or of everything covers it. Always returns `true`, so that
+    /// the scan goes on.
     async fn remove_if_covered(&self, key: &[u8]) -> Result<bool> {
         if self.is_covered(key).await? {
             let _alone = self.parts.writes.group(key).lock().await;

@@ -21,8 +21,8 @@ pub(super) struct FoundValue {
 }
 
 impl Cache {
-    /// Finds a value as [`Cache::find`] does. If a fetched value of `key` is being stored, first waits for that,
-    /// because callers of the fetch may have the value already.
+    /// Finds a value as [`Cache::find`] does. If a fetched value of `key` is still being stored, waits for that first:
+    /// callers of the fetch may already have the value, so a lookup must not miss it.
     pub(super) async fn find_stored(&self, key: &[u8]) -> Result<Option<FoundValue>> {
         if let Some(stored) = self.parts.fetches.storing(key) {
             stored.storing.await;
@@ -65,13 +65,15 @@ impl Cache {
         Ok(None)
     }
 
-    /// Returns the head of the value of `key` on disk, if the value is fresh, or stale but still usable.
+    /// Returns the head of the value that is on disk for `key`. `None` if there is no value, or if it is expired or
+    /// removed.
     pub(super) async fn find_head(&self, key: &[u8]) -> Result<Option<ValueHead>> {
         let found = self.read_entry(key).await?;
         Ok(found.map(|(_, head)| head).filter(|head| self.freshness(head, self.now_ms()).is_some()))
     }
 
-    /// Reads the store's entry of a key. Returns `None` if there is none, or if it has another format version.
+    /// Reads the entry of a key from the store. Returns `None` if there is none, or if it is not valid in this version
+    /// of the format.
     pub(super) async fn read_entry(&self, key: &[u8]) -> Result<Option<(Reader, ValueHead)>> {
         let Some(reader) = self.parts.store.get(&value_key(key)).await? else { return Ok(None) };
         let head = ValueHead::decode(&reader.head());
@@ -82,14 +84,14 @@ impl Cache {
         Ok(head.filter(matches).map(|head| (reader, head)))
     }
 
-    /// Returns the freshness of a value, or `None` if it is expired or removed.
+    /// Returns whether a value is fresh or stale. `None` if it is expired or was removed by a tag.
     pub(super) fn freshness(&self, head: &ValueHead, now_ms: u64) -> Option<Freshness> {
         let freshness = head.lifetime.at(now_ms);
         let is_usable = freshness != Freshness::Expired && !self.is_removed(head);
         is_usable.then_some(freshness)
     }
 
-    /// Returns whether a value was removed, by the removal of one of its tags or of everything.
+    /// Returns whether a value was removed by the removal of one of its tags, or of everything.
     pub(super) fn is_removed(&self, head: &ValueHead) -> bool {
         let purges = &self.parts.purges;
         let tags = || Box::new(head.tags.iter().map(|tag| tag.name().into())) as Box<dyn Iterator<Item = _>>;
@@ -106,7 +108,7 @@ impl Cache {
 }
 
 impl FoundValue {
-    /// Returns the bytes, or `None` if a part of them was evicted.
+    /// Returns all bytes of the value. `None` if a part of them was evicted.
     pub(super) async fn bytes(&self) -> Result<Option<Bytes>> {
         match self.value.bytes().await {
             Ok(bytes) => Ok(Some(bytes)),

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use larder_store::MemoryHits;
 use std::{ops::Deref, sync::Arc};
 
-/// A value in memory, with its head.
+/// A value in memory, with its head. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct MemoryValue(Arc<MemoryValueParts>);
 
-/// The parts of a value in memory.
+/// The shared parts of a [`MemoryValue`].
 pub(crate) struct MemoryValueParts {
     pub(super) head: ValueHead,
     pub(super) bytes: Bytes,

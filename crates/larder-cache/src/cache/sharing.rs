@@ -23,15 +23,15 @@ use std::{
 /// The form in which a caller gets a value.
 #[derive(Clone, Copy)]
 pub(super) enum ValueForm<'a> {
-    /// The whole value in memory. A stored value counts as missing if `accepts` returns false for its bytes.
+    /// As a whole in memory. A stored value counts as missing if `accepts` returns false for its bytes.
     Whole { accepts: &'a (dyn Fn(&[u8]) -> bool + Sync) },
-    /// The value as it was found, to be read in pieces.
+    /// As it was found, on disk or in memory, to be read in pieces.
     Pieces,
 }
 
 impl Cache {
-    /// Returns the value of `key`, or calls `fetch`, stores its value and returns it. Callers that request the key
-    /// meanwhile get the same value or error.
+    /// Returns the fresh value of `key`. If there is none, calls `fetch`, stores the fetched value and returns it.
+    /// Other callers that request the key during the fetch get the same value or error.
     pub(super) async fn value_or_fetch<F, Fut>(&self, key: &[u8], form: ValueForm<'_>, fetch: F) -> Result<Value>
     where
         F: FnOnce(WriteStart) -> Fut,
@@ -107,7 +107,7 @@ impl Cache {
         }
     }
 
-    /// Passes the outcome of a fetch to its callers, and stores the value.
+    /// Passes the outcome of a fetch to all waiting callers. Stores the value if there is one.
     async fn end_fetch(self, lead: FetchLead, fetched: std::result::Result<FetchedValue, FetchError>) {
         match fetched {
             Ok(FetchedValue { value, unstored }) => {
@@ -124,8 +124,8 @@ impl Cache {
         }
     }
 
-    /// Stores a fetched value, unless the store's policy refuses it, or the key has changed since the fetch began. A
-    /// failure is counted only.
+    /// Stores a fetched value. Does not store it if the store's policy refuses it, or if the key has changed since the
+    /// fetch began. A failure is counted, but not returned.
     async fn store_fetched(&self, key: &[u8], unstored: UnstoredPart) {
         let stored = match unstored {
             UnstoredPart::Whole { bytes, .. } if !self.parts.store.admits(&value_key(key), bytes.len() as u64) => {
@@ -144,8 +144,8 @@ impl Cache {
         }
     }
 
-    /// Returns a fresh or stale value that the caller accepts. A failure of the store is counted, and treated as a
-    /// miss.
+    /// Returns the fresh or stale value of `key` if the caller accepts it. If the store fails, counts the failure and
+    /// returns `None`.
     async fn usable(&self, key: &[u8], form: ValueForm<'_>) -> Option<FoundValue> {
         let found = async {
             match self.find(key).await? {
@@ -169,7 +169,7 @@ impl Cache {
 }
 
 impl ValueForm<'_> {
-    /// Returns a value in this form.
+    /// Returns a value in the form that the caller wants.
     ///
     /// # Errors
     /// The same as for [`Value::bytes`].
@@ -183,7 +183,8 @@ impl ValueForm<'_> {
         }
     }
 
-    /// Returns a found value in this form, or `None` if it is not accepted or a part of it was evicted.
+    /// Returns a found value in the form that the caller wants. `None` if the caller does not accept it, or if a part
+    /// of it was evicted.
     async fn of_found(self, found: FoundValue) -> Result<Option<FoundValue>> {
         let Self::Whole { accepts } = self else { return Ok(Some(found)) };
         let bytes = found.bytes().await?.filter(|bytes| accepts(bytes));
@@ -219,7 +220,7 @@ mod tests {
         Ok(vec![7; len].into())
     }
 
-    /// At stake: callers that wait for the disk although their value has come.
+    /// Guards against callers that wait for the disk although their value was fetched.
     #[test]
     fn caller_gets_its_value_before_it_is_stored() {
         let (_directory, cache) = open_cache();
@@ -237,7 +238,7 @@ mod tests {
         });
     }
 
-    /// At stake: callers that wait for a fetch whose first caller is no longer polled.
+    /// Guards against callers that wait for ever for a fetch because its first caller is no longer polled.
     #[test]
     fn caller_that_is_not_polled_holds_up_nobody() {
         let (_directory, cache) = open_cache();
@@ -260,7 +261,7 @@ mod tests {
         drop(leader);
     }
 
-    /// At stake: unlimited memory, if values are fetched faster than the disk stores them.
+    /// Guards against unlimited memory if values are fetched faster than the disk stores them.
     #[test]
     fn callers_wait_for_the_disk_when_much_is_to_be_stored() {
         const CALLERS: u64 = 100;

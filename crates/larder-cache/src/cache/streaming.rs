@@ -7,7 +7,7 @@ use crate::{CacheEvent, Result, Value, fetches::FetchError, writer::ValueWriter}
 use std::{error, sync::Arc};
 
 impl Cache {
-    /// Works like [`Cache::get_value_or_fetch`], with options for a new value.
+    /// Works like [`Cache::get_value_or_fetch`]. A fetched value is stored with these options.
     pub(crate) async fn get_value_or_fetch_with<F, Fut, E>(
         &self,
         key: &[u8],

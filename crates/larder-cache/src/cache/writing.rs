@@ -16,37 +16,38 @@ use std::{
     time::Duration,
 };
 
-/// The lifetime and tags of a value to be stored.
+/// The lifetime and the tags with which a value is stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueOptions {
-    /// Time for which the value is fresh; `None` means forever.
+    /// Time for which the value is fresh. `None` means forever.
     pub(crate) fresh_for: Option<Duration>,
     pub(crate) stale_for: Duration,
     pub(crate) tags: Vec<TagHash>,
 }
 
-/// A value whose chunks, if any, are already stored.
+/// A value to be stored. If it is long, its chunks are already stored.
 pub(crate) struct NewValue {
     pub(crate) head: ValueHead,
     /// The bytes of a short value. Empty for a value in chunks.
     pub(crate) pieces: Vec<Bytes>,
 }
 
-/// The state of a key and of its tags when a fetch or write began, to detect later changes.
+/// The state of a key when a fetch or write of its value began. Shows later whether the key or a tag has changed since.
 #[derive(Debug)]
 pub(crate) struct WriteStart {
     pub(crate) work: KeyWork,
     pub(crate) begun: BegunWrite,
 }
 
-/// Locks that let one writer at a time change a key.
+/// Locks which ensure that only one writer at a time changes a key.
 pub(crate) struct WriteLocks {
     hasher: RandomState,
-    /// The locks. Keys of one group share a lock.
+    /// The locks. Each serves a group of keys, which the hash of a key selects.
     groups: Box<[AsyncMutex<()>]>,
 }
 
-/// Number of locks. Larger than the number of concurrent writes, so that writers of different keys rarely share one.
+/// Number of locks. It is larger than the usual number of concurrent writes, so that writers of different keys rarely
+/// share a lock.
 const WRITE_GROUP_COUNT: usize = 1024;
 
 impl Default for WriteLocks {
@@ -63,7 +64,7 @@ impl WriteLocks {
 }
 
 impl ValueOptions {
-    /// Returns the head of a value that is stored now.
+    /// Returns the head for a value that is stored now with these options.
     pub(crate) fn head(&self, cache: &Cache, purge_count: u64, len_bytes: u64, chunks: Option<u64>) -> ValueHead {
         ValueHead { len_bytes, chunks, purge_count, lifetime: self.lifetime(cache), tags: self.tags.clone() }
     }
@@ -78,8 +79,8 @@ impl ValueOptions {
 }
 
 impl Cache {
-    /// Notes that a fetch or write of `key` begins. [`Cache::store_value`] refuses its value if the key has changed
-    /// since.
+    /// Records that a fetch or write of `key` begins. If the key changes before it ends, [`Cache::store_value`] refuses
+    /// its value.
     pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
         WriteStart {
             work: self.parts.works.begin(&key.into()),
@@ -87,22 +88,26 @@ impl Cache {
         }
     }
 
-    /// Stores a value in place of an older one. Later callers no longer join a fetch of `key` that began before.
+    /// Stores a value in place of an older one. A fetch of `key` that is in progress can then no longer be joined,
+    /// because its value would be older.
     pub(crate) async fn replace_value(&self, key: &[u8], value: NewValue) -> Result<()> {
         self.store_value(key, value, None).await?;
         self.detach_fetch(key);
         Ok(())
     }
 
-    /// Keeps later callers from joining the fetch of a key that has changed. Called before the change is acknowledged.
+    /// Prevents later callers from joining a fetch of a key that has changed. Called before the change is acknowledged.
     ///
-    /// Otherwise, callers would get the older value if the new one is evicted. The cost is a second fetch in that case.
+    /// Otherwise, if the new value was evicted soon, callers would join that fetch and get the older value. Now they
+    /// fetch again.
     pub(crate) fn detach_fetch(&self, key: &[u8]) {
         self.parts.fetches.detach(key);
     }
 
-    /// Stores a value, replacing an older one. With `since`, only if neither the key nor one of the tags has changed
-    /// since that work began. Returns whether it was stored.
+    /// Stores a value, replacing an older one. Returns whether it was stored.
+    ///
+    /// With `since`, stores the value only if neither the key nor one of its tags has changed since that fetch or write
+    /// began.
     pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<&WriteStart>) -> Result<bool> {
         let NewValue { head, pieces } = value;
         assert!(head.chunks.is_none() || pieces.is_empty(), "a long value is in its chunks");
@@ -130,10 +135,10 @@ impl Cache {
     }
 }
 
-/// Marks the fetches and writes of a key as outdated, and removes its value from memory, before the store changes and
-/// again when the guard is dropped. By then, the store has changed or the caller has stopped waiting.
+/// A guard for a change of a key in the store. When it is created, and again when it is dropped, it marks fetches and
+/// writes of the key as outdated, and removes the key's value from memory.
 ///
-/// A lookup that reads the store in between therefore does not keep what it read in memory.
+/// A lookup that reads the store in between does not put what it read into memory.
 pub(super) struct ChangeGuard<'a> {
     cache: &'a Cache,
     key: &'a [u8],

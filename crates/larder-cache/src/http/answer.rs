@@ -25,7 +25,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     /// Answers the request.
     ///
     /// # Errors
-    /// No stored response may be used, and the origin has none.
+    /// No stored response may be used, and the origin sends none.
     pub async fn answer(self) -> Result<Answer<F>, F::Failure> {
         match self.look().await.answer {
             CacheAnswer::Answered(answer) => answer,

@@ -10,18 +10,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-/// The representations whose bodies are still arriving.
+/// The representations (versions of a response) whose bodies are still arriving.
 #[derive(Default)]
 pub struct Arrivals(Mutex<HashSet<u64>>);
 
-/// Marks a body as arriving until it is dropped.
+/// A mark that the body of a representation is arriving. Dropping it removes the mark.
 pub struct ArrivalMark {
     arrivals: Arc<Arrivals>,
     representation: u64,
 }
 
 impl Arrivals {
-    /// Notes that the body of a representation is arriving, until the result is dropped.
+    /// Records that the body of a representation is arriving, until the returned mark is dropped.
     pub fn begin(self: &Arc<Self>, representation: u64) -> ArrivalMark {
         let is_new = self.lock().insert(representation);
         debug_assert!(is_new, "a representation arrives once");

@@ -19,7 +19,7 @@ use tokio::{
     time::Instant,
 };
 
-/// The memory for the bodies in transfer, of all workers together.
+/// The limit for the memory of all bodies that are being transferred, and a count of their bytes. All workers share it.
 ///
 /// ```
 /// use larder_cache::http::body_budget::BodyBudget;
@@ -39,73 +39,78 @@ pub struct BodyBudget {
     reads: Semaphore,
 }
 
-/// Permission for one fetch to exceed its share while the budget is used up.
+/// A turn: the permission for one fetch to exceed its memory share while the budget is used up.
 ///
 /// Without it, a fetch that waits for memory could never complete a chunk, and so never free memory by storing one.
 #[derive(Debug)]
 pub struct FillTurn {
-    /// The time at which the permission ends.
+    /// The time at which the permission to exceed the memory share ends.
     pub end: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BodyBudget {
-    /// Creates an unused budget of `max_bytes`.
+    /// Creates a budget with a limit in bytes.
     pub fn new(max_bytes: u64) -> Self {
         let turns = Arc::new(Semaphore::new(TURNS_AT_ONCE));
         let reads = Semaphore::new(READS_AT_ONCE);
         Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns, reads }
     }
 
-    /// Changes the limit.
+    /// Changes the limit for the bytes of all bodies together.
     pub fn set_max_bytes(&self, max_bytes: u64) {
         self.max_bytes.store(max_bytes, Relaxed);
     }
 
-    /// Returns the bytes in memory.
+    /// Returns the number of bytes of bodies in memory, with those that are reserved.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Returns the limit for the bytes of all bodies together. While it is exceeded, each body has the smallest share.
+    /// Returns the limit for the bytes of all bodies together. While it is exceeded, each body may use only
+    /// `SHARE_BYTES_MIN`.
     pub fn max_bytes(&self) -> u64 {
         self.max_bytes.load(Relaxed)
     }
 
-    /// Returns whether the budget is used up.
+    /// Returns whether bodies use more memory than the limit.
     pub fn is_used_up(&self) -> bool {
         self.held_bytes() > self.max_bytes()
     }
 
-    /// Returns the share of a body that has `own` bytes in memory: a fraction of the bytes that other bodies leave.
+    /// Returns how many bytes of the budget a body may use that already has `own` bytes in memory: a fraction of the
+    /// bytes that other bodies leave free, within fixed bounds.
     pub fn share_bytes(&self, own: u64) -> u64 {
         let free = self.max_bytes().saturating_sub(self.held_bytes().saturating_sub(own));
         (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Returns whether memory is so short that a new body reads no more before its client has received what was read.
+    /// Returns whether memory is so short that bodies must not read ahead: the next bytes are read only when the client
+    /// has received those before.
     pub fn is_scarce(&self) -> bool {
         self.share_bytes(0) < SCARCE_BYTES
     }
 
-    /// Counts the bytes of a piece until its last reference is dropped. Returns the piece.
+    /// Counts the bytes of a piece until its last reference is dropped. Returns the counted piece.
     pub fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.reserve(bytes.len() as u64).hold(bytes)
     }
 
-    /// Counts bytes that will soon be in memory.
+    /// Counts `len` bytes that will soon be in memory.
     pub fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
         self.held_bytes.fetch_add(len, Relaxed);
         Reservation { len, budget: Arc::clone(self) }
     }
 
-    /// Waits until few other reads of the store are running, if memory is short.
+    /// Waits, if memory is short, until few other reads of the store are in progress. The read lasts until the permit
+    /// is dropped.
     pub async fn begin_read(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
     }
 
-    /// Waits for a turn. Returns `None` after `TURN_PATIENCE`; the caller then checks whether it still needs one.
+    /// Waits for a turn, the permission to exceed a memory share. Returns `None` after `TURN_PATIENCE`, so that the
+    /// caller can check whether it still needs one.
     pub async fn take_turn(&self) -> Option<FillTurn> {
         let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
         // The semaphore is never closed.
@@ -113,7 +118,7 @@ impl BodyBudget {
     }
 }
 
-/// Counted bytes, which may not be in memory yet.
+/// A number of counted bytes, which may not be in memory yet.
 #[derive(Debug)]
 pub struct Reservation {
     len: u64,
@@ -121,7 +126,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Returns a piece with the reserved number of bytes, which is counted until its last reference is dropped.
+    /// Turns the reservation into a counted piece: its bytes count until its last reference is dropped. `bytes` must
+    /// have the reserved length.
     pub fn hold(self, bytes: Bytes) -> Bytes {
         debug_assert_eq!(self.len, bytes.len() as u64);
         Bytes::from_owner(CountedPiece { bytes, _reservation: self })
@@ -135,7 +141,7 @@ impl Drop for Reservation {
     }
 }
 
-/// A counted piece.
+/// A piece of a body whose bytes are counted.
 struct CountedPiece {
     bytes: Bytes,
     _reservation: Reservation,
@@ -147,23 +153,23 @@ impl AsRef<[u8]> for CountedPiece {
     }
 }
 
-/// The share of one body is the number of bytes that others leave, divided by this.
+/// Ratio of the bytes that other bodies leave free to the share of one body.
 const FREE_SHARE: u64 = 4;
-/// Largest share of a body: the chunks that a dozen parallel requests for parts of it fill.
+/// Maximum share of a body in bytes: enough for the chunks that a dozen parallel requests for parts of it fill.
 pub const SHARE_BYTES_MAX: u64 = 16 << 20;
-/// Smallest share of a body, which it always has.
+/// Minimum share of a body in bytes. A body may always use that much.
 pub const SHARE_BYTES_MIN: u64 = 8 << 10;
-/// A body whose share is smaller than this reads no more from the store before its client has received the bytes read
-/// so far.
+/// Share in bytes below which a body does not read ahead: it reads from the store only when its client has received the
+/// bytes before.
 const SCARCE_BYTES: u64 = 64 << 10;
-/// Most fetches that may exceed their share at once. With more, memory would fill up; with only one, a slow origin
-/// would delay all others.
+/// Maximum number of fetches that may exceed their memory share at a time. More would fill the memory; with only one, a
+/// slow origin would delay all others.
 const TURNS_AT_ONCE: usize = 4;
-/// Most reads of the store at once while memory is short.
+/// Maximum number of concurrent reads from the store while memory is short.
 const READS_AT_ONCE: usize = 16;
-/// Time for which a fetch may exceed its share, once it gets a turn.
+/// Time for which a fetch may exceed its memory share, once it gets a turn.
 const TURN_LENGTH: Duration = Duration::from_secs(1);
-/// Time after which a fetch that waits for a turn checks whether it still needs one.
+/// Time for which a fetch waits for a turn before it checks whether it still needs one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::http::{
     storing, tiered,
 };
 
-/// A long body, which is stored in chunks with one entry each. The methods of
+/// A long body, which is stored in chunks. Each chunk is an entry of the store. The methods of
 /// [`Fetcher`](crate::http::fetcher::Fetcher) that concern a body take it as an argument.
 ///
 /// ```
@@ -61,27 +61,28 @@ use crate::http::{
 pub struct ChunkedBody {
     /// The cache that has the chunks.
     pub cache: Arc<ResponseCache>,
-    /// The keys of its resource and of its entry.
+    /// The keys of the body's resource, and of the entry with its head.
     pub place: BodyKeys,
-    /// Length of the whole body, once known.
+    /// Length of the whole body in bytes. Unset until it is known.
     len: OnceLock<u64>,
-    /// The validator that distinguishes this representation from others (RFC 9110 8.8.1), if it has one.
+    /// The validator that distinguishes this representation from others (RFC 9110 8.8.1). `None` if the response has
+    /// none.
     pub validator: Option<HeaderValue>,
-    /// Whether the origin sends any part of the body on request.
+    /// Whether the origin serves ranges, so that any part of the body can be requested.
     pub is_divisible: bool,
 }
 
-/// The reason why memory and store cannot supply the bytes.
+/// The reason why neither memory nor the store has supplied some bytes.
 #[doc(hidden)] // the error of `ChunkedBody::read`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsenceReason {
-    /// The bytes are not stored.
+    /// Neither memory nor the store has the bytes.
     Gap,
-    /// The store failed or timed out, so the bytes may be stored.
+    /// The store failed or did not respond in time, so the bytes may still be stored.
     Trouble,
 }
 
-/// The keys of a body's resource and of the entry that has its head. They differ if the resource varies.
+/// Two keys: that of a body's resource, and that of the entry with the body's head. They differ if the resource varies.
 ///
 /// ```
 /// use larder_cache::http::chunks::BodyKeys;
@@ -93,11 +94,11 @@ pub enum AbsenceReason {
 /// ```
 #[derive(Clone)]
 pub struct BodyKeys {
-    /// The resource's key.
+    /// The key of the resource.
     pub primary: Arc<[u8]>,
-    /// The key of the entry that holds the head.
+    /// The key of the entry that has the head.
     pub key: Arc<[u8]>,
-    /// The number that distinguishes these bytes from others under the same key.
+    /// The number that distinguishes this body from others that are, or were, stored under the same key.
     pub representation: u64,
 }
 
@@ -107,7 +108,7 @@ impl From<StoreTrouble> for AbsenceReason {
     }
 }
 
-/// Returns the strong entity tag in a response's fields, if there is one.
+/// Returns the strong entity tag in a response's fields. `None` if there is none, or only a weak one.
 pub fn strong_tag(fields: &impl Fields) -> Option<&[u8]> {
     let value = fields.first(&header::ETAG)?;
     EntityTag::parse(value).filter(|tag| !tag.weak).map(|_| value)
@@ -120,17 +121,17 @@ pub fn is_divisible(fields: &impl Fields) -> bool {
     strong_tag(fields).is_some() && fields.first(&header::ACCEPT_RANGES).is_some_and(has_bytes)
 }
 
-/// Bytes and their position in the body.
+/// Some bytes, with their position in the body.
 #[derive(Clone)]
 pub(crate) struct PlacedBytes {
-    /// The position of the first byte.
+    /// Position in the body of the first byte.
     pub start: u64,
-    /// The bytes.
+    /// The bytes of the body from `start` on.
     pub bytes: Bytes,
 }
 
 impl ChunkedBody {
-    /// Creates the body of `head`. The body need not be complete.
+    /// Creates the body that belongs to `head`. Not all its chunks need be stored.
     pub fn new(cache: &Arc<ResponseCache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time());
         let validator = validator.map(|value| HeaderValue::from_bytes(value).expect("it was a field's value"));
@@ -140,17 +141,18 @@ impl ChunkedBody {
         Self { cache, place, len, validator, is_divisible }
     }
 
-    /// Returns the length of the whole body, once it is known.
+    /// Returns the length of the whole body in bytes. `None` until it is known.
     pub fn body_len(&self) -> Option<u64> {
         self.len.get().copied()
     }
 
-    /// Sets the length of a body that has arrived. The first length counts.
+    /// Sets the length of a body that has arrived. Does nothing if a length is set already.
     pub fn set_len(&self, len: u64) {
         let _ = self.len.set(len);
     }
 
-    /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.
+    /// Returns the body of a stored response. `primary` is the key of its resource. `None` if the body is not in
+    /// chunks.
     pub fn of(cache: &Arc<ResponseCache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
@@ -158,17 +160,17 @@ impl ChunkedBody {
     }
 
     /// Returns this body in a form whose missing bytes are never requested from the origin. Used where a digest is
-    /// checked, because that needs the whole body.
+    /// checked: that needs the whole body, in order.
     pub fn without_rest(self) -> Self {
         Self { validator: None, ..self }
     }
 
-    /// Returns whether missing parts can be requested from the origin, which needs a known length and validator.
+    /// Returns whether missing bytes can be requested from the origin. That requires a known length and a validator.
     pub fn can_go_on(&self) -> bool {
         self.body_len().is_some() && self.validator.is_some()
     }
 
-    /// Returns the bytes `range` of chunk `number` from memory or the store.
+    /// Returns bytes of chunk `number`, which are the range `range` of the body, from memory or from the store.
     ///
     /// # Errors
     /// The bytes are not stored, or the store does not respond.
@@ -191,7 +193,7 @@ impl ChunkedBody {
         }
     }
 
-    /// Reads a part of the chunk `span` from the store, or from the second tier.
+    /// Reads a part of a chunk from the store, or from the second tier. `span` is the chunk's range of the body.
     async fn read_from_store(
         &self,
         key: &[u8],
@@ -215,14 +217,15 @@ impl ChunkedBody {
         Ok(found)
     }
 
-    /// Reads a part of the chunk `span` from the second tier.
+    /// Reads a part of a chunk from the second tier. `span` is the chunk's range of the body. `None` if the tier does
+    /// not have the chunk.
     async fn read_from_tier(&self, key: &[u8], span: &Range<u64>, range: &Range<u64>) -> Option<Bytes> {
         let (_, bytes) = tiered::find(&self.cache, key).await?;
         let whole = PlacedBytes { start: span.start, bytes };
         whole.slice(range.clone()).filter(|_| whole.span() == *span)
     }
 
-    /// Probes chunk `number`, and remembers the result.
+    /// Probes the store for chunk `number`, and remembers its location.
     pub(crate) async fn probe(&self, number: u64) -> ProbeEnd {
         let Some(store) = &self.cache.shared.store else { return ProbeEnd::Absent };
         if self.was_seen(number) {
@@ -248,7 +251,7 @@ impl ChunkedBody {
         fragment.map_or(ProbeEnd::Absent, |fragment| ProbeEnd::Part(fragment.span()))
     }
 
-    /// Reads the fragment of a chunk, if one is stored.
+    /// Reads the fragment of chunk `number`, an entry with a part of the chunk. `None` if no fragment is stored.
     pub(crate) async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
         let key = fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
@@ -258,7 +261,7 @@ impl ChunkedBody {
         covers(&self.span(number), &fragment.span()).then_some(fragment)
     }
 
-    /// Returns the byte range of chunk `number` within the body.
+    /// Returns the range of the body that chunk `number` contains.
     pub fn span(&self, number: u64) -> Range<u64> {
         chunk_span(number, self.body_len())
     }
@@ -268,12 +271,12 @@ impl ChunkedBody {
         chunk_key(&self.place.key, self.place.representation, number)
     }
 
-    /// Returns the known locations of the body's chunks, once its length is known.
+    /// Returns the known locations of the body's chunks in the store. `None` until the body's length is known.
     pub(crate) fn known(&self) -> Option<Arc<BodySightings>> {
         self.body_len().map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
-    /// Returns whether chunk `number` appears to be stored. Looks only in memory.
+    /// Returns whether the store probably has chunk `number`. Consults only the index in memory.
     pub fn seems_there(&self, number: u64) -> bool {
         let Some(store) = &self.cache.shared.store else { return false };
         if tiered::has(&self.cache, &self.chunk_key(number)) {
@@ -285,13 +288,13 @@ impl ChunkedBody {
         }
     }
 
-    /// Returns whether chunk `number` was seen and has not moved since.
+    /// Returns whether chunk `number` was found in the store, and has not moved since.
     pub fn was_seen(&self, number: u64) -> bool {
         let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
         matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_at(&self.chunk_key(number), sighting))
     }
 
-    /// Stores chunk `number`, and remembers its location. Returns whether it was stored.
+    /// Stores chunk `number`, and remembers its location. Returns whether the store took it.
     pub async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
         let key = self.chunk_key(number);
         if !storing::commit_chunk(&self.cache, &self.place.primary, &key, pieces).await {
@@ -312,14 +315,15 @@ impl ChunkedBody {
         true
     }
 
-    /// Stores a part of chunk `number` as its fragment. Returns whether it was stored.
+    /// Stores a part of chunk `number` as the chunk's fragment. Returns whether the store took it.
     pub(crate) async fn store_fragment(&self, number: u64, part: PlacedBytes) -> bool {
         debug_assert!(covers(&self.span(number), &part.span()), "a fragment is in one chunk");
         let key = fragment_key(&self.place.key, self.place.representation, number);
         storing::commit_fragment(&self.cache, &self.place.primary, &key, part.start, part.bytes).await
     }
 
-    /// Removes the head if it still belongs to this body. Called when the origin has another representation.
+    /// Removes the stored head, because the origin now has another representation. Does nothing if the head is no
+    /// longer that of this body.
     pub async fn forget(&self) {
         if lookup::representation(&self.cache, &self.place.key).await == Some(self.place.representation) {
             drop(storing::remove(&self.cache, &self.place.key).await);
@@ -328,12 +332,12 @@ impl ChunkedBody {
 }
 
 impl PlacedBytes {
-    /// Returns the positions of the bytes in the body.
+    /// Returns the range of the body that these bytes are.
     pub(crate) fn span(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }
 
-    /// Returns the bytes of this range of the body if all of them are present.
+    /// Returns the bytes of `span`, a range of the body. `None` unless all of them are here.
     pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
         let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
@@ -341,7 +345,7 @@ impl PlacedBytes {
     }
 }
 
-/// Returns whether `inner` lies within `outer`.
+/// Returns whether `inner` lies entirely within `outer`.
 pub fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }

@@ -8,8 +8,8 @@ use larder_http::{
     framing::{BodyMeter, CompletedBody, EndMark},
 };
 
-/// The body of a response that is stored, or the proof that its chunks are stored.
-/// [`commit`](crate::http::storing::commit) takes it, so nothing is stored as complete without the proof.
+/// The body of a response that is to be stored, or the proof that its chunks are stored.
+/// [`commit`](crate::http::storing::commit) requires it, so no response is stored as complete without a proof.
 ///
 /// ```
 /// use larder_cache::http::committed_body::CommittedBody;
@@ -22,16 +22,17 @@ use larder_http::{
 /// assert_eq!(CommittedBody::Part.stored_len(), 0);
 /// ```
 pub enum CommittedBody {
-    /// The whole body, in one piece.
+    /// The whole body in memory, and the proof that it is complete. It is stored in the same entry as its head.
     Whole(CompletedBody, Vec<Bytes>),
-    /// No bytes: all chunks of the body are already stored.
+    /// The proof that the body is complete. All its chunks are already stored.
     Chunks(CompletedBody),
-    /// No bytes: some chunks of the body are already stored, and the remainder can be requested (RFC 9111 3.3).
+    /// Neither bytes nor a proof. Some chunks of the body are already stored, and the remainder can be requested (RFC
+    /// 9111 3.3).
     Part,
 }
 
 impl CommittedBody {
-    /// Creates the body of a stored response that gets this head.
+    /// Creates the body for `head`, which replaces the head of a stored response. The body stays the same.
     pub(super) fn of_stored(head: &StoredHead, body: Bytes) -> Self {
         let mut meter = BodyMeter::of_len(head.body().len());
         meter.take(body.len() as u64);
@@ -39,7 +40,7 @@ impl CommittedBody {
         Self::Whole(completed, vec![body])
     }
 
-    /// Returns the length of the body, or 0 if only a part is stored.
+    /// Returns the length of the body in bytes, or 0 if only a part is stored.
     pub fn stored_len(&self) -> u64 {
         match self {
             Self::Whole(completed, _) | Self::Chunks(completed) => completed.len(),
@@ -47,7 +48,7 @@ impl CommittedBody {
         }
     }
 
-    /// Returns the bytes to store with `head`.
+    /// Returns the bytes to store in the same entry as `head`. There are none if the body is in chunks.
     ///
     /// # Panics
     /// The head and the proof disagree about the length of the body.

@@ -22,7 +22,8 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// A stored response that an origin has just confirmed with a 304. [`confirm`] stores its new head.
+/// The outcome of a validation: the origin has just confirmed a stored response with a 304. [`confirm`] stores the
+/// response's new head.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -49,18 +50,18 @@ use crate::http::{
 /// # });
 /// ```
 pub struct Confirmation {
-    /// The place for the new head, or `None` if the response can no longer be stored.
+    /// The keys under which the new head is stored. `None` if the response can no longer be stored.
     pub place: Option<StorePlace>,
-    /// The new head.
+    /// The new head: the stored one with the fields of the 304.
     pub head: StoredHead,
-    /// The work of the validation, to detect changes of the resource since it began.
+    /// Shows whether the resource has changed since the validation began.
     pub work: ResourceWork,
 }
 
 /// Stores the new head of a response that the origin confirmed, at the place that the head calls for (see
 /// [`StorePlace::renewed`]).
 ///
-/// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no such place.
+/// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if `place` is `None`.
 ///
 /// The response stays unchanged if the confirmed request had credentials (RFC 9111 3.5), or had fields of
 /// [`larder_http::telling`] that are not selecting fields. If the response varies on more fields than before, it is not

@@ -23,24 +23,24 @@ use larder_store::{Stats, Store};
 
 use crate::http::key_slots::KeySlots;
 
-/// The resources that were fetched from other nodes, and the room for copies of them.
+/// The resources that were recently fetched from other nodes, and how much room copies of them may take.
 #[derive(Default)]
 pub struct SiblingCopies {
-    /// The marks of the resources that were fetched from other nodes. Empty until the first fetch.
+    /// For each resource that was fetched from another node, a mark with the time. Unset until the first such fetch.
     fetched: OnceLock<KeySlots>,
     credit: Mutex<CopyCredit>,
 }
 
-/// The bytes that copies may still take.
+/// The number of bytes that copies of other nodes' responses may still take.
 #[derive(Debug, Default)]
 struct CopyCredit {
     bytes: u64,
-    /// Bytes of entries, by the store's counter, that have already earned credit.
+    /// Bytes written to the store, by its own counter, for which room was already added.
     counted_bytes: u64,
 }
 
-/// The content of a resource's slot: the upper bits of the key's hash, the minute of the last fetch, and whether it was
-/// fetched more than once in a row.
+/// The mark of a resource in the table: the upper bits of its key's hash, the minute of the last fetch, and whether the
+/// fetch before was recent, too.
 #[derive(Clone, Copy)]
 struct FetchMark {
     hash: u64,
@@ -49,7 +49,8 @@ struct FetchMark {
 }
 
 impl SiblingCopies {
-    /// Notes that a resource is fetched from its owner. Returns whether it was fetched before, within an hour.
+    /// Records that a resource is fetched from its owner, the node that is responsible for it. Returns whether the
+    /// fetch before was within the last hour.
     pub fn note_fetch(&self, key: &[u8], now: Timestamp) -> bool {
         let (slot, new) = self.mark(key, now);
         let is_popular = FetchMark::read(slot, new.hash).is_some_and(|before| before.is_recent(new.minute));
@@ -57,9 +58,10 @@ impl SiblingCopies {
         is_popular
     }
 
-    /// Returns whether a resource was recently fetched from its owner more than once. Such a resource is worth a copy.
+    /// Returns whether a resource was recently fetched more than once from the node that owns it. Such a resource is
+    /// worth a copy.
     ///
-    /// If so, this counts as a use of it.
+    /// If it was, this call counts as another recent use.
     pub fn is_popular(&self, key: &[u8], now: Timestamp) -> bool {
         let (slot, new) = self.mark(key, now);
         let before = FetchMark::read(slot, new.hash);
@@ -76,7 +78,7 @@ impl SiblingCopies {
         (of_key.slot, FetchMark { hash: of_key.hash & HASH_BITS, minute, is_popular: false })
     }
 
-    /// Takes room for a copy of `len` bytes. Returns `false` if there is too little.
+    /// Takes `len` bytes of the room for copies. Returns `false`, and takes nothing, if less is left.
     pub fn take(&self, store: &Store, len: u64) -> bool {
         let Stats { size_bytes, admitted_bytes, .. } = store.stats();
         self.credit.lock().ignore_poison().take(len, admitted_bytes, size_bytes)
@@ -84,7 +86,8 @@ impl SiblingCopies {
 }
 
 impl CopyCredit {
-    /// Takes `len` bytes, after giving credit for the `written_bytes` of entries since the store was opened.
+    /// Takes `len` bytes, after adding room for what was written to the store since the last call. `written_bytes`
+    /// counts what was written since the store was opened.
     fn take(&mut self, len: u64, written_bytes: u64, size_bytes: u64) -> bool {
         let new = written_bytes.saturating_sub(self.counted_bytes) / COPY_SHARE;
         self.counted_bytes += new * COPY_SHARE;
@@ -99,7 +102,7 @@ impl CopyCredit {
 }
 
 impl FetchMark {
-    /// Reads the mark of the key with this hash. `None` if the slot is another key's.
+    /// Returns the mark in a slot. `None` if it is not that of the key with this hash.
     fn read(slot: &AtomicU64, hash: u64) -> Option<Self> {
         let word = slot.load(Relaxed);
         let mark = Self { hash: word & HASH_BITS, minute: word >> 1 & (MINUTE_COUNT - 1), is_popular: word & 1 == 1 };
@@ -117,13 +120,14 @@ impl FetchMark {
     }
 }
 
-/// Copies may take one byte in this many: of the bytes written to the store, and of the store's size.
+/// Copies may take 1/`COPY_SHARE` of the bytes that are written to the store. At most 1/`COPY_SHARE` of the store's
+/// size can be saved up.
 const COPY_SHARE: u64 = 20;
-/// Time in minutes after which a fetch no longer counts.
+/// Time in minutes after which a fetch from another node no longer counts as recent.
 const RECENT_MINUTES: u64 = 60;
-/// Number of minutes after which the minute in a mark starts again at 0. Must be a power of two.
+/// Number of minutes after which the minutes in marks start again at 0. Must be a power of two.
 const MINUTE_COUNT: u64 = 1 << 15;
-/// The bits of a mark that hold a part of the key's hash. The other part of the hash chooses the slot.
+/// The bits of a mark that contain a part of the key's hash. Another part of the hash chooses the slot.
 const HASH_BITS: u64 = !((MINUTE_COUNT << 1) - 1);
 const SLOT_COUNT: usize = 1 << 16;
 
@@ -148,7 +152,7 @@ mod tests {
         assert!(!copies.note_fetch(b"b", minute(59 + MINUTE_COUNT as i64 - 1)), "minutes that start again");
     }
 
-    /// At stake: copies that displace the entries for which this node is responsible.
+    /// Guards against copies that displace the entries for which this node is responsible.
     #[test]
     fn copies_take_at_most_a_tenth_of_a_turn_however_long_nothing_was_copied() {
         const SIZE: u64 = 1 << 30;

@@ -18,7 +18,7 @@ use larder_store::MemoryHits;
 
 pub use crate::{chunk_format::CHUNK_BYTES, random};
 
-/// A stored response, shared by all requests that it answers.
+/// A stored response in memory. All requests that it answers share it.
 ///
 /// ```
 /// use larder_cache::http::entry::CachedEntry;
@@ -37,12 +37,12 @@ pub use crate::{chunk_format::CHUNK_BYTES, random};
 pub struct CachedEntry {
     /// The stored head.
     pub head: StoredHead,
-    /// The body, or where it is.
+    /// The body, or how its chunks are found.
     pub body: EntryBody,
     hits: MemoryHits,
-    /// See [`CachedEntry::judged_count`].
+    /// Number of purges that were already applied to this entry.
     judged_count: AtomicU64,
-    /// Whether the body is in another buffer than the head.
+    /// Whether head and body are in two buffers, not in one.
     is_split: bool,
 }
 
@@ -62,19 +62,19 @@ pub struct CachedEntry {
 /// assert_eq!(len(&EntryBody::Chunks { len: 1 << 30, representation: 7 }), 1 << 30);
 /// ```
 pub enum EntryBody {
-    /// The whole body.
+    /// The whole body in memory.
     Whole(Bytes),
-    /// The body is in chunks, each an entry of its own.
+    /// The body is in chunks, each of which is an entry of its own.
     Chunks {
         /// Length of the whole body in bytes.
         len: u64,
-        /// The number that distinguishes these bytes from others under the same key.
+        /// The number that distinguishes this body from others that are, or were, stored under the same key.
         representation: u64,
     },
 }
 
-/// The entry that leads from a resource to its variants. It is stored under the resource's key, with the rules by which
-/// the keys of the variants are made.
+/// The entry that leads from a resource to its variants. It is stored under the resource's key, and contains the rules
+/// by which the variants' keys are made.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::ACCEPT_LANGUAGE};
@@ -91,17 +91,17 @@ pub enum EntryBody {
 /// assert_ne!(key("de"), key("en"));
 /// ```
 pub struct ResourceMarker {
-    /// The rules by which the variants are selected.
+    /// The rules that say by which request fields the origin selects variants.
     pub rules: VaryMarker,
-    /// Part of the variants' keys, new for each marker. Invalidating a resource drops its marker, and no later marker
-    /// leads to the old variants.
+    /// A random number in the keys of the variants. Invalidating a resource drops its marker; the next marker has
+    /// another number, and so does not lead to the old variants.
     pub generation: u64,
-    /// Languages of stored variants, newest first, each with the Accept-Language that selects it.
+    /// Languages of stored variants, newest first, each with the Accept-Language value that selects its variant.
     pub languages: Vec<(Vec<u8>, HeaderValue)>,
 }
 
 impl CachedEntry {
-    /// Creates a response to which no purges were applied after the ones that its head counts.
+    /// Creates a response from a head and a body. The purges that the head counts are already applied to it.
     pub fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
         Self { head, body, hits: MemoryHits::default(), judged_count, is_split: false }
@@ -113,7 +113,7 @@ impl CachedEntry {
         fits.then(|| Self::new(head, EntryBody::Whole(body)))
     }
 
-    /// Returns this response with a new head for the same body.
+    /// Returns a copy of this response with a new head and the same body.
     pub fn with_head(&self, head: StoredHead) -> Self {
         let body = match &self.body {
             EntryBody::Whole(bytes) => EntryBody::Whole(bytes.clone()),
@@ -124,7 +124,8 @@ impl CachedEntry {
         Self { is_split: self.is_split, ..Self::new(head, body) }
     }
 
-    /// Returns this response with head and body in one buffer, which shares no memory with a longer one.
+    /// Returns this response with its head and body copied into one buffer. It no longer keeps a longer buffer in
+    /// memory.
     pub fn detached(self) -> Self {
         let (head, body) = match self.body {
             EntryBody::Whole(bytes) => {
@@ -136,10 +137,10 @@ impl CachedEntry {
         Self { head, body, is_split: false, ..self }
     }
 
-    /// Returns this response with its new head in a buffer of its own.
+    /// Returns this response with its head copied into a buffer of its own.
     ///
-    /// Used after a 304, which brings only a head. A short body is copied as by [`Self::detached`]. A long one stays
-    /// where it is, because copying it would cost more than all other work of the 304.
+    /// Used after a 304, which brings only a new head. A short body is copied, too, as by [`Self::detached`]. A long
+    /// body stays where it is, because copying it would cost more than all other work for the 304.
     pub fn with_detached_head(self) -> Self {
         if self.body_len() < LONG_BODY_BYTES || matches!(self.body, EntryBody::Chunks { .. }) {
             return self.detached();
@@ -147,14 +148,15 @@ impl CachedEntry {
         Self { head: self.head.packed(iter::empty()).0, is_split: true, ..self }
     }
 
-    /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
+    /// Returns a copy of this response after a soft purge: stale since `moment`. `judged_count` purges have been
+    /// applied to the copy.
     pub fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
         let stale = self.with_head(self.head.clone().stale_since(moment));
         stale.note_judged(judged_count);
         stale
     }
 
-    /// Returns this response as one that must be validated before it is used.
+    /// Returns a copy of this response that must be validated before it is used.
     pub fn unconfirmed(&self) -> Self {
         self.with_head(self.head.clone().unconfirmed())
     }
@@ -164,7 +166,7 @@ impl CachedEntry {
         self.judged_count.load(Relaxed)
     }
 
-    /// Records that `purge_count` purges were applied to this entry.
+    /// Records that the first `purge_count` purges were applied to this entry.
     pub fn note_judged(&self, purge_count: u64) {
         self.judged_count.fetch_max(purge_count, Relaxed);
     }
@@ -177,13 +179,13 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the counter of hits from memory.
+    /// Returns the counter of the requests that this response answered from memory.
     pub fn hits(&self) -> &MemoryHits {
         &self.hits
     }
 
-    /// Returns the memory of a [`CachedEntry::detached`] entry in bytes: that of the entry, of the buffer with its head
-    /// and body, of the buffer's count, and of the names of its selecting fields.
+    /// Returns how many bytes a [`CachedEntry::detached`] entry takes: itself, the buffer with its head and body, the
+    /// buffer's reference count, and the names of its selecting fields.
     pub fn weight(&self) -> u64 {
         let body_len = match &self.body {
             EntryBody::Whole(bytes) => bytes.len(),
@@ -197,21 +199,22 @@ impl CachedEntry {
         Self::weight_of(octets_len + body_len) + allocated_bytes(selecting) + own_head
     }
 
-    /// Returns the memory of a response whose head and body have `octets_len` bytes, and which does not vary.
+    /// Returns how many bytes a detached response takes if its head and body have `octets_len` bytes, and it does not
+    /// vary.
     pub fn weight_of(octets_len: usize) -> u64 {
         let parts = [size_of::<Self>() + COUNTS_BYTES, octets_len, BUFFER_COUNT_BYTES];
         parts.map(allocated_bytes).iter().sum()
     }
 }
 
-/// Returns the memory that the allocator takes for `len` bytes. The allocator has four sizes between two powers of two.
+/// Returns how many bytes the allocator takes for `len` bytes. It has four sizes from one power of two to the next.
 fn allocated_bytes(len: usize) -> u64 {
     let step = (len.next_power_of_two() / 8).max(16);
     len.next_multiple_of(step) as u64
 }
 
 impl ResourceMarker {
-    /// Creates a marker for a response that varies by `rule`, based on the previous marker.
+    /// Creates a marker for variants that are selected by `rule`, in addition to those of the marker `before`.
     pub fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
         match before {
             Some(before) => {
@@ -222,8 +225,8 @@ impl ResourceMarker {
         }
     }
 
-    /// Returns this marker with a link from a language to the variant that `accepted` selects. `None` if the link
-    /// exists.
+    /// Returns a copy of this marker that also leads from `language` to the variant that the Accept-Language value
+    /// `accepted` selects. `None` if nothing is to be added.
     pub fn with_language(&self, language: &[u8], accepted: &HeaderValue) -> Option<Self> {
         let known = self.languages.iter().any(|(known, leading)| known == language && leading == accepted);
         if known || accepted.len() > ACCEPTED_SIZE_MAX {
@@ -235,7 +238,7 @@ impl ResourceMarker {
         Some(Self { rules: self.rules.clone(), generation: self.generation, languages })
     }
 
-    /// Encodes everything in the marker except its rules.
+    /// Encodes everything in the marker except for its rules.
     pub fn encode_rest(&self) -> Bytes {
         let mut rest = self.generation.to_le_bytes().to_vec();
         for (language, accepted) in &self.languages {
@@ -248,8 +251,8 @@ impl ResourceMarker {
         rest.into()
     }
 
-    /// Decodes a marker from its rules and the output of [`ResourceMarker::encode_rest`]. Returns `None` for malformed
-    /// input.
+    /// Decodes a marker from its rules and the output of [`ResourceMarker::encode_rest`]. Returns `None` if that output
+    /// is malformed.
     pub fn decode(rules: VaryMarker, rest: &[u8]) -> Option<Self> {
         let (generation, mut rest) = rest.split_first_chunk()?;
         let mut languages = Vec::new();
@@ -262,7 +265,8 @@ impl ResourceMarker {
         (languages.len() <= LANGUAGE_COUNT_MAX).then_some(Self { rules, generation, languages })
     }
 
-    /// Returns the key of the variant that a request with these fields selects, or `None` if there is none.
+    /// Returns the key of the variant that `rule` selects for a request with these fields. `None` if no variant can be
+    /// selected.
     pub fn variant_key(
         &self,
         primary: &[u8],
@@ -283,21 +287,21 @@ fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// The Cache-Status field (RFC 9211).
+/// The name of the Cache-Status field (RFC 9211).
 pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
-/// Most languages in a marker.
+/// Maximum number of languages in a marker.
 const LANGUAGE_COUNT_MAX: usize = 16;
-/// Longest Accept-Language that a marker keeps, in bytes.
+/// Maximum length of an Accept-Language value in a marker, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// Shortest body that is not copied when its response gets a new head.
+/// Minimum length in bytes of a body that is not copied when its response gets a new head.
 const LONG_BODY_BYTES: u64 = 16 << 10;
-/// Memory of the two reference counts of a shared entry.
+/// Memory in bytes of the two reference counts of a shared entry.
 const COUNTS_BYTES: usize = 16;
-/// Memory of the reference count and the location of a shared buffer.
+/// Memory in bytes of a shared buffer's reference count and location.
 const BUFFER_COUNT_BYTES: usize = 24;
-/// Memory of the name of a selecting field, and of the location of its value.
+/// Memory in bytes of a selecting field's name and the location of its value.
 const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
-/// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
+/// Number of fields that are sent in addition to the stored ones: Age, Via and Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
 
 #[cfg(test)]

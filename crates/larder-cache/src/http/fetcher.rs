@@ -36,8 +36,8 @@ use super::{
 };
 pub use crate::object::{CursorTerms, PromiseRule};
 
-/// A client's request, as the cache needs to see it. The example program `site` of this crate implements it for GET
-/// requests to one site.
+/// The facts about a client's request that the cache needs. The example program `site` of this crate implements this
+/// trait for GET requests to one site.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -51,7 +51,7 @@ pub use crate::object::{CursorTerms, PromiseRule};
 /// assert!(request.has(&RANGE));
 /// ```
 pub trait ClientRequest: Send + Sync + 'static {
-    /// Returns what the request and its client's session demand of a stored response.
+    /// Returns the terms that the request, and its client's connection, set for using a stored response.
     fn terms(&self) -> RequestTerms<'_>;
 
     /// Returns the method of the request.
@@ -60,34 +60,34 @@ pub trait ClientRequest: Send + Sync + 'static {
     /// Returns the fields of the request.
     fn fields(&self) -> &HeaderMap;
 
-    /// Returns the key of the requested resource, if it can have one.
+    /// Returns the key of the requested resource. `None` if the resource cannot be stored.
     fn key(&self) -> Option<&Arc<[u8]>>;
 
     /// Returns the address of the client.
     fn client(&self) -> IpAddr;
 
-    /// Returns whether the request has a field.
+    /// Returns whether the request has a field with this name.
     fn has(&self, name: &HeaderName) -> bool {
         self.fields().contains_key(name)
     }
 
-    /// Returns whether the caller encodes the head of a whole response itself, see
+    /// Returns whether the caller can send a whole response whose head is still in its stored form, see
     /// [`AnswerResponse::Plain`](super::answer::AnswerResponse).
     fn takes_plain(&self) -> bool {
         false
     }
 
-    /// Returns whether the request itself names a digest that the body must have.
+    /// Returns whether the request itself names a digest of the body, for example in its URL.
     fn names_digest(&self) -> bool;
 
-    /// Returns whether a rule keeps the response out of the cache.
+    /// Returns whether an operator's rule keeps the response out of the cache.
     fn is_never_stored(&self) -> bool;
 
-    /// Returns whether the origin must permit each client to receive responses that were fetched with another client's
+    /// Returns whether the origin must permit each client to receive a response that was fetched with another client's
     /// credentials.
     fn checks_access(&self) -> bool;
 
-    /// Returns whether parts of the response can be requested. They cannot if the request is not a plain GET or HEAD
+    /// Returns whether a part of the response can be requested instead of the whole: the request is a plain GET or HEAD
     /// at its origin.
     fn has_parts(&self) -> bool;
 }
@@ -107,30 +107,31 @@ pub trait ClientRequest: Send + Sync + 'static {
 /// # });
 /// ```
 pub trait Fetcher: Send + Sync + Sized + 'static {
-    /// A client's request.
+    /// The type of a client's request.
     type Asked: ClientRequest;
-    /// The body of an origin's response.
+    /// The body of an origin's response, as it arrives.
     type Body: IncomingBody;
-    /// Why there is no response. Each request that waits for the response gets a copy.
+    /// The reason why there is no response. Each waiting request gets a copy.
     type Failure: Clone + Send + Sync + 'static;
     /// The origin's permission for a client to receive responses that were fetched with another client's credentials.
     type Permission: Send + Sync + 'static;
-    /// Memory that is reserved for a body while it arrives.
+    /// A reservation of memory for a body while it arrives.
     type Place: Send;
 
     /// Returns the cache.
     fn cache(&self) -> &Arc<ResponseCache>;
 
-    /// Returns the bodies in use.
+    /// Returns the table of the bodies in use.
     fn bodies(&self) -> &BodyTable<Self>;
 
-    /// Returns the fields that are added to responses.
+    /// Returns what the cache adds to responses, such as its name in Via.
     fn marks(&self) -> &ResponseMarks;
 
     /// Returns the present time.
     fn now(&self) -> Timestamp;
 
-    /// Sends a GET or HEAD to the origin. The fields of the result include the operator's rulings.
+    /// Sends the client's GET or HEAD with these edits to the origin. The fields of the returned response include the
+    /// operator's rulings.
     ///
     /// # Errors
     /// The origin is unreachable or forbidden, or its response is malformed.
@@ -140,7 +141,7 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         edits: &RequestEdits,
     ) -> impl Future<Output = Result<(response::Parts, Self::Body), Self::Failure>> + Send;
 
-    /// Requests the missing bytes of a body from `start` on.
+    /// Requests the missing bytes of a body from `start` on, and returns how the response continues the body.
     fn ask_rest(
         &self,
         asked: &Self::Asked,
@@ -148,7 +149,8 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         start: u64,
     ) -> impl Future<Output = ContinuationAnswer<Self::Body>> + Send;
 
-    /// Asks the origin whether a client may receive the stored response, and compares the origin's response with it.
+    /// Asks the origin whether the client may receive the stored response `found`, and compares the origin's reply with
+    /// that response.
     ///
     /// # Errors
     /// The origin is unreachable.
@@ -158,29 +160,31 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         found: Option<&FoundResponse>,
     ) -> impl Future<Output = Result<AccessAnswer<Self::Permission>, Self::Failure>> + Send;
 
-    /// Returns whether a permission covers a response with this head and, if known, this body length.
+    /// Returns whether a permission covers a response with this head and this body length. The length is `None` if it
+    /// is unknown.
     fn permits(permission: &Self::Permission, head: &StoredHead, body_len: Option<u64>) -> bool;
 
-    /// Returns the failure of a request that the cache refuses.
+    /// Returns the failure for a request that the cache itself refuses.
     fn refuse(asked: &Self::Asked, refusal: Refusal) -> Self::Failure;
 
-    /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
+    /// Returns whether a failure is the origin's fault, so that a stale response may be served instead (RFC 9111
+    /// 4.2.4).
     fn is_origin_failure(failure: &Self::Failure) -> bool;
 
-    /// Returns whether a digest of the requested body is known. Called only for a request with a range.
+    /// Returns whether a digest of the requested resource's body is known. Called only for a request with a range.
     fn knows_digest(&self, asked: &Self::Asked, key: &[u8]) -> impl Future<Output = bool> + Send;
 
-    /// Reserves memory for a body that is about to arrive. Waits briefly if there is too little.
+    /// Reserves memory for a body that is about to arrive. Waits briefly if too little memory is free.
     ///
     /// # Errors
-    /// There is still too little memory.
+    /// Too little memory became free in that time.
     fn take_place(&self) -> impl Future<Output = Result<Self::Place, Self::Failure>> + Send;
 
-    /// Adds the operator's ruling to the fields of a 304. `stored` is the status of the response that the 304
+    /// Adds the operator's ruling to `fields`, the fields of a 304. `stored` is the status of the response that the 304
     /// confirmed.
     fn put_confirmed_ruling(&self, asked: &Self::Asked, stored: StatusCode, fields: &mut HeaderMap);
 
-    /// Returns the checks that the body of a response must pass.
+    /// Returns the checks that the body of a response with this status and these fields must pass.
     fn checks(
         &self,
         asked: &Self::Asked,
@@ -188,25 +192,28 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         fields: &HeaderMap,
     ) -> impl Future<Output = BodyChecks> + Send;
 
-    /// Returns what a client with this request may do with a body.
+    /// Returns the terms on which a client with this request reads a body: whether it may cause requests, and when its
+    /// head may be sent.
     fn terms(&self, asked: &Self::Asked, chunks: &ChunkedBody) -> CursorTerms;
 
-    /// Returns whether several nodes divide a body of `len` bytes whose response answers this request.
+    /// Returns whether several nodes of a fleet divide the body that answers this request. It has `len` bytes.
     fn divides(&self, asked: &Self::Asked, len: u64) -> bool;
 
-    /// Returns whether a stale response can be validated in the background. If not, it is served only while the fetch
-    /// of another request validates it.
+    /// Returns whether a stale response can be validated in the background. Otherwise, a stale response is served only
+    /// while another request's fetch is validating it.
     fn can_refresh(&self) -> bool;
 
-    /// Returns whether the request may go to another node of the fleet, which sends bodies in pieces.
+    /// Returns whether the request may be sent to another node of the fleet. A node sends long bodies in pieces.
     fn asks_nodes(&self, asked: &Self::Asked) -> bool;
 
-    /// Returns the length of the pieces into which several nodes divide the body. `None` if they do not divide it.
+    /// Returns the length in bytes of the pieces into which the nodes of a fleet divide the body. `None` if they do not
+    /// divide it.
     fn piece_len(&self, asked: &Self::Asked, chunks: &ChunkedBody) -> Option<u64>;
 
-    /// Decides whether this node also stores a response that another node has sent, of which `len` bytes arrive.
+    /// Decides whether this node stores a copy of a response that another node has sent. `len` is the number of bytes
+    /// that arrive, if it is known.
     ///
-    /// Returns `None` if no other node has sent it.
+    /// Returns `None` if the response was not sent by another node.
     fn admit_copy(
         &self,
         body: &Self::Body,
@@ -215,17 +222,20 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
         len: Option<u64>,
     ) -> Option<StoreAdmission>;
 
-    /// Returns whether this node stores a part of `len` bytes that the response brings. If not, another node does.
+    /// Returns whether this node of a fleet stores the `len` bytes of a body that the response brings. If not, another
+    /// node does.
     fn keeps(&self, body: &Self::Body, primary: &[u8], len: u64) -> bool;
 
-    /// Keeps the process from ending before a commit for which no client waits.
+    /// Returns a guard that keeps the process from ending while a response is stored for which no client waits any
+    /// more.
     fn begin_late_commit(&self) -> Option<LateCommit>;
 
-    /// Takes note of an event.
+    /// Is told of each event, for counters and logs.
     fn note(&self, event: FetchEvent<'_, Self::Asked>);
 }
 
-/// An origin's decision about a client, see [`Fetcher::ask_permission`]. `P` is the [`Fetcher::Permission`].
+/// The origin's decision whether a client may receive a stored response, see [`Fetcher::ask_permission`]. `P` is the
+/// [`Fetcher::Permission`].
 ///
 /// ```
 /// use larder_cache::http::fetcher::AccessAnswer;
@@ -243,15 +253,15 @@ pub trait Fetcher: Send + Sync + Sized + 'static {
 /// assert!(matches!(decision(StatusCode::FORBIDDEN), AccessAnswer::Refused));
 /// ```
 pub enum AccessAnswer<P> {
-    /// The client may read what the permission covers.
+    /// The client may receive the responses that this permission covers.
     Granted(P),
-    /// The origin has another response for this client than the stored one.
+    /// The origin would send this client a different response, not the stored one.
     Differs,
-    /// The client may read neither the stored response nor another one.
+    /// The origin refuses access, so the client must not receive the stored response.
     Refused,
 }
 
-/// Why the cache has no answer. [`Fetcher::refuse`] turns it into the failure that the client gets.
+/// The reason why the cache refuses a request. [`Fetcher::refuse`] turns it into the failure that the client gets.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -269,11 +279,11 @@ pub enum AccessAnswer<P> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The request demands a stored response, and none answers it.
+    /// The request accepts only a stored response (`only-if-cached`), and none answers it.
     OnlyIfCached,
     /// No stored response answers the request, and the origin cannot be contacted.
     Offline,
-    /// The fetch was aborted.
+    /// The fetch was aborted before its response arrived.
     Aborted,
 }
 
@@ -296,20 +306,20 @@ pub enum Refusal {
 /// ```
 #[derive(Clone, Default)]
 pub struct RequestEdits {
-    /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
+    /// Whether the client's own preconditions and ranges are left out, because the cache wants the whole response.
     pub whole: bool,
-    /// Preconditions or a range that the cache itself adds.
+    /// Fields that the cache adds: preconditions, or a range.
     pub added: Vec<(HeaderName, HeaderValue)>,
-    /// The mark of the only URL whose request is edited, if redirects led there (see
-    /// [`larder_http::redirects::mark_of`]).
+    /// The mark of the only URL at which these edits apply, if redirects led to it (see
+    /// [`larder_http::redirects::mark_of`]). `None` if they apply everywhere.
     pub only_at: Option<u64>,
 }
 
 impl RequestEdits {
-    /// Returns whether a field of the client's request is removed.
+    /// Returns whether this field of the client's request is left out.
     ///
-    /// A request for a whole response has neither a range nor a condition. It also has no body, because a body has no
-    /// meaning with GET and HEAD (RFC 9110 9.3.1).
+    /// A request for a whole response has neither ranges nor conditions of the client. It also has no body, because a
+    /// body has no meaning with GET and HEAD (RFC 9110 9.3.1).
     pub fn remove(&self, name: &HeaderName) -> bool {
         self.whole
             && matches!(
@@ -331,24 +341,24 @@ impl RequestEdits {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum FetchEvent<'a, A> {
-    /// A fetch began that other requests can share.
+    /// A fetch began that other requests can join.
     Begun,
-    /// A request joined the fetch of another one.
+    /// A request joined a fetch that another request had begun.
     Joined,
-    /// The response is stored, unless the store refuses it.
+    /// A response was stored, or is about to be: the store may still refuse it.
     Stored {
-        /// The resource's key.
+        /// The key of the resource.
         primary: &'a Arc<[u8]>,
-        /// The head.
+        /// The stored head.
         head: &'a StoredHead,
     },
-    /// The response is not stored, because the store or the origin is too slow.
+    /// A response is not stored, because the store or the origin is too slow.
     GivenUp,
-    /// The body does not match the digest that `named_by` names.
+    /// A body does not have the digest that `named_by` names.
     Mismatched {
-        /// The request of the client that came last to the body.
+        /// The request of the client that attached to the body last.
         asked: &'a A,
-        /// The source of the digest, such as the URL or a listing.
+        /// The source of the digest, for example the URL or a listing.
         named_by: &'a str,
     },
 }
@@ -372,25 +382,25 @@ pub enum FetchEvent<'a, A> {
 /// assert_eq!(body.end().expect("all has arrived").len(), 5);
 /// ```
 pub trait IncomingBody: Send + 'static {
-    /// Returns the next bytes, or the trailers after them. `None` is the end of a complete body.
+    /// Returns the next bytes, or the trailers after the last bytes. `None` is the end of the body.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
-    /// Returns the proof that the body is complete, once its end was reported.
+    /// Returns the proof that the body is complete. Called after [`IncomingBody::poll_frame`] has reported the end.
     ///
     /// # Errors
     /// The body is not complete.
     fn end(&self) -> Result<CompletedBody, IncompleteBody>;
 
-    /// Returns whether a body that ends without [`IncomingBody::end`]'s proof is passed on as a whole one. It is never
-    /// stored.
+    /// Returns whether clients get the body as a complete one even if it ends without the proof of
+    /// [`IncomingBody::end`]. Such a body is never stored.
     fn may_end_quietly(&self) -> bool;
 
-    /// Returns the number of bytes still to come, if it is known.
+    /// Returns the number of bytes still to come. `None` if it is unknown.
     fn remaining(&self) -> Option<u64>;
 
-    /// Returns whether the whole body arrived with its head.
+    /// Returns whether the whole body is already here, because it arrived together with the head.
     fn has_arrived(&self) -> bool;
 
-    /// Takes the whole body if it arrived with its head.
+    /// Takes the whole body, and the proof that it is complete, if it arrived together with the head.
     fn take_arrived(&mut self) -> Option<(Bytes, CompletedBody)>;
 }

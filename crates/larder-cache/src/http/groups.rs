@@ -27,7 +27,7 @@ use larder_http::{
     key::{self, path_of},
 };
 
-/// The recent page views of all clients and workers.
+/// The recent page views of all clients. All workers share the table.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -57,17 +57,17 @@ pub struct PageGroups {
 pub struct PageAsker {
     /// The address of the client.
     pub client: IpAddr,
-    /// The time of its request.
+    /// The time of the client's request.
     pub now: Timestamp,
 }
 
-/// A requested page, and its group.
+/// A page that a client has requested, and the group of its entries.
 #[derive(Clone, Copy, Default)]
 struct PageView {
-    /// Hash of client and URL. 0 marks an unused slot.
+    /// Hash of the client's address and the page's URL. 0 marks an unused slot.
     hash: u64,
     begun_millis: i64,
-    /// The time of the view's latest request.
+    /// The time of the latest request that belongs to the page view, in milliseconds since the Unix epoch.
     last_millis: i64,
     group: u32,
 }
@@ -80,7 +80,7 @@ impl PageView {
 }
 
 impl PageGroups {
-    /// Creates the table with this time window: the longest time between two requests of a view. If it is zero, no
+    /// Creates the table. `window` is the maximum time between two requests of the same page view. If it is zero, no
     /// groups are formed.
     pub fn new(window: Duration) -> Self {
         let hasher = RandomState::new();
@@ -90,7 +90,7 @@ impl PageGroups {
         Self { hasher, window_millis: u64::try_from(window.as_millis()).unwrap_or(u64::MAX), next, sets }
     }
 
-    /// Returns the group for a request with these fields, or 0 without a Referer.
+    /// Returns the group of a request: that of the page which its Referer names. 0 if it has no usable Referer.
     pub fn of_referred(&self, asker: PageAsker, request_fields: &HeaderMap) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -112,10 +112,10 @@ impl PageGroups {
         }
     }
 
-    /// Returns the group of a document whose head has just arrived, and of the requests that will name it as their
-    /// Referer.
+    /// Returns the group of a document whose head has just arrived. Requests that name the document as their Referer
+    /// get the same group.
     ///
-    /// `group` is the group that the document's own Referer gave it. `primary` is its key.
+    /// `group` is the group of the document's own Referer, or 0. `primary` is the document's key.
     pub fn of_document(&self, asker: PageAsker, primary: &[u8], group: u32) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -131,7 +131,7 @@ impl PageGroups {
         group
     }
 
-    /// Returns a new number for a page view, never 0.
+    /// Returns the number for a new group of a page view. It is never 0.
     fn begin(&self) -> u32 {
         match self.next.fetch_add(1, Relaxed) {
             0 => self.next.fetch_add(1, Relaxed),
@@ -155,12 +155,13 @@ impl PageGroups {
     }
 }
 
-/// Returns whether other requests can name this response as their Referer: a page or a style sheet.
+/// Returns whether other requests may name this response as their Referer, because it is a page or a style sheet.
 pub fn is_document(response_fields: &impl Fields) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 
-/// Puts a page view in the slot that it already has, or in place of the view whose latest request is farthest in time.
+/// Puts a page view into a set. It replaces the older view of the same page, or else the view whose latest request is
+/// farthest in time.
 fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
     let distance = |way: &usize| set[*way].last_millis.abs_diff(page.last_millis);
@@ -168,26 +169,26 @@ fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     set[own.unwrap_or_else(farthest)] = page;
 }
 
-/// Returns host, port and path of a Referer, in the form of the key of the page that it names.
+/// Returns the host, port and path of a Referer, in the form that they have in the key of that page.
 fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     let uri: Uri = referer.parse().ok()?;
     let key = key::primary_key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(&uri)).ok()?;
     Some(without_scheme(&key).to_vec())
 }
 
-/// Returns the URL in a primary key, starting with its host. The scheme is left out because clients use another one if
-/// a proxy in front ends TLS.
+/// Returns the URL in a primary key without its scheme. If a proxy in front ends TLS, clients name another scheme in
+/// their Referer.
 fn without_scheme(primary: &[u8]) -> &[u8] {
     let url = primary.split(|octet| *octet == b' ').next().unwrap_or(primary);
     let slashes = url.windows(3).position(|bytes| bytes == b"://");
     slashes.map_or(url, |at| &url[at + 3..])
 }
 
-/// Longest time from the first to the last request of a view, unless the window is longer. The store keeps the entries
-/// of a page together for the same time.
+/// Maximum time from the first to the last request of a page view, in milliseconds, unless the window is longer. The
+/// store keeps the entries of a page together for the same time.
 const VIEW_MAX_MILLIS: u64 = 12_000;
 const WAY_COUNT: usize = 4;
-/// Number of sets in the table. With [`WAY_COUNT`] slots each, 4,096 page views are remembered.
+/// Number of sets in the table. Each has [`WAY_COUNT`] slots, so 4,096 page views are remembered.
 const SET_COUNT: usize = 1024;
 const DOCUMENT_TYPES: [&str; 3] = ["text/html", "application/xhtml+xml", "text/css"];
 
@@ -248,7 +249,7 @@ mod tests {
         assert_ne!(clock_set_back, later);
     }
 
-    /// At stake: a page that loads for ten seconds and would be stored in five pieces.
+    /// Guards against storing a page that loads for ten seconds in five places.
     #[test]
     fn view_goes_on_while_its_requests_follow_one_another_and_has_an_end() {
         let groups = PageGroups::new(WINDOW);

@@ -7,14 +7,15 @@ use bytes::Bytes;
 
 use crate::http::entry::{CachedEntry, ResourceMarker};
 
-/// An item in the memory cache.
+/// An item of the memory cache in front of the store.
 #[derive(Clone)]
 pub enum HotItem {
-    /// A response.
+    /// A stored response with its head, and its body if that is short.
     Response(Arc<CachedEntry>),
-    /// The marker of a resource that varies.
+    /// The marker that lists the variants of a resource.
     Marker(Arc<ResourceMarker>),
-    /// A chunk of a long body. Behind a pointer, because every slot of the cache is as large as the largest item.
+    /// A chunk of a long body. Behind a pointer, because each slot of the memory cache is as large as the largest
+    /// variant.
     Chunk(Arc<Bytes>),
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{fetch::table::FlightTable, fetcher::Fetcher};
 
-/// A cache of responses, as one worker uses it: the fetches in progress and the way to the origins, above a
-/// [`ResponseCache`](super::ResponseCache).
+/// A cache of responses, as one worker uses it: a [`ResponseCache`](super::ResponseCache) with the fetches in progress
+/// and the way to the origins.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -21,10 +21,10 @@ use super::{fetch::table::FlightTable, fetcher::Fetcher};
 /// # });
 /// ```
 pub struct HttpCache<F: Fetcher> {
-    /// The flights in progress.
+    /// The flights in progress: the fetches that requests can share.
     pub flights: Arc<FlightTable<F>>,
     /// The way to the origins.
     pub fetcher: Arc<F>,
-    /// The longest body that is stored, in bytes.
+    /// Maximum length of a body that is stored, in bytes.
     pub entry_bytes_max: u64,
 }

@@ -25,8 +25,8 @@ use super::{
     tiered, work,
 };
 
-/// Why an invalidation is not permanent. The responses are hidden in any case; log the reason, because they may
-/// reappear after a crash.
+/// The reason why an invalidation may not last. The responses are hidden in any case, but may reappear after a crash,
+/// so log the reason.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -43,16 +43,16 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub enum NotInvalid {
-    /// No response of this URI can be stored.
+    /// Nothing had to be hidden, because no response of this URI can be stored.
     NoUrl,
-    /// The response is hidden, but the store could not make this durable. It may reappear after a crash.
+    /// The response is hidden, but the store could not make that durable. It may reappear after a crash.
     NotDurable(String),
-    /// The response is hidden on this node, but other nodes of the fleet cannot learn this yet.
+    /// The response is hidden on this node, but other nodes of the fleet could not be told yet.
     NotShared(String),
 }
 
-/// Removes the stored responses of the resources with these keys, including variants and fetches in progress (RFC 9111
-/// 4.4).
+/// Removes the stored responses of the resources with these keys, and all their variants (RFC 9111 4.4). Fetches of
+/// them in progress store nothing.
 ///
 /// # Errors
 /// Some of the responses may reappear after a crash. The error has the reason.
@@ -68,7 +68,8 @@ pub async fn remove_resources(cache: &Arc<ResponseCache>, keys: &[Vec<u8>]) -> R
     outcome
 }
 
-/// Removes everything from the store and from memory, to free space. What cannot be removed is overwritten later.
+/// Removes everything from memory and from the store, to free space. Entries that cannot be removed are overwritten
+/// later.
 pub async fn empty(cache: &Arc<ResponseCache>) {
     cache.shared.hot.clear();
     if let Some(store) = cache.shared.store.clone() {
@@ -79,7 +80,8 @@ pub async fn empty(cache: &Arc<ResponseCache>) {
     }
 }
 
-/// Records a purge made at `now`. Later lookups apply it, so the store is not read here.
+/// Makes a purge at the time `now`, and records it. Later lookups apply it to what they find, so the store is not read
+/// here.
 ///
 /// # Errors
 /// The purge is in effect, but the purged responses may reappear after a crash.
@@ -99,12 +101,12 @@ pub async fn record(
     outcome.map_err(NotInvalid::NotDurable)
 }
 
-/// Returns the purge scope for the URL in a resource's key.
+/// Returns the purge scope for the URL in a resource's key, with all its variants.
 pub fn scope_of_key(key: &[u8]) -> PurgeScope {
     PurgeScope::Url(url_of(key).into())
 }
 
-/// Returns the purge scope for the whole site of `uri`.
+/// Returns the purge scope for the whole site of `uri`. `None` if responses of `uri` cannot be stored.
 pub fn site_scope(cache: &ResponseCache, uri: &Uri) -> Option<PurgeScope> {
     let primary = primary_of(cache, uri)?;
     Some(PurgeScope::Site(host_of_key(&primary).into()))
@@ -115,8 +117,8 @@ pub fn url_scope(cache: &ResponseCache, uri: &Uri) -> Option<PurgeScope> {
     Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
 }
 
-/// Returns the purge scopes for the URLs of the same origin as `uri` whose paths begin with `path`: one for the path as
-/// it is, and one for the path as the key rules rewrite it.
+/// Returns the purge scopes for all URLs of the origin of `uri` whose paths begin with `path`. There are two: one for
+/// the path as given, and one for the path as the key rules rewrite it.
 pub fn prefix_scopes(cache: &ResponseCache, uri: &Uri, path: &str) -> Option<Vec<PurgeScope>> {
     let scheme = uri.scheme_str()?;
     let authority = uri.authority()?.as_str();
@@ -131,7 +133,8 @@ pub fn prefix_scopes(cache: &ResponseCache, uri: &Uri, path: &str) -> Option<Vec
     Some(scopes)
 }
 
-/// Returns the keys under which responses of `uri` can be stored. `None` if it has no keys.
+/// Returns the keys under which responses of `uri` can be stored: one for each origin that can respond for it. `None`
+/// if it has no keys.
 pub fn primaries_of(cache: &ResponseCache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
     let primary = primary_of(cache, uri)?;
     let marks = cache.shared.key_marks.marks_of(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));

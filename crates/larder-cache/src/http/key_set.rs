@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::key_slots::{EMPTY, KeySlots};
 
-/// A set of keys that may forget some.
+/// A set of keys in fixed memory. It may forget keys, so use it for hints only.
 ///
 /// ```
 /// use larder_cache::http::key_set::KeySet;
@@ -23,7 +23,7 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Returns whether the set seems to contain the key.
+    /// Returns whether the set has the key. It may have forgotten the key.
     pub fn contains(&self, key: &[u8]) -> bool {
         if self.used_count.load(Relaxed) == 0 {
             return false;
@@ -32,7 +32,7 @@ impl KeySet {
         of_key.slot.load(Relaxed) == of_key.hash
     }
 
-    /// Adds a key. An older one may be forgotten for it.
+    /// Adds a key. It replaces an older key that has the same slot.
     pub fn insert(&self, key: &[u8]) {
         let of_key = self.slots.slot(key);
         if of_key.slot.swap(of_key.hash, Relaxed) == EMPTY {

@@ -8,7 +8,7 @@ use std::{hash::BuildHasher as _, sync::atomic::AtomicU64};
 
 use foldhash::fast::RandomState;
 
-/// A fixed table of atomic slots, one for each key. Keys may share a slot.
+/// A table with a fixed number of atomic slots. A key's hash selects its slot, so several keys may share one.
 ///
 /// ```
 /// use larder_cache::http::key_slots::KeySlots;
@@ -24,7 +24,7 @@ pub struct KeySlots {
     hasher: RandomState,
 }
 
-/// The slot of a key, and the hash that stands for the key in it. [`KeySlots`] has an example.
+/// The slot of a key, and the hash to store in it for this key. [`KeySlots`] has an example.
 pub struct KeySlot<'a> {
     /// The slot.
     pub slot: &'a AtomicU64,
@@ -33,7 +33,7 @@ pub struct KeySlot<'a> {
 }
 
 impl KeySlots {
-    /// Returns a table of empty slots, 8 bytes each.
+    /// Creates a table with this number of empty slots, 8 bytes each.
     pub fn new(slot_count: usize) -> Self {
         assert!(slot_count > 0, "a key needs a slot");
         let slots = (0..slot_count).map(|_| AtomicU64::new(EMPTY)).collect();
@@ -47,7 +47,7 @@ impl KeySlots {
     }
 }
 
-/// The value of a slot without a key.
+/// The value of a slot that no key has.
 pub const EMPTY: u64 = 0;
-/// A value that is no key's hash. Its meaning is up to the table's owner.
+/// A value that is not the hash of any key. The table's owner gives it a meaning.
 pub const SPECIAL: u64 = u64::MAX;

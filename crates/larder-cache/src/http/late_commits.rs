@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The commits in progress for which no client waits.
+/// The late commits: responses that are still being stored although their clients already have them.
 ///
 /// ```
 /// use larder_cache::http::late_commits::LateCommits;
@@ -28,8 +28,8 @@ pub struct LateCommits {
     ended: Notify,
 }
 
-/// A response that is still being stored although its client has it, until this value is dropped. A program that ends
-/// waits for it.
+/// A guard for a response that is still being stored although its client already has it. Before it ends, the program
+/// waits until the guard is dropped.
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -50,18 +50,18 @@ pub struct LateCommits {
 pub struct LateCommit(Arc<LateCommits>);
 
 impl LateCommits {
-    /// Begins a commit for which no client waits.
+    /// Records that a response is being stored for which no client waits, until the guard is dropped.
     pub fn begin(self: &Arc<Self>) -> LateCommit {
         self.count.fetch_add(1, AcqRel);
         LateCommit(Arc::clone(self))
     }
 
-    /// Returns whether a late commit is in progress.
+    /// Returns whether any response is being stored for which no client waits.
     pub fn are_any(&self) -> bool {
         self.count.load(Acquire) > 0
     }
 
-    /// Waits until no late commit is in progress.
+    /// Waits until no response is being stored for which no client waits.
     pub async fn all_ended(&self) {
         loop {
             let mut ended = pin!(self.ended.notified());

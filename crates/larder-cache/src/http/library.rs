@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Cache, MemoryCache, cache::CacheParts};
 
-/// The state of a cache's responses.
+/// The state of the HTTP responses in a [`Cache`].
 pub(crate) struct LibraryResponses {
     survivors: Arc<CacheSurvivors>,
     commits: Arc<LateCommits>,
@@ -28,7 +28,7 @@ impl Cache {
     /// Returns the cache of HTTP responses in the memory and the store of this cache. All calls return caches of the
     /// same responses. They need a tokio runtime with time enabled.
     ///
-    /// Do not use the same cache for values: values and responses may each take the whole memory.
+    /// Do not use the same cache for values, too: values and responses may each take the whole memory.
     pub fn responses(&self, settings: Settings) -> Arc<ResponseCache> {
         let responses = self.parts().responses.get_or_init(|| LibraryResponses::new(self.parts()));
         let shared = CacheShared {
@@ -47,8 +47,8 @@ impl Cache {
         })
     }
 
-    /// Makes [`Cache::sync`] and [`Cache::close`] wait for a response that is being stored. `None` if there are no
-    /// responses.
+    /// Returns a guard for a response that is being stored. [`Cache::sync`] and [`Cache::close`] wait until it is
+    /// dropped. `None` if the cache has no responses.
     pub fn begin_late_commit(&self) -> Option<LateCommit> {
         Some(self.parts().responses.get()?.commits.begin())
     }
@@ -69,18 +69,18 @@ impl LibraryResponses {
         Self { survivors: Arc::new(survivors), commits: Arc::default() }
     }
 
-    /// Forgets the responses in memory, after a purge of everything.
+    /// Drops all responses from memory, after a purge of everything.
     pub(crate) fn forget_all(&self) {
         self.survivors.hot.clear();
     }
 
-    /// Waits until all responses that clients already have are stored.
+    /// Waits until all responses are stored that clients already have.
     pub(crate) async fn stored(&self) {
         self.commits.all_ended().await;
     }
 }
 
-/// Key marks with which every URL is answered by its own server only.
+/// Key marks for a library without configured origins: every URL is answered by its own server.
 struct OwnServers;
 
 impl KeyMarks for OwnServers {
@@ -89,7 +89,7 @@ impl KeyMarks for OwnServers {
     }
 }
 
-/// Longest wait for the store. Then requests go to the origin for a while.
+/// Maximum time to wait for the store. If it takes longer, requests go to the origin for a while.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which a client that makes no progress no longer delays a body.
+/// Time for which a client may make no progress before it no longer delays a body.
 const CLIENT_STALL: Duration = Duration::from_mins(1);

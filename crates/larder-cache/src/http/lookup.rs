@@ -39,11 +39,12 @@ use crate::http::{
 /// # });
 /// ```
 pub enum LookupResult {
-    /// A response for these selecting fields.
+    /// A stored response that the request's selecting fields select.
     Found(FoundResponse),
-    /// The resource varies, and no response is stored for these selecting fields.
+    /// The resource varies, and the variant that the request's selecting fields select is not stored. The marker lists
+    /// the stored variants.
     OtherVariants(Arc<ResourceMarker>),
-    /// No response is stored.
+    /// Nothing is stored that this request could use.
     Nothing,
 }
 
@@ -65,20 +66,20 @@ pub enum LookupResult {
 /// ```
 #[derive(Clone)]
 pub struct FoundResponse {
-    /// The response.
+    /// The stored response.
     pub entry: Arc<CachedEntry>,
     /// The key under which the response is stored: the primary key, or that of a variant.
     pub key: Arc<[u8]>,
-    /// The marker that led to the response, if the resource varies.
+    /// The marker that led to the response. `None` if the resource does not vary.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Whether the response was in memory.
+    /// Whether the response was found in memory, not in the store.
     pub from_memory: bool,
     /// The moment when the lookup began.
     pub since: ChangeMoment,
 }
 
 impl FoundResponse {
-    /// Returns whether both responses have the same long body.
+    /// Returns whether both responses have the same body in chunks.
     pub(super) fn has_body_of(&self, other: &Self) -> bool {
         match (&self.entry.body, &other.entry.body) {
             (EntryBody::Chunks { representation, .. }, EntryBody::Chunks { representation: others, .. }) => {
@@ -89,8 +90,8 @@ impl FoundResponse {
     }
 }
 
-/// Finds a response in memory only, for a request without [`larder_http::telling::IDENTITY_FIELDS`]. Also returns its
-/// key if that is a variant's.
+/// Finds a response in memory, without reading the store. Also returns its key if it is a variant. The request must
+/// have no [`larder_http::telling::IDENTITY_FIELDS`].
 pub fn find_hot(
     cache: &ResponseCache,
     primary: &[u8],
@@ -111,7 +112,8 @@ pub fn find_hot(
     }
 }
 
-/// Counts a hit from memory, and reports some of these hits to the store, so that the store keeps the entry.
+/// Counts a hit from memory. Reports some of these hits to the store, because it would otherwise take the entry for
+/// unused and evict it.
 pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
     if entry.hits().count()
         && let Some(store) = &cache.shared.store
@@ -124,10 +126,11 @@ fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
     cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
 }
 
-/// Returns whether a response of the resource `primary` was neither removed, replaced nor purged since it was found.
+/// Returns whether a response is still current: since it was found, it was not removed, replaced or purged. `primary`
+/// is the key of its resource.
 ///
-/// Call it after the work that may confirm the response has begun, because an earlier removal does not mark the work.
-/// Rarely returns false only because another resource has changed.
+/// Call this after the work that may confirm the response has begun: the work itself notices only later removals. May
+/// return `false` because another resource has changed, but rarely.
 pub fn is_unchanged(cache: &ResponseCache, primary: &[u8], found: &FoundResponse) -> bool {
     let hot = &cache.shared.hot;
     hot.is_unchanged(&found.key, found.since)
@@ -135,7 +138,7 @@ pub fn is_unchanged(cache: &ResponseCache, primary: &[u8], found: &FoundResponse
         && cache.shared.purges.judge_head(&found.entry.head, &found.key) != PurgeVerdict::Gone
 }
 
-/// Finds a response in memory or in the store.
+/// Finds the stored response for a request with these fields, in memory or in the store.
 pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &HeaderMap) -> LookupResult {
     let since = cache.shared.hot.moment();
     let marker = match find_one(cache, primary).await {
@@ -155,7 +158,7 @@ pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &H
     }
 }
 
-/// Finds the variant of a resource that answers a request, in a lookup that began at the moment `since`.
+/// Finds the variant of a resource that a request selects. `since` is the moment when the lookup began.
 pub async fn find_variant(
     cache: &ResponseCache,
     primary: &[u8],
@@ -176,8 +179,8 @@ pub async fn find_variant(
     None
 }
 
-/// Finds a variant in the one language that a request prefers, although it was stored for other preferences (RFC 9111
-/// 4.1).
+/// Finds the variant in the language that a request prefers, although it was stored for a request with another
+/// Accept-Language (RFC 9111 4.1).
 pub async fn find_by_language(
     cache: &ResponseCache,
     primary: &[u8],
@@ -211,7 +214,7 @@ impl One {
     }
 }
 
-/// Returns the entry under one key, and whether it was in memory.
+/// Returns the response or marker under a key, and whether it was in memory.
 ///
 /// An entry from the store is put in memory. A head whose body is still arriving is not returned.
 async fn find_one(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
@@ -224,7 +227,7 @@ fn still_arrives(cache: &ResponseCache, one: &One) -> bool {
     cache.shared.arrivals.has(representation)
 }
 
-/// Finds an entry as [`find_one`] does, including a head whose body is still arriving.
+/// Finds the response or marker under a key, as [`find_one`] does, but also a response whose body is still arriving.
 async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     let moment = cache.shared.hot.moment();
     if let Some(one) = cache.shared.hot.get(key).and_then(One::of) {
@@ -251,8 +254,9 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
 }
 
-/// Applies all purges to the item under a key. Returns `None` if it was purged. If the item is in memory, the result
-/// replaces it there; `kept_since` is then the moment when the item was read.
+/// Applies all purges to the response under a key. Returns `None` if it was purged.
+///
+/// `kept_since` is the moment before the response was read, if it is in memory. The result then replaces it there.
 fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
@@ -274,7 +278,7 @@ fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<
     }
 }
 
-/// Returns whether the store has a response under a key that a purge has made unusable.
+/// Returns whether the store still has a response under a key that was purged.
 pub async fn is_purged(cache: &ResponseCache, key: &[u8]) -> bool {
     let Some(store) = cache.shared.store.as_ref().filter(|store| store.may_contain(key)) else { return false };
     let Some((reader, _)) = read(cache, store, key).await else { return false };
@@ -282,7 +286,8 @@ pub async fn is_purged(cache: &ResponseCache, key: &[u8]) -> bool {
     cache.shared.purges.judge_head(&head, key) == PurgeVerdict::Gone
 }
 
-/// Returns the representation of the response under a key, if its body is in chunks. The body may still be arriving.
+/// Returns the representation number of the response under a key, whose body may still be arriving. `None` if the body
+/// is not in chunks.
 pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
     match find_any(cache, key).await? {
         (One::Response(entry), _) => match entry.body {
@@ -293,18 +298,18 @@ pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
     }
 }
 
-/// The error if the store failed or did not respond, so that it is unknown whether it has the entry.
+/// The error of a read of the store that failed or took too long. It is then unknown whether the store has the entry.
 #[doc(hidden)] // the error of `ask`, for larder-proxy
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTrouble;
 
-/// Reads the store's entry under a key, with its whole body. Damage, errors and a store that does not respond are
-/// misses.
+/// Reads the entry under a key from the store, with its whole body. Returns `None` also if the entry is damaged, or if
+/// the store fails or does not respond.
 pub async fn read(cache: &ResponseCache, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
     try_read(cache, store, key, ReadPatience::Short).await.ok().flatten()
 }
 
-/// Reads an entry as [`read`] does, but distinguishes an absent entry from an unreadable one.
+/// Reads an entry as [`read`] does, but returns an error if it is unknown whether the store has the entry.
 pub(crate) async fn try_read(
     cache: &ResponseCache,
     store: &Store,
@@ -320,7 +325,7 @@ pub(crate) async fn try_read(
     ask(cache, waiting, reading).await
 }
 
-/// Awaits a read of the store and returns its result.
+/// Awaits `reading`, a read of the store, within the limits of [`patience`].
 #[doc(hidden)] // for larder-proxy
 pub async fn ask<T>(
     cache: &ResponseCache,
@@ -334,9 +339,9 @@ pub async fn ask<T>(
     })
 }
 
-/// Decodes a stored entry for use in memory. If `is_copied`, copies it out of the buffers that it was read into.
+/// Decodes an entry of the store. With `is_copied`, copies it out of the buffers into which it was read.
 ///
-/// Returns `None` for a chunk, and if head and body do not belong together.
+/// Returns `None` for a chunk, or if the head and the body do not belong together.
 pub fn decode(head: Bytes, body: Bytes, targets: &TargetList, is_copied: bool) -> Option<HotItem> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {

@@ -4,7 +4,7 @@
 //! responds, the key is the URL alone. A configured origin responds to any Host, so the keys of its responses also
 //! contain the origin's name.
 
-/// The name of the origin in a key, for responses from an origin other than the URL's own server.
+/// The part of a key that names the origin, for responses from an origin other than the URL's own server.
 ///
 /// ```
 /// use larder_cache::http::mark::OriginMark;
@@ -19,10 +19,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginMark<'a>(Option<&'a str>);
 
-/// Determines the origins that can respond for a URL.
+/// Tells which origins can respond for a URL.
 pub trait KeyMarks: Send + Sync {
-    /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
-    /// it can be contacted.
+    /// Returns the marks of the keys under which responses of a URL can be found, one for each origin. The URL's own
+    /// server comes first, if it can be contacted.
     fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>>;
 }
 
@@ -36,12 +36,12 @@ impl<'a> OriginMark<'a> {
         Self(Some(name))
     }
 
-    /// Returns the mark of content that no origin sends. Its name is not a URL, so no origin has it.
+    /// Returns the mark of content that this proxy makes itself. Its name is not a URL, so no origin has the same mark.
     pub const fn of_own(name: &'a str) -> Self {
         Self(Some(name))
     }
 
-    /// Returns the mark in a resource's key.
+    /// Returns the mark that a resource's key has.
     pub fn of_key(primary: &'a [u8]) -> Self {
         let at = primary.windows(BEGINNING.len()).position(|window| window == BEGINNING);
         Self(at.and_then(|at| std::str::from_utf8(&primary[at + BEGINNING.len()..]).ok()))
@@ -53,7 +53,7 @@ impl<'a> OriginMark<'a> {
         key
     }
 
-    /// Adds this mark to a resource's key in a buffer.
+    /// Appends this mark to a resource's key in a buffer.
     #[inline]
     pub fn add_to(self, key: &mut Vec<u8>) {
         if let Some(name) = self.0 {
@@ -62,17 +62,17 @@ impl<'a> OriginMark<'a> {
         }
     }
 
-    /// Returns a resource's key as it was before this mark was added.
+    /// Returns a resource's key without this mark, which it must have.
     pub fn without(self, key: &[u8]) -> &[u8] {
         let len = self.0.map_or(0, |name| BEGINNING.len() + name.len());
         &key[..key.len().saturating_sub(len)]
     }
 
-    /// Returns the origin's name; `None` for a URL's own server.
+    /// Returns the origin's name. `None` for a URL's own server.
     pub fn name(self) -> Option<&'a str> {
         self.0
     }
 }
 
-/// Separates the URL from the name. No URL contains a space.
+/// Separates the URL from the origin's name. No URL contains a space.
 const BEGINNING: &[u8] = b" @";

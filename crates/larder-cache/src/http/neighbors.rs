@@ -21,15 +21,17 @@ use larder_store::{NeighborEntry, NeighborSink, Reader, Store};
 
 use crate::http::{hot::HotItem, lookup};
 
-/// Makes the store put neighbors, the entries that a read brings along, into `hot` for as long as `hot` lives.
-/// `targets` is used to decode their heads.
+/// Connects a memory cache to a store. The store passes on the neighbors of each read (entries that it read along), and
+/// `hot` keeps them.
+///
+/// This goes on for as long as `hot` lives. `targets` is used to decode the neighbors' heads.
 pub fn connect(store: &Store, hot: &Arc<MemoryCache<HotItem>>, targets: &TargetList) {
     let hot = Arc::downgrade(hot);
     let targets = targets.clone();
     store.set_neighbors(Arc::new(move || begin(&hot, &targets)));
 }
 
-/// Creates a sink for the neighbors of one read.
+/// Creates the sink for the neighbors of one read: the entries that the store read along.
 fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighborSink {
     let moment = hot.upgrade().map(|hot| hot.moment());
     let hot = Weak::clone(hot);
@@ -45,7 +47,8 @@ fn begin(hot: &Weak<MemoryCache<HotItem>>, targets: &TargetList) -> NeighborSink
     })
 }
 
-/// Returns the item that a hit under the neighbor's key would find, copied into its own memory.
+/// Returns a neighbor (an entry that the store read along) as an item for the memory cache, in memory of its own.
+/// `None` if it is not usable.
 fn content_of(neighbor: &NeighborEntry, targets: &TargetList) -> Option<HotItem> {
     let body = body_at_hand(&neighbor.reader)?;
     if neighbor.key.first() == Some(&KIND_CHUNK) {
@@ -54,7 +57,7 @@ fn content_of(neighbor: &NeighborEntry, targets: &TargetList) -> Option<HotItem>
     lookup::decode(neighbor.reader.head(), body, targets, true)
 }
 
-/// Returns the whole body if it is available without waiting.
+/// Returns the whole body of an entry if it is available without waiting.
 fn body_at_hand(reader: &Reader) -> Option<Bytes> {
     let mut reading = pin!(reader.read(0..reader.len()));
     match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -124,7 +127,7 @@ mod tests {
     }
 
     /// A store in memory with a memory cache in front of it. The test calls the sink directly, because only some
-    /// policies read neighbors.
+    /// policies read entries along.
     struct Bench {
         store: Store,
         hot: Arc<MemoryCache<HotItem>>,

@@ -23,21 +23,21 @@ use larder_store::Result;
 
 use crate::http::{ResponseCache, StoreEvent};
 
-/// Whether the store responds, as far as its callers have seen.
+/// Whether the store responds, as its callers have observed. Pauses its use while it does not.
 pub struct StorePatience {
     limit: Duration,
-    /// Whether the store is paused. While it is not, no lock is needed.
+    /// Whether the store is paused. Lets callers skip the lock of `rest` while it is not.
     resting: AtomicBool,
     rest: Mutex<StorePause>,
-    /// Number of operations that completed after a wait. An unresponsive device completes none.
+    /// Number of operations that completed after a wait. While a device does not respond, the number does not change.
     answer_count: AtomicU64,
-    /// Number of operations that continue although no task waits for them.
+    /// Number of writes that continue in the background, because they took too long to be waited for.
     detached: AtomicUsize,
-    /// The pause during which the store gets no long responses.
+    /// The pause during which no long response is offered to the store.
     behind: Mutex<StorePause>,
 }
 
-/// A time during which the store is not used.
+/// A pause during which the store is not used.
 #[derive(Clone, Copy, Default)]
 struct StorePause {
     until: Option<Instant>,
@@ -46,7 +46,7 @@ struct StorePause {
 }
 
 impl StorePatience {
-    /// Creates the state with a time limit of `limit` per operation.
+    /// Creates the state of a store that responds. `limit` is the time limit for an operation.
     pub fn new(limit: Duration) -> Self {
         Self {
             limit,
@@ -63,7 +63,7 @@ impl StorePatience {
         self.limit
     }
 
-    /// Returns whether the store may be used now.
+    /// Returns whether the store may be used now. After a pause, one operation may try.
     pub fn admits(&self) -> bool {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
     }
@@ -73,21 +73,21 @@ impl StorePatience {
         self.resting.load(Relaxed)
     }
 
-    /// Records that the store could not keep up with a response. For a while, longer each time, no long response is
-    /// stored.
+    /// Records that the store could not keep up with a response. For a while, no long response is stored; each time for
+    /// longer.
     pub fn note_behind(&self) {
         self.behind.lock().ignore_poison().begin(Instant::now(), self.limit);
     }
 
-    /// Returns whether the store is too far behind for long responses.
+    /// Returns whether the store is so far behind with its writes that it should not get long responses.
     pub fn is_behind(&self) -> bool {
         self.behind.lock().ignore_poison().holds(Instant::now())
     }
 
-    /// Records an operation that took too long.
+    /// Records an operation that took too long. Returns whether the store is paused because of it.
     ///
-    /// Begins a pause unless other operations have completed since this one began: in that case the store is slow, but
-    /// it responds.
+    /// It is not paused if other operations have completed since this one began: the store is then slow, but it
+    /// responds. `answers_before` is the number of completed ones at that time.
     fn note_overdue(&self, answers_before: u64) -> bool {
         let silent = self.answer_count.load(Relaxed) == answers_before;
         if silent {
@@ -115,8 +115,8 @@ impl StorePatience {
 }
 
 impl StorePause {
-    /// Returns whether an operation may be tried at `now`. After each pause, this permits one trial and begins a longer
-    /// pause.
+    /// Returns whether an operation may be tried at `now`. At the end of a pause, permits one operation, and begins a
+    /// longer pause for all others.
     fn admits(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => false,
@@ -129,7 +129,7 @@ impl StorePause {
         }
     }
 
-    /// Returns whether the pause continues at `now`. Ends it if its time is over.
+    /// Returns whether the pause lasts at `now`. Ends the pause if its time is over.
     fn holds(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => true,
@@ -141,7 +141,7 @@ impl StorePause {
         }
     }
 
-    /// Begins a pause, unless there is one. If the last pause ended recently, the new one is longer.
+    /// Begins a pause, unless one has begun. If the last pause ended recently, the new one is longer.
     fn begin(&mut self, now: Instant, limit: Duration) {
         if self.until.is_some() {
             return;
@@ -156,20 +156,22 @@ impl StorePause {
     }
 }
 
-/// The reason why a change of the store is not durable, if the store takes too long.
+/// The reason that is reported if a change of the store may not be durable because the store took too long.
 pub(super) const NO_ANSWER: &str = "the store does not respond";
 
-/// The time limit for a read of the store.
+/// For how long a caller waits for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPatience {
-    /// The store's own time limit; no read at all while the store is paused. For data that the origin also has.
+    /// For as long as the store's time limit. While the store is paused, nothing is read. For data that the origin also
+    /// has.
     Short,
-    /// As long as a client may wait without progress. For data that exists nowhere else.
+    /// For as long as a client may wait without progress, even while the store is paused. For data that exists nowhere
+    /// else.
     Long,
 }
 
-/// Waits for a read of the store. Returns `None` if it takes too long, or if the store is paused. A read that takes too
-/// long is dropped.
+/// Awaits a read of the store. Returns `None` if the store is paused, or if the read takes too long; it is then
+/// dropped.
 pub async fn read<T>(
     cache: &ResponseCache,
     waiting: ReadPatience,
@@ -208,8 +210,10 @@ pub async fn read<T>(
     }
 }
 
-/// Awaits a write to the store. Returns `None` if it takes too long. The write then continues in the background, as
-/// long as the number of such writes is below its limit. `held` is dropped when the write has ended.
+/// Awaits a write to the store. Returns `None` if it takes too long. The write then continues in the background, unless
+/// `DETACHED_COUNT_MAX` writes already do.
+///
+/// `held` is dropped when the write has ended.
 pub fn write<T: Send + 'static>(
     cache: &Arc<ResponseCache>,
     held: impl Send + 'static,
@@ -264,7 +268,7 @@ fn overdue(cache: &ResponseCache, answers_before: u64) {
 
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// Most writes in the background. Each may hold the body of an entry.
+/// Maximum number of writes that continue in the background. Each may hold the body of an entry in memory.
 const DETACHED_COUNT_MAX: usize = 256;
 
 #[cfg(test)]

@@ -34,58 +34,58 @@ use crate::http::{
     purged::url_of,
 };
 
-/// The pinned URL patterns and their keys.
+/// The pinned URL patterns, and the record of the keys that are pinned because of them.
 pub struct Pins {
     patterns: RwLock<Arc<UrlPatterns>>,
     patterns_path: Option<PathBuf>,
     record: Mutex<PinRecord>,
-    /// Set while the patterns are being changed, or the record rewritten.
+    /// Whether the patterns are being changed, or the record is being rewritten. Only one thread may do that at a time.
     is_changing: AtomicBool,
     /// Number of entries that matched a pattern but could not be pinned because the pin limit was reached.
     refused_count: AtomicU64,
     is_refusal_told: AtomicBool,
-    /// Set if some of the pins are in memory only. The next [`Pins::add`] records them again.
+    /// Whether some pins are in memory only, because recording them failed. The next [`Pins::add`] records them again.
     is_unrecorded: AtomicBool,
 }
 
-/// The outcome of a change of the pins, and whether it outlives the process.
+/// The outcome of a change of the pins, and whether the change outlives the process.
 #[derive(Debug)]
 pub struct PinChange<T> {
-    /// The result.
+    /// The outcome.
     pub result: T,
-    /// Why the change will be lost when the process ends. `None` if it is recorded.
+    /// The reason why the change will be lost when the process ends. `None` if it is recorded.
     pub unrecorded: Option<String>,
 }
 
-/// The amount pinned by one pattern, or by all patterns.
+/// How much is pinned by one pattern, or by all patterns together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinTotals {
-    /// Number of responses.
+    /// Number of pinned responses.
     pub responses: u64,
-    /// Total size of their entries.
+    /// Total size of their entries in bytes, with the chunks of long bodies.
     pub bytes: u64,
 }
 
-/// Why nothing was pinned or unpinned.
+/// The reason why nothing was pinned or unpinned.
 #[derive(Debug)]
 pub enum NotPinned {
-    /// Another change is in progress.
+    /// Another change of the pins is in progress.
     Busy,
-    /// The store cannot pin, or there is none.
+    /// The store cannot pin entries, for this reason.
     Cannot(String),
-    /// The pin would exceed the share of the store that may be pinned.
+    /// More would be pinned than the share of the store that may be pinned.
     NoRoom {
-        /// Bytes of all stored entries that the new patterns match.
+        /// Size in bytes of all stored entries that the new patterns match.
         needed_bytes: u64,
     },
-    /// The client that requested the pin disconnected.
+    /// The client that requested the change has disconnected.
     Abandoned,
-    /// There would be too many patterns.
+    /// There would be more than [`PATTERN_COUNT_MAX`] patterns.
     TooMany,
 }
 
 impl Pins {
-    /// Reads the patterns, and the record of pinned keys, from these files. Pins the recorded keys in the store.
+    /// Reads the patterns and the record of pinned keys from these two files, and pins the recorded keys in the store.
     /// Blocks.
     pub fn open(patterns_path: Option<PathBuf>, keys_path: Option<PathBuf>, store: Option<&Store>) -> Self {
         let patterns = patterns_path.as_deref().map_or_else(UrlPatterns::default, load_patterns);
@@ -108,7 +108,7 @@ impl Pins {
         }
     }
 
-    /// Returns the patterns.
+    /// Returns the pinned patterns.
     pub fn patterns(&self) -> Arc<UrlPatterns> {
         Arc::clone(&self.patterns.read().ignore_poison())
     }
@@ -124,13 +124,13 @@ impl Pins {
         self.refused_count.load(Relaxed)
     }
 
-    /// Pins everything that the new patterns match: the entries stored now and those stored later.
+    /// Pins everything that the patterns `added` match: the stored entries, and those that are stored later.
     ///
-    /// Calls `progress` with the number of bytes scanned and the size of the store, and stops when it returns `false`.
-    /// Blocks: reads the whole store.
+    /// Scans the whole store, and blocks for that time. Calls `progress` with the number of bytes scanned and the size
+    /// of the store, and stops if it returns `false`.
     ///
     /// # Errors
-    /// On an error, nothing is pinned that was not pinned before.
+    /// After an error, the same entries are pinned as before.
     pub fn add(
         &self,
         store: &Store,
@@ -170,7 +170,7 @@ impl Pins {
         Ok(PinChange { result, unrecorded: self.save() })
     }
 
-    /// Pins the stored entries that `added` matches.
+    /// Pins the stored entries that the patterns `added` match.
     fn add_stored(
         &self,
         store: &Store,
@@ -203,8 +203,8 @@ impl Pins {
         }
     }
 
-    /// Unpins entries that only these patterns match. If no pattern is given, unpins everything. Returns the patterns
-    /// that were not pinned. Blocks to read the record.
+    /// Removes these patterns, and unpins the entries that only they match. Without patterns, unpins everything.
+    /// Returns the given patterns that were not pinned. Blocks to read the record.
     ///
     /// # Errors
     /// On an error, nothing is unpinned.
@@ -225,7 +225,7 @@ impl Pins {
         Ok(PinChange { result: unknown, unrecorded })
     }
 
-    /// Returns how much each pattern pins, and the total. Blocks to read the record.
+    /// Returns how much each pattern pins, and how much all patterns pin together. Blocks to read the record.
     pub fn figures(&self, store: &Store) -> (Vec<(UrlPattern, PinTotals)>, PinTotals) {
         let patterns = self.patterns();
         let mut by_pattern = vec![PinTotals::default(); patterns.all().len()];
@@ -243,7 +243,7 @@ impl Pins {
         (patterns.all().iter().cloned().zip(by_pattern).collect(), sum)
     }
 
-    /// Unpins entries that nothing refers to any more. Stops once `owner` is dropped. Blocks to read the record, and
+    /// Unpins entries that no lookup can find any more. Stops once `owner` is dropped. Blocks to read the record, and
     /// one entry of the store per chunk and variant.
     pub fn tidy(&self, store: &Store, targets: &TargetList, owner: &Weak<()>) {
         if let Ok(_turn) = PinChangeGuard::begin(&self.is_changing) {
@@ -252,7 +252,8 @@ impl Pins {
         }
     }
 
-    /// Makes the record durable. Returns whether it has grown enough to be rewritten. Blocks.
+    /// Makes the record of pinned keys durable. Returns whether it has grown so much that it should be rewritten.
+    /// Blocks.
     pub fn sync(&self) -> bool {
         self.record().sync()
     }
@@ -272,7 +273,7 @@ impl Pins {
         self.record().replace(rewritten);
     }
 
-    /// Pins a key and records it.
+    /// Pins a key in the store, and records it. Returns `false` if the limit on pins is reached.
     fn pin(&self, store: &Store, key: &[u8], len_bytes: u64) -> bool {
         if store.pin(key, len_bytes) {
             self.record().append(key, len_bytes);
@@ -282,7 +283,7 @@ impl Pins {
         false
     }
 
-    /// Pins a key of the store, or records its pin again if the record lacks some pins.
+    /// Pins the key of a stored entry. If it is pinned but the record lacks some pins, records it again.
     fn pin_stored(&self, store: &Store, key: &[u8], len_bytes: u64) -> bool {
         if !store.is_pinned(key) {
             return self.pin(store, key, len_bytes);
@@ -293,7 +294,7 @@ impl Pins {
         true
     }
 
-    /// Makes patterns and pins durable. Returns why that failed, if it did.
+    /// Makes the patterns and the record durable. Returns the reason if that failed.
     fn save(&self) -> Option<String> {
         let failed = {
             let mut record = self.record();
@@ -305,7 +306,7 @@ impl Pins {
         unrecorded
     }
 
-    /// Returns a snapshot of the record, to read it while others append to it.
+    /// Returns a snapshot of the record, which can be read while others append to the record.
     fn record_now(&self) -> PinRecord {
         self.record().snapshot()
     }
@@ -332,8 +333,8 @@ impl Pins {
     }
 }
 
-/// Pins an entry that a pattern matches and that is about to be stored, and returns whether it is pinned. `len_bytes`
-/// is the length of head and body.
+/// Pins an entry that is about to be stored and that a pattern matches. Returns whether it is pinned. `len_bytes` is
+/// the length of its head and body.
 pub async fn spare(cache: &Arc<ResponseCache>, store: &Store, key: &[u8], len_bytes: u64) -> bool {
     if !store.can_pin() {
         return false;
@@ -352,8 +353,8 @@ pub async fn spare(cache: &Arc<ResponseCache>, store: &Store, key: &[u8], len_by
 
 /// Pins the chunks of a body whose head has just been stored.
 ///
-/// [`Pins::add`] misses a chunk that is stored before a matching pattern is added and whose head is stored later,
-/// because only a head shows whether a chunk belongs to a response.
+/// [`Pins::add`] cannot do this if the chunks were stored before a matching pattern was added, and the head is stored
+/// later: only the head shows that the chunks belong to a response.
 pub async fn spare_chunks(cache: &Arc<ResponseCache>, store: &Store, head_key: &[u8], body: BodyPlace) {
     let BodyPlace::Chunks { len, representation } = body else { return };
     if !cache.shared.pins.name(head_key) {
@@ -364,10 +365,10 @@ pub async fn spare_chunks(cache: &Arc<ResponseCache>, store: &Store, head_key: &
     }
 }
 
-/// Pins a stored entry that a pattern matches.
+/// Pins an entry that was just stored, if a pattern matches it.
 ///
-/// [`spare`] runs before an entry is written, and [`Pins::add`] scans what is stored. If a pattern is added and its
-/// scan finishes while the entry is being written, both miss it.
+/// [`spare`] runs before an entry is written, and [`Pins::add`] scans what is stored. If a pattern is added, and its
+/// scan finishes, while an entry is being written, both miss this entry.
 pub async fn spare_stored(cache: &Arc<ResponseCache>, store: &Store, key: &[u8]) {
     if !cache.shared.pins.name(key) || store.is_pinned(key) || !store.may_contain(key) {
         return;
@@ -385,7 +386,7 @@ impl PinTotals {
     }
 }
 
-/// The exclusive right to change the patterns or to tidy.
+/// The exclusive right to change the patterns or to remove useless pins.
 struct PinChangeGuard<'a>(&'a AtomicBool);
 
 impl<'a> PinChangeGuard<'a> {
@@ -419,8 +420,8 @@ fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
         && Some(url_of(key)).filter(|url| !url.is_empty()).is_some_and(|url| patterns.contain(url))
 }
 
-/// Returns the length of the entry under a key, head and body together. `None` if there is no entry, or if nothing
-/// refers to it any more. Blocks.
+/// Returns the length of the entry under a key: head and body together, in bytes. `None` if the store has no such
+/// entry, or if no lookup can find it any more. Blocks.
 ///
 /// # Errors
 /// The store cannot be read, so the result is unknown.
@@ -447,7 +448,7 @@ pub fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Opt
     Ok(Some(entry.head().len() as u64 + entry.len()))
 }
 
-/// Waits for a future, on a thread that may block.
+/// Blocks until a future completes. Must be called on a thread that may block.
 pub fn wait<F: Future>(work: F) -> F::Output {
     Handle::current().block_on(work)
 }
@@ -471,5 +472,5 @@ fn load_patterns(path: &Path) -> UrlPatterns {
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
 }
 
-/// Most patterns that can be pinned at a time.
+/// Maximum number of pinned patterns.
 pub const PATTERN_COUNT_MAX: usize = 10_000;

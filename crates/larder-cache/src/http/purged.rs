@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Purges {
-    /// Applies all purges so far to an entry under this key.
+    /// Returns what all purges so far mean for the response under this key.
     pub fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
         let latest = self.latest();
         if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
@@ -24,19 +24,20 @@ impl Purges {
         verdict
     }
 
-    /// Applies all purges so far to a response with this head and key.
+    /// Returns what all purges so far mean for a response with this head, stored under this key.
     pub fn judge_head<'a>(&self, head: &'a StoredHead, key: &'a [u8]) -> PurgeVerdict {
         let tags = || Box::new(tags_of(head.fields()).map(Cow::Borrowed)) as Box<dyn Iterator<Item = _>>;
         self.judge_entry(head.purge_count(), || url_of(key), tags)
     }
 
-    /// Returns whether a purge after the first `seen_count` may concern the response under this key, whatever its tags.
+    /// Returns whether a purge after the first `seen_count` may concern the response under this key. A purge of any tag
+    /// may, because the response's tags are not given.
     pub fn may_concern_key(&self, key: &[u8], seen_count: u64) -> bool {
         self.latest() > seen_count && self.may_concern(url_of(key), seen_count)
     }
 
-    /// Returns the time of the last purge that may concern the resource with this key, whatever the tags of its
-    /// responses. `None` if there was none.
+    /// Returns the time of the last purge that may concern the resource with this key. A purge of any tag may. `None`
+    /// if there was none.
     pub fn last_at(&self, key: &[u8]) -> Option<Timestamp> {
         let last_at_ms = (self.latest() > 0).then(|| self.last_at_ms(url_of(key))).flatten();
         last_at_ms.map(Timestamp::from_millis)
@@ -48,7 +49,7 @@ pub(super) fn url_of(key: &[u8]) -> &str {
     KeyOf::parse(split_chunk_key(key).0).and_then(|of| of.url()).unwrap_or_default()
 }
 
-/// Returns the host in a key, in the form that site purges use.
+/// Returns the host of the URL in a key, in the form that site purges use.
 pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
 }

@@ -18,16 +18,16 @@ use crate::http::{
 };
 use crate::purges::PurgeVerdict;
 
-/// One step of a scan of the stored responses.
+/// What a scan of the stored responses reports.
 pub enum WalkStep<'a> {
-    /// Progress: the number of bytes scanned, and the size of the store.
+    /// How far the scan has come. Reported repeatedly.
     Passed {
-        /// Bytes seen so far.
+        /// Number of bytes that were scanned.
         bytes: u64,
-        /// Bytes of the whole store.
+        /// Size of the whole store in bytes.
         of: u64,
     },
-    /// A response.
+    /// A response that matches the patterns.
     Response(&'a Response<'a>),
 }
 
@@ -35,16 +35,16 @@ pub enum WalkStep<'a> {
 pub struct Response<'a> {
     /// The URL of the response.
     pub url: &'a str,
-    /// The key of its entry.
+    /// The key under which the response is stored.
     pub key: &'a [u8],
-    /// The head, with all purges applied.
+    /// The head of the response, with the effects of all purges.
     pub head: StoredHead,
-    /// Reads the entry.
+    /// Reads the body of the response's entry.
     pub reader: Reader,
 }
 
-/// Calls `meet` with each stored response that `patterns` match, until `meet` returns `false`. Blocks to read the whole
-/// store.
+/// Calls `meet` with each stored response that `patterns` match, and with the progress, until `meet` returns `false`.
+/// Blocks to read the whole store.
 ///
 /// # Errors
 /// The store cannot list its keys, or is closed.
@@ -68,13 +68,13 @@ pub fn each(
     })
 }
 
-/// Returns whether a key belongs to a GET of its URL. The key of a git POST request differs: after the origin's name
-/// comes `#` with more text.
+/// Returns whether a key belongs to a GET of its URL. Keys of git's POST requests have `#` and more text after the
+/// origin's name.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
     !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }
 
-/// Reads the response under a key, if it can be served.
+/// Reads the response under a key. `None` if there is none that may be served.
 fn response(cache: &ResponseCache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<(StoredHead, Reader)> {
     let targets = &cache.http.targets;
     // No marker leads to this variant, so it is unreachable.

@@ -18,25 +18,25 @@ use quick_cache::{Weighter, sync::Cache};
 
 use crate::chunk_format::chunks_of;
 
-/// The known locations of the chunks of long bodies.
+/// The locations at which chunks of long bodies were seen in the store.
 pub(crate) struct ChunkSightings(Cache<u64, Arc<BodySightings>, ChunkCount>);
 
-/// The known locations of one body's chunks, by chunk number.
+/// For each chunk of one body, by its number: where it was seen in the store.
 pub(crate) struct BodySightings(Mutex<Box<[ChunkSighting]>>);
 
-/// The last known state of a chunk.
+/// What the last probe or write found out about a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSighting {
-    /// Not probed yet.
+    /// Nothing is known about the chunk.
     Nothing,
-    /// Seen at this location.
+    /// The chunk was seen at this location in the store. It may have moved since.
     Seen(LocatedEntry),
-    /// Not found. A hint only: the chunk may have arrived since.
+    /// The store did not have the chunk. It may have been stored since.
     Absent,
 }
 
 impl ChunkSightings {
-    /// Returns the known locations for a body of `len` bytes. At the first call, none are known.
+    /// Returns what is known about the chunks of a body, which has this representation number and `len` bytes.
     pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<BodySightings> {
         let count = usize::try_from(chunks_of(&(0..len)).end).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
         if let Some(chunks) = self.0.get(&representation) {
@@ -55,13 +55,13 @@ impl Default for ChunkSightings {
 }
 
 impl BodySightings {
-    /// Returns the last known state of chunk `number`.
+    /// Returns what is known about chunk `number`.
     pub(crate) fn known(&self, number: u64) -> ChunkSighting {
         let chunks = self.0.lock().ignore_poison();
         usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(ChunkSighting::Nothing)
     }
 
-    /// Records the state of chunk `number`.
+    /// Records what was found out about chunk `number`.
     pub(crate) fn note(&self, number: u64, known: ChunkSighting) {
         let mut chunks = self.0.lock().ignore_poison();
         if let Some(place) = usize::try_from(number).ok().and_then(|number| chunks.get_mut(number)) {
@@ -79,7 +79,7 @@ impl Weighter<u64, Arc<BodySightings>> for ChunkCount {
     }
 }
 
-/// Most chunks with a remembered state, over all bodies.
+/// Maximum number of chunks, in all bodies together, about which something is remembered.
 const CHUNK_COUNT_MAX: usize = 128 << 10;
 /// Number of bodies for which the table is sized initially.
 const BODY_COUNT_USUAL: usize = 256;

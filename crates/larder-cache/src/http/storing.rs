@@ -29,7 +29,7 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// The keys under which a response is stored: the resource's own, or that of a variant if the response varies.
+/// Where a response is stored: under the key of its resource or, if the response varies, under the key of a variant.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::ACCEPT_LANGUAGE};
@@ -44,19 +44,21 @@ use crate::http::{
 /// assert!(place(VaryRule::Star).is_none());
 /// ```
 pub struct StorePlace {
-    /// The resource's key.
+    /// The key of the resource.
     pub primary: Arc<[u8]>,
-    /// The response's key: the resource's key, or that of a variant.
+    /// The key of the response: the key of the resource, or that of a variant.
     pub key: Arc<[u8]>,
-    /// The marker that leads to the variant, and whether it must be written.
+    /// The marker that leads to the variant, and whether the marker must be stored, too. `None` if the response does
+    /// not vary.
     pub marker: Option<(Arc<ResourceMarker>, bool)>,
-    /// The page group that the response belongs to, see [`crate::http::groups`]; 0 for none.
+    /// The page group that the response belongs to, see [`crate::http::groups`]. 0 if it belongs to none.
     pub group: u32,
-    /// Whether the store has admitted the response.
+    /// Whether the store has already agreed to take the response.
     pub admission: StoreAdmission,
 }
 
-/// Whether the store has admitted a response. It is decided before the body arrives, so that Cache-Status can say it.
+/// Whether the store has agreed to take a response. That is decided before the body arrives, so that Cache-Status can
+/// report it.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -78,18 +80,18 @@ pub struct StorePlace {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreAdmission {
-    /// The store decides once the whole body has arrived.
+    /// Nothing was decided. The store decides once the whole body has arrived.
     Open,
     /// The store will take the response.
     Granted,
-    /// The store refused it. The response stays in memory only, as long as there is room. Without a store, memory
+    /// The store has refused the response, which stays in memory while there is room. Without a store, memory has
     /// refused it.
     Refused,
 }
 
-/// Decides before a body arrives whether it will be stored, so that the response's head can say so.
+/// Decides, before its body arrives, whether a response will be stored. Its Cache-Status can then report that.
 ///
-/// For a body of unknown length, this is known only while the store admits everything.
+/// If the length of the body is unknown, this can be decided only while the store has room for everything.
 pub fn admission(
     cache: &ResponseCache,
     place: &StorePlace,
@@ -119,7 +121,8 @@ pub fn admission(
 }
 
 impl StorePlace {
-    /// Returns the place of a response that varies by `rule`, or `None` if no request could select it.
+    /// Returns the place for a response that varies by `rule`. `before` is the present marker of the resource's
+    /// variants. `None` if no request could select the response.
     pub fn new(
         primary: &Arc<[u8]>,
         rule: &VaryRule,
@@ -151,10 +154,10 @@ impl StorePlace {
         })
     }
 
-    /// Returns the place of a stored response that gets a new head.
+    /// Returns the place for a stored response after it has got a new head.
     ///
-    /// The place stays the same unless the new head varies on more fields than before. `None` means that no request
-    /// could select the response, or that its body is in chunks, which cannot move.
+    /// The place is the present one, unless the new head varies on more fields. `None` if no request could select the
+    /// response, or if it would have to move but its body is in chunks.
     pub fn renewed(
         primary: &Arc<[u8]>,
         before: &FoundResponse,
@@ -171,7 +174,8 @@ impl StorePlace {
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
     }
 
-    /// Returns this place for a response in one language, so that requests that prefer that language select it, too.
+    /// Returns this place with a marker that also leads from the language of the response to it. Requests that prefer
+    /// that language then find the response, too.
     pub fn in_language_of(self, response_fields: &impl Fields, request_fields: &HeaderMap) -> Self {
         let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
         let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
@@ -183,9 +187,9 @@ impl StorePlace {
     }
 }
 
-/// Stores a response: in the store or, without a store, in memory. Returns whether it was stored.
+/// Stores a response: in the store or, without a store, in memory. Returns whether the response was stored.
 ///
-/// It is not stored if the resource was changed since `work` began. The [`http`](crate::http) module has an example.
+/// It is not stored if the resource has changed since `work` began. The [`http`](crate::http) module has an example.
 pub async fn commit(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
@@ -199,7 +203,7 @@ pub async fn commit(
 /// Stores a response as [`commit`] does, and waits until it is on the device, so that a kill of the process cannot lose
 /// it. Without a store, memory is enough.
 ///
-/// Returns `false` if that cannot be promised. The response may be stored nevertheless.
+/// Returns `false` if the response may be lost. It may be stored nevertheless.
 pub async fn commit_for_good(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
@@ -223,7 +227,7 @@ pub async fn commit_for_good(
     }
 }
 
-/// The place where a commit put a response.
+/// Where a commit has put a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommitOutcome {
     InStore,
@@ -292,8 +296,8 @@ async fn commit_somewhere(
     undo_if_outdated(cache, place, &commit, CommitOutcome::InStore).await
 }
 
-/// Stores one chunk of a response of the resource `primary`. A chunk belongs to no page group, because it is as long as
-/// many other entries together.
+/// Stores one chunk of a response. `primary` is the key of its resource. A chunk belongs to no page group, because it
+/// is as long as many other entries together.
 pub async fn commit_chunk(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     let Some(store) = &cache.shared.store else { return false };
@@ -306,7 +310,7 @@ pub async fn commit_chunk(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8]
     is_stored
 }
 
-/// Stores a fragment of a chunk, with its position in the body.
+/// Stores a fragment of a chunk. `start` is its position in the body, and `primary` the key of the resource.
 pub async fn commit_fragment(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8], start: u64, bytes: Bytes) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
@@ -319,7 +323,8 @@ pub async fn commit_fragment(cache: &Arc<ResponseCache>, primary: &[u8], key: &[
     }
 }
 
-/// Returns whether a purge since the response was requested concerns it. In that case a newer response may be stored.
+/// Returns whether a response was purged after it was requested. The response under its key may then be a newer one,
+/// which must stay.
 pub(super) fn is_purged(cache: &ResponseCache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
@@ -331,7 +336,7 @@ pub(super) fn no_answer() -> Result<(), String> {
 /// Removes an entry from memory and the store, even while the store is paused.
 ///
 /// # Errors
-/// The store could not record the removal, with the reason for the operator. The entry is hidden nevertheless, and
+/// The store could not record the removal; the text tells the operator why. The entry is hidden nevertheless, and
 /// recording is retried.
 pub async fn remove(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), String> {
     cache.shared.hot.remove(key);
@@ -350,7 +355,7 @@ pub async fn remove(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), String
     outcome
 }
 
-/// Removes the response just stored if its resource was changed while it was being stored.
+/// Removes the response that was just stored, if its resource has changed while it was being stored.
 async fn undo_if_outdated(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
@@ -375,7 +380,7 @@ fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead
     }
 }
 
-/// Keeps in memory a response that could not be stored, and removes the older response from the store.
+/// Puts a response into memory that could not be stored. Removes the older response under its key from the store.
 async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)
@@ -385,19 +390,19 @@ async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head:
     commit_to_memory(cache, place, head, body);
 }
 
-/// An entry to be written.
+/// An entry that is about to be written to the store.
 struct UnwrittenEntry<'a> {
     key: &'a [u8],
-    /// Whether to skip the write if the store has no room for entries like this one.
+    /// Whether the store may skip the write because entries like this one are not worth the room.
     is_offer: bool,
     head: Bytes,
     body: Vec<Bytes>,
     hints: Hints,
-    /// The commit that the entry belongs to; `None` for a chunk, which is not found without a head.
+    /// The commit of which the write is a part. `None` for a chunk, which no lookup finds without a head.
     commit: Option<&'a KeyCommit>,
 }
 
-/// Writes an entry, and removes it again if its commit is outdated by then. Returns whether it was written.
+/// Writes an entry. Removes it again if its resource has changed meanwhile. Returns whether the entry is stored.
 async fn write(cache: &Arc<ResponseCache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
     let UnwrittenEntry { key, mut is_offer, head, body, mut hints, commit } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
@@ -457,7 +462,8 @@ pub(super) fn hints(cache: &ResponseCache, place: &StorePlace, head: &StoredHead
     Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 
-/// Returns the time until which a response can be useful. It is unlimited if the origin can validate the response.
+/// Returns the time after which a response is useless, in seconds since the Unix epoch. 0 if there is none, because the
+/// origin can validate the response.
 pub fn expires_at(cache: &ResponseCache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
@@ -472,8 +478,8 @@ pub fn expires_at(cache: &ResponseCache, head: &StoredHead) -> u32 {
     u32::try_from(last.max(1)).unwrap_or(0)
 }
 
-/// Returns a hash of a key's host (FNV-1a), which is the same after every start. The papers call this number the
-/// server.
+/// Returns a hash (FNV-1a) of the host in a key. It is the same in every run. The papers on web caches call this number
+/// the server.
 pub(super) fn site_of(primary: &[u8]) -> u64 {
     let host = &primary[host_range(primary)];
     host.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))

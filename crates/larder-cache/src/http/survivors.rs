@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{ActiveKeys, MemoryCache, purges::Purges};
 
-/// The state of the cache that survives a change of its settings.
+/// The state of the cache that outlives a change of its settings.
 pub struct CacheSurvivors {
     /// The memory cache.
     pub hot: Arc<MemoryCache<HotItem>>,
@@ -22,27 +22,27 @@ pub struct CacheSurvivors {
     pub tier: Option<Arc<Tier>>,
     /// The memory for bodies in transfer.
     pub bodies: Arc<BodyBudget>,
-    /// Returns true if so many responses wait for their clients that each should free its spare buffers.
+    /// Returns `true` if so many responses wait for their clients that each should free its spare buffers.
     are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
-    /// The known locations of the chunks of long bodies.
+    /// The locations at which chunks of long bodies were seen in the store.
     pub(super) sightings: ChunkSightings,
     /// Long bodies whose heads are hidden because the bodies are still arriving.
     pub arrivals: Arc<Arrivals>,
-    /// The work in progress, by resource key.
+    /// The work in progress that may store a response, by the key of the resource.
     pub works: Arc<ActiveKeys>,
-    /// Resources whose responses cannot be shared. Requests for them do not wait for one another's fetches.
+    /// Resources whose responses requests cannot share. Requests for them do not wait for each other's fetches.
     pub uncollapsible: KeySet,
-    /// Resources whose entity tags differ from one response to the next.
+    /// Resources whose entity tags alternate from one response to the next.
     pub tag_changes: TagChanges,
-    /// The room for copies of other nodes' responses, and the popular ones among them.
+    /// The resources that were recently fetched from other nodes, and the room for copies of them.
     pub copies: SiblingCopies,
-    /// The pinned responses of the store.
+    /// The pinned URL patterns and keys.
     pub pins: Pins,
     /// The purges of the store's responses.
     pub purges: Arc<Purges>,
 }
 
-/// The parts of [`CacheSurvivors`] that depend on settings.
+/// The parts of [`CacheSurvivors`] that the caller creates, because they depend on settings.
 pub struct SurvivorParts {
     /// The memory cache.
     pub hot: Arc<MemoryCache<HotItem>>,
@@ -50,18 +50,18 @@ pub struct SurvivorParts {
     pub store: Option<Store>,
     /// The second tier behind the store.
     pub tier: Option<Arc<Tier>>,
-    /// The pinned responses of the store.
+    /// The pinned URL patterns and keys.
     pub pins: Pins,
     /// The purges of the store's responses.
     pub purges: Arc<Purges>,
-    /// The memory for bodies in transfer, in bytes.
+    /// Limit in bytes for the memory of all bodies in transfer.
     pub body_bytes: u64,
-    /// Returns true if so many responses wait for their clients that each should free its spare buffers.
+    /// Returns `true` if so many responses wait for their clients that each should free its spare buffers.
     pub are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl CacheSurvivors {
-    /// Creates the state at start.
+    /// Creates the state at the start of the program.
     pub fn new(parts: SurvivorParts) -> Self {
         let SurvivorParts { hot, store, tier, pins, purges, body_bytes, are_exchanges_many } = parts;
         Self {
@@ -81,7 +81,7 @@ impl CacheSurvivors {
         }
     }
 
-    /// Returns whether responses should keep no buffer longer than their bodies.
+    /// Returns whether so many responses wait for their clients that none should keep a buffer longer than its body.
     pub(super) fn are_exchanges_many(&self) -> bool {
         (self.are_exchanges_many)()
     }

@@ -14,24 +14,24 @@ use std::{
 
 use quick_cache::sync::Cache;
 
-/// The resources whose entity tags changed recently.
+/// The resources whose entity tags have changed recently.
 pub struct TagChanges {
     by_hash: Cache<u64, TagChange>,
     hasher: RandomState,
     are_known: AtomicBool,
 }
 
-/// The last change of a resource's entity tag.
+/// The time of a resource's last change of its entity tag, and whether it followed another change.
 #[derive(Clone, Copy)]
 struct TagChange {
     last: Instant,
-    /// Whether the change soon followed another one.
+    /// Whether the change came soon after another one.
     is_repeated: bool,
 }
 
 impl TagChanges {
-    /// Records that the origin no longer has the entity tag with which a missing part of the resource `primary` was
-    /// requested.
+    /// Records a change of an entity tag: the origin has another one than the tag with which a missing part was
+    /// requested. `primary` is the key of the resource.
     pub fn note(&self, primary: &[u8], now: Instant) {
         let hash = self.hasher.hash_one(primary);
         let is_repeated = self.by_hash.get(&hash).is_some_and(|change| change.is_within(REPEAT_MAX, now));
@@ -39,13 +39,13 @@ impl TagChanges {
         self.are_known.store(true, Relaxed);
     }
 
-    /// Returns whether any change was recorded since the start, so that most requests need no search.
+    /// Returns whether any change was recorded since the start. While there was none, requests need no search.
     pub fn are_known(&self) -> bool {
         self.are_known.load(Relaxed)
     }
 
-    /// Returns whether the entity tag of the resource `primary` alternates, so that parts of different responses are
-    /// unlikely to fit together.
+    /// Returns whether the entity tag of a resource alternates. Parts of different responses are then unlikely to fit
+    /// together. `primary` is the key of the resource.
     pub fn are_frequent(&self, primary: &[u8], now: Instant) -> bool {
         let change = self.by_hash.get(&self.hasher.hash_one(primary));
         change.is_some_and(|change| change.is_repeated && change.is_within(KNOWN_FOR, now))
@@ -64,12 +64,13 @@ impl TagChange {
     }
 }
 
-/// Most resources that are remembered.
+/// Maximum number of resources that are remembered.
 const RESOURCE_COUNT_MAX: usize = 4096;
-/// Two changes within this time count as an alternation, not as new versions. Few resources really change twice in it.
+/// Maximum time between two changes that count as an alternation, not as new versions. Few resources really change
+/// twice in that time.
 const REPEAT_MAX: Duration = Duration::from_secs(60);
-/// Time after the last change for which ranges are forwarded. Later, one request finds out whether the tag still
-/// alternates.
+/// Time after the last change for which requests for ranges are passed on to the origin. After that, one request finds
+/// out whether the tag still alternates.
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

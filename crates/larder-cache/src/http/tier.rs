@@ -66,7 +66,7 @@ pub use self::{
 };
 use crate::http::entry::random;
 
-/// The second tier. [`TierConfig`] has its settings.
+/// A second tier, which stores entries that the store evicts. [`TierConfig`] has its settings.
 pub struct Tier {
     config: TierConfig,
     store: Store,
@@ -74,78 +74,79 @@ pub struct Tier {
     key: TierKey,
     state: Mutex<TierState>,
     journal: JournalWriter,
-    /// Set once the journal could not be written, or the tier was stopped.
+    /// Whether the tier is no longer used, because its journal could not be written or it was stopped.
     is_out_of_use: AtomicBool,
     rest: Mutex<FailureRest>,
     figures: TierFigures,
     read_count: AtomicU64,
     sealed: mpsc::Sender<SealedPack>,
-    /// The tier's own thread, which does all its I/O except for the journal.
+    /// Starts tasks on the tier's own thread, which does all I/O except for the journal.
     tasks: Handle,
     end: Arc<Notify>,
-    /// Notified when an entry has returned into the store.
+    /// Notified whenever an entry has been put back into the store.
     restored: Notify,
 }
 
-/// The index, and the entries that are on their way.
+/// The index, and the entries on their way into the tier.
 struct TierState {
     index: TierIndex,
     open: Option<OpenPack>,
-    /// The heads of long bodies whose chunks go to the tier, with their sites. The heads follow their chunks, because
-    /// only the head leads to them.
+    /// Keys of the heads of long bodies whose chunks go to the tier, each with its site. The heads must go there, too,
+    /// because only they lead to the chunks.
     heads: HashMap<Box<[u8]>, u64>,
-    /// Bytes of the packs that wait to be stored.
+    /// Total length in bytes of the packs that wait to be stored.
     waiting_bytes: usize,
     writes: Option<DailyBudget>,
     puts: Option<DailyBudget>,
 }
 
-/// The content of the journal at the start.
+/// What the journal of an earlier run says at the start.
 struct FormerTier {
     index: TierIndex,
     title: JournalTitle,
-    /// The name of a tier that was given up, because it belonged to an earlier store.
+    /// The name of the earlier tier if it is given up, because it belonged to an earlier state of the store.
     outdated: Option<u64>,
 }
 
-/// The figures of the tier since the start.
+/// Counters of the tier since the start.
 #[derive(Debug, Default)]
 pub struct TierFigures {
-    /// Entries found.
+    /// Number of entries found in the tier.
     pub hits: AtomicU64,
-    /// Reads that failed or took too long.
+    /// Number of reads and writes that failed or took too long.
     pub failed: AtomicU64,
-    /// Reads that were skipped because the tier was paused or busy.
+    /// Number of reads that were skipped because the tier was paused or busy.
     pub bypassed: AtomicU64,
-    /// Entries that were damaged or not the requested ones.
+    /// Number of entries that were lost or damaged, or had another key than the requested one.
     pub corrupt: AtomicU64,
-    /// Entries that were stored in the tier.
+    /// Number of entries that were stored in the tier.
     pub stored: AtomicU64,
-    /// Entries that were not stored, because the budget was used up, or the tier was down or too slow.
+    /// Number of entries that were not stored, because a budget was used up, or the tier was paused or too slow.
     pub dropped: AtomicU64,
-    /// Packs stored.
+    /// Number of packs that were stored.
     pub packs: AtomicU64,
-    /// Bytes of the packs that were stored.
+    /// Total length in bytes of the packs that were stored.
     pub bytes: AtomicU64,
 }
 
-/// The state of the tier, for metrics.
+/// The present state of the tier, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct TierGauges {
-    /// Entries that can be found.
+    /// Number of entries that can be found.
     pub entries: u64,
-    /// Packs in the storage.
+    /// Number of stored packs.
     pub packs: u64,
-    /// Bytes of the packs in the storage.
+    /// Total length in bytes of the stored packs.
     pub bytes: u64,
-    /// Entries in packs that are not stored yet. They cannot be found.
+    /// Number of entries in packs that are not stored yet. They cannot be found.
     pub waiting: u64,
-    /// Whether the tier is in use, so that entries are looked up in it.
+    /// Whether the tier is in use and not paused, so that entries are looked up in it.
     pub is_up: bool,
 }
 
 impl Tier {
-    /// Opens the tier of a store, with its journal at `path`. Starts the tier's threads. Reads nothing but the journal.
+    /// Opens the second tier of `store`, with the journal at `path`, and starts its threads. Reads only the journal, no
+    /// packs.
     ///
     /// # Errors
     /// A thread cannot be started, the journal cannot be written, the secret cannot be read, or the settings of a
@@ -193,19 +194,19 @@ impl Tier {
         Ok(tier)
     }
 
-    /// Returns whether an evicted entry with this number of hits and this length goes to the tier.
+    /// Returns whether an evicted entry with this number of hits and this length should go to the tier.
     pub fn wants(&self, hits: u8, len_bytes: u64) -> bool {
         let is_worth_it = self.config.admits_all || hits > 0 || len_bytes >= self.config.large_bytes;
         is_worth_it && !self.lock_rest().holds(Instant::now())
     }
 
-    /// Begins a look: a read of entries of the store, of which [`TierLook::take`] adds some to the tier.
+    /// Begins a look: a read of entries from the store. [`TierLook::take`] adds entries that were read to the tier.
     pub fn begin_look(self: &Arc<Self>) -> TierLook {
         TierLook { tier: Arc::clone(self), moment: self.lock().index.begin_look() }
     }
 
-    /// Stops the tier before another process takes over its journal, or the program ends. The last pack is stored, if
-    /// that takes no longer than `patience`. Blocks, so do not call it on a thread that serves requests.
+    /// Stops the tier, before another process takes over its journal or the program ends. Stores the last pack, if that
+    /// takes no longer than `patience`. Blocks, so do not call it on a thread that serves requests.
     pub fn stop(self: &Arc<Self>, patience: Duration) {
         let own = Arc::clone(self);
         let (done, is_done) = std::sync::mpsc::channel();
@@ -227,12 +228,12 @@ impl Tier {
         self.is_out_of_use.store(true, Relaxed);
     }
 
-    /// Returns the figures since the start.
+    /// Returns the counters since the start.
     pub fn figures(&self) -> &TierFigures {
         &self.figures
     }
 
-    /// Returns the present state.
+    /// Returns the present state, for metrics.
     pub fn gauges(&self) -> TierGauges {
         let is_up = !self.is_out_of_use.load(Relaxed) && !self.lock_rest().is_resting();
         let state = self.lock();
@@ -242,7 +243,7 @@ impl Tier {
         TierGauges { entries, packs, bytes: index.bytes(), waiting: index.waiting_count() as u64, is_up }
     }
 
-    /// Returns the place of a key's entry, if the tier has one and is in use.
+    /// Returns where the record of a key's entry is. `None` if the tier has no such entry, or is no longer used.
     fn locate(&self, hash: u64) -> Option<RecordPlace> {
         self.lock().index.find(hash).filter(|_| !self.is_out_of_use.load(Relaxed))
     }
@@ -270,10 +271,10 @@ impl Tier {
 }
 
 impl FormerTier {
-    /// Reads the journal. A journal that is damaged, or belongs to an earlier state of the store, is not used.
+    /// Reads the journal. If it is damaged, or belongs to an earlier state of the store, the tier starts empty.
     ///
-    /// If the packs were written under another key, or without one, their entries are misses. The packs stay until the
-    /// tier is full.
+    /// If the records were signed with another key, or not signed, their entries are not found. Their packs stay until
+    /// the tier is full.
     fn read(path: &Path, generation: u64, key_mark: u64) -> Self {
         let mut index = TierIndex::new();
         let read = TierJournal::read(path);
@@ -327,14 +328,14 @@ fn start_thread(end: &Arc<Notify>) -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// Returns the hash by which the index knows a key. The record has the whole key.
+/// Returns the hash by which the index knows a key. The record of the entry has the whole key.
 fn hash_of(key: &[u8]) -> u64 {
     short_digest(key)
 }
 
-/// Most threads that wait for the folder's disk.
+/// Maximum number of threads that wait for the disk of the tier's folder.
 const BLOCKING_THREADS: usize = 16;
-/// Longest time that a change of a key waits for the journal, or for an entry that is put back.
+/// Maximum time that a change of a key waits for the journal, or for an entry that is being put back.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -344,7 +345,8 @@ mod tests {
         *,
     };
 
-    /// At stake: packs of an earlier version that are served, or that stay in the tier for ever.
+    /// Guards against serving entries from packs of an earlier version, and against packs that stay in the tier for
+    /// ever.
     #[test]
     fn packs_under_another_key_are_counted_and_nothing_in_them_is_found() {
         let folder = tempfile::tempdir().unwrap();

@@ -15,8 +15,8 @@ use super::{
     tier::{TierChange, TierClearing, TierEntry},
 };
 
-/// Finds in the second tier an entry that the store does not have. Returns its head and its body, and puts it back into
-/// the store in the background.
+/// Finds an entry in the second tier that the store does not have. Returns its head and its body. Also puts the entry
+/// back into the store, in the background.
 pub(super) async fn find(cache: &ResponseCache, key: &[u8]) -> Option<(Bytes, Bytes)> {
     let tier = cache.shared.tier.as_ref().filter(|tier| tier.has(key))?;
     // Boxed, because it takes kilobytes in every lookup otherwise.
@@ -27,27 +27,28 @@ pub(super) async fn find(cache: &ResponseCache, key: &[u8]) -> Option<(Bytes, By
     Some((head, body))
 }
 
-/// Returns whether the second tier has an entry under this key, without I/O.
+/// Returns whether the second tier has an entry of this key. Needs no I/O.
 pub(crate) fn has(cache: &ResponseCache, key: &[u8]) -> bool {
     cache.shared.tier.as_ref().is_some_and(|tier| tier.has(key))
 }
 
-/// Returns whether the second tier takes an entry of this length that was not requested again.
+/// Returns whether the second tier would take an evicted entry of this length even if it was not requested again.
 pub(super) fn wants(cache: &ResponseCache, len_bytes: u64) -> bool {
     cache.shared.tier.as_ref().is_some_and(|tier| tier.wants(0, len_bytes))
 }
 
-/// Marks the head or the short last chunk of a long body as requested again, so that it goes to the second tier.
+/// Marks an entry of a long body, its head or short last chunk, as requested again. On eviction it then goes to the
+/// second tier.
 ///
-/// The tier takes chunks because of their length, but short entries only if they were requested again. Without the head
-/// or the last chunk, the other chunks of the body would be useless there.
+/// The tier takes full chunks because of their length, but short entries only if they were requested again. Without the
+/// head or the last chunk, the other chunks would be useless there.
 pub(super) fn note_long(cache: &ResponseCache, key: &[u8]) {
     if let Some(store) = cache.shared.store.as_ref().filter(|_| wants(cache, CHUNK_BYTES)) {
         store.touch(key);
     }
 }
 
-/// Offers to the second tier an entry that the store did not admit.
+/// Offers an entry to the second tier that the store did not admit.
 pub(super) async fn offer(cache: &ResponseCache, key: &[u8], (head, body): (Bytes, Vec<Bytes>), hints: Hints) {
     let Some((tier, store)) = cache.shared.tier.as_ref().zip(cache.shared.store.as_ref()) else { return };
     let len_bytes = head.len() + body.iter().map(Bytes::len).sum::<usize>();
@@ -64,8 +65,8 @@ pub(super) async fn offer(cache: &ResponseCache, key: &[u8], (head, body): (Byte
     }
 }
 
-/// Begins a change of a key in the store. The change must be held until the store's operation has ended, even if that
-/// takes too long to be waited for (see [`patience::write`](super::patience::write)).
+/// Begins a change of a key in the store, for the second tier. Hold the result until the store's operation has ended,
+/// even if that takes too long to be waited for (see [`patience::write`](super::patience::write)).
 pub(super) async fn change(cache: &ResponseCache, key: &[u8]) -> Option<TierChange> {
     match &cache.shared.tier {
         Some(tier) => Some(tier.change(key).await),
@@ -73,7 +74,8 @@ pub(super) async fn change(cache: &ResponseCache, key: &[u8]) -> Option<TierChan
     }
 }
 
-/// Begins to make all entries of the store invalid. The result must be held until the store's operation has ended.
+/// Begins to make all entries of the store invalid, for the second tier. Hold the result until the store's operation
+/// has ended.
 pub(super) async fn begin_clearing(cache: &ResponseCache) -> Option<TierClearing> {
     match &cache.shared.tier {
         Some(tier) => Some(tier.begin_clearing().await),

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 
 use crate::http::{CacheShared, ResponseCache, patience};
 
-/// Work on a resource that may store a response of it, from the moment when the request is sent. A change of the
-/// resource in the meantime makes it outdated, and nothing that it brings is stored.
+/// Work that may store a response of a resource. It begins before the request is sent. If the resource changes after
+/// that, the work is outdated, and its response is not stored.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -30,26 +30,27 @@ use crate::http::{CacheShared, ResponseCache, patience};
 #[derive(Clone, Debug)]
 pub struct ResourceWork {
     key: KeyWork,
-    /// Number of purges that were recorded when the work began. A stored head keeps this number.
+    /// Number of purges that were recorded when the work began. The stored head keeps this number.
     pub purge_count: u64,
-    /// Number of purges that had been made when the work began, whether recorded or not.
+    /// Number of purges that had been made when the work began, also those that were not recorded yet.
     seen_count: u64,
 }
 
 impl ResourceWork {
-    /// Begins work on the resource `primary`, after this many purges.
+    /// Begins work on a resource, whose key is `primary`. See the fields for the two counts.
     pub fn new(works: &Arc<ActiveKeys>, primary: &Arc<[u8]>, purge_count: u64, seen_count: u64) -> Self {
         Self { key: works.begin(primary), purge_count, seen_count }
     }
 
-    /// Returns whether the resource was not changed since the work began. Purges are not considered.
+    /// Returns whether the resource has not been changed since the work began. Does not take purges into account.
     pub fn is_current(&self) -> bool {
         self.key.is_current()
     }
 
-    /// Begins to store the response that the work brought. Waits until older commits of the resource have ended.
+    /// Begins to store the response that the work brought. First waits until older responses of the resource are no
+    /// longer being stored.
     ///
-    /// Returns `None` if the resource was changed since the work began.
+    /// Returns `None` if the resource has changed since the work began.
     pub(super) async fn begin_commit(&self, cache: &ResponseCache) -> Option<KeyCommit> {
         let older = self.key.older_commits();
         if !older.is_empty() {
@@ -59,29 +60,31 @@ impl ResourceWork {
         self.key.begin_commit()
     }
 
-    /// Makes older work on the resource outdated, unless this work is outdated itself. Returns whether it did.
+    /// Makes all other work on the resource outdated. Returns `false`, and does nothing, if this work is outdated
+    /// itself.
     pub fn outdate_others(&mut self) -> bool {
         self.key.outdate_others()
     }
 
-    /// Returns this work after its own change of the resource, which does not make it outdated. Purges still do.
+    /// Returns this work as current, after it has changed the resource itself. Later changes, and all purges since it
+    /// began, still make it outdated.
     pub fn after_own_change(self) -> Self {
         Self { key: self.key.renewed(), ..self }
     }
 }
 
 impl CacheShared {
-    /// Begins work that may store a response of the resource `primary`.
+    /// Begins work that may store a response of a resource, whose key is `primary`.
     pub fn begin(&self, primary: &Arc<[u8]>) -> ResourceWork {
         let (purge_count, seen_count) = self.purges.counts();
         ResourceWork::new(&self.works, primary, purge_count, seen_count)
     }
 
-    /// Returns whether the result of this work may answer a request that arrives now. `head` is the head that it
-    /// brought, if it has arrived.
+    /// Returns whether the response of this work may answer a request that arrives now. `head` returns its head, if
+    /// that has arrived.
     ///
-    /// It may if the resource was neither invalidated nor purged since the work began. Before the head arrives, any
-    /// purge by tag may concern it.
+    /// It may if the resource was neither invalidated nor purged since the work began. Before the head arrives, a purge
+    /// of any tag counts, because the response's tags are unknown.
     pub fn is_current(&self, work: &ResourceWork, head: impl FnOnce() -> Option<StoredHead>) -> bool {
         if !work.is_current() {
             return false;
@@ -92,10 +95,11 @@ impl CacheShared {
     }
 }
 
-/// Waits until these commits have ended. A commit that outlasts this wait undoes itself later.
+/// Waits until these commits (writes of responses) have ended. A commit that takes too long removes its response later
+/// by itself.
 ///
 /// # Errors
-/// The store does not respond.
+/// The commits have not ended in time, because the store does not respond.
 pub(super) async fn ended(cache: &ResponseCache, marked: MarkedCommits) -> Result<(), String> {
     let limit = cache.shared.patience.limit();
     timeout(limit, marked.ended()).await.map_err(|_| patience::NO_ANSWER.to_owned())

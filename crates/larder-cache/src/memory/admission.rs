@@ -15,13 +15,15 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// The decision on values whose keys were not requested before, with the sample that it rests on.
+/// Decides whether values enter a full memory on their first known request. A sample of keys shows whether requests for
+/// such keys return.
 pub(super) struct MemoryAdmission {
     sample: Mutex<ReturnSample>,
     admits_first_requests: AtomicBool,
 }
 
-/// Counts of refused keys and of those that returned. Recent requests count most.
+/// The number of sampled keys that were refused, and of those that were requested again soon. Recent requests count
+/// most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ReturnSample {
     refused: u32,
@@ -29,15 +31,18 @@ struct ReturnSample {
 }
 
 impl Default for MemoryAdmission {
-    /// Returns an admission that admits everything until it has seen requests.
+    /// Returns the initial state, which admits everything until the sample has seen requests.
     fn default() -> Self {
         Self { sample: Mutex::default(), admits_first_requests: AtomicBool::new(true) }
     }
 }
 
 impl MemoryAdmission {
-    /// Notes a request for a key that is not in a full memory, and returns whether the value may displace others.
-    /// `returned_after` is the time since its last request, in requests per value in memory, if it is known.
+    /// Counts a request for a key that is not in memory while memory is full. Returns whether its value may displace
+    /// others.
+    ///
+    /// `returned_after` is the time since the key's previous request, in requests per value in memory. `None` if it is
+    /// unknown.
     pub(super) fn admits(&self, key_hash: u64, returned_after: Option<f32>) -> bool {
         let is_known = returned_after.is_some();
         if (key_hash >> SAMPLE_SHIFT).is_multiple_of(SAMPLE_SHARE) {
@@ -61,23 +66,24 @@ impl ReturnSample {
         }
     }
 
-    /// Returns whether enough refused keys return for a copy of each value to pay off: one hit from disk costs as much
-    /// as many copies.
+    /// Returns whether so many refused keys were requested again that it pays to copy each value to memory at its first
+    /// request. One hit from disk costs as much as many copies.
     fn shows_returns(self) -> bool {
         self.returned * RETURN_SHARE >= self.refused
     }
 }
 
-/// One key in this many is in the sample. The sampled keys are refused at their first request, which costs a hit each
-/// if they are requested again soon.
+/// The sample contains one key in `SAMPLE_SHARE`. Sampled keys are refused at their first request, which costs a hit
+/// each if they are requested again soon.
 const SAMPLE_SHARE: u64 = 32;
-/// Position of the hash bits that choose the sample. Other bits choose the shard and the place of a ghost.
+/// Position of the hash bits that choose the sampled keys. Other bits choose the shard and the bucket of a ghost (the
+/// count of a key that is not in memory).
 const SAMPLE_SHIFT: u32 = 35;
-/// A value that was requested once stays for about this many requests per value in memory.
+/// Time for which a value stays in memory after a single request, in requests per value in memory. An estimate.
 const STAY: f32 = 1.0;
-/// First requests are admitted while one refused key in this many returns soon.
+/// Values are admitted at their first request while at least one refused key in `RETURN_SHARE` is requested again soon.
 const RETURN_SHARE: u32 = 8;
-/// Number of refused keys in the sample after which both of its counts are halved.
+/// Number of refused keys in the sample at which both of its counts are halved, so that older requests count less.
 const SAMPLE_COUNT_MAX: u32 = 256;
 
 #[cfg(test)]

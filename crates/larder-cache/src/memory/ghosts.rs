@@ -5,15 +5,15 @@
 
 use super::worth::{Score, Tick, ghost_age};
 
-/// The ghosts of a shard: counts of the keys that were in memory, or were requested and not kept.
+/// The ghosts of a shard: request counts of keys that have no value in memory, because it was evicted or not kept.
 #[derive(Debug, Default)]
 pub(super) struct Ghosts {
-    /// A tag and a count in each cell; 0 if the cell is empty.
+    /// Cells with a tag (some bits of the key's hash) and a count. 0 if the cell is empty.
     buckets: Vec<[u32; BUCKET_LEN]>,
 }
 
 impl Ghosts {
-    /// Makes room for the ghosts of a shard with this number of values.
+    /// Enlarges the table for the ghosts of a shard with `value_count` values.
     pub(super) fn reserve(&mut self, value_count: usize) {
         let needed = (value_count * GHOSTS_PER_VALUE / BUCKET_LEN).max(1).next_power_of_two();
         if self.buckets.is_empty() {
@@ -25,14 +25,14 @@ impl Ghosts {
         }
     }
 
-    /// Returns the count of a key.
+    /// Returns the count of the key with this hash. `None` if it has none.
     pub(super) fn get(&self, hash: u64) -> Option<u16> {
         let tag = tag(hash);
         let bucket = self.buckets.get(self.number(hash)?)?;
         bucket.iter().find(|cell| **cell >> 16 == tag).map(|cell| *cell as u16)
     }
 
-    /// Records a key's count.
+    /// Records the count of the key with this hash.
     pub(super) fn put(&mut self, hash: u64, score: Score, now: Tick) {
         let tag = tag(hash);
         let Some(number) = self.number(hash) else { return };
@@ -54,9 +54,9 @@ fn tag(hash: u64) -> u32 {
 }
 
 const BUCKET_LEN: usize = 4;
-/// Ghosts for each value in memory. Four times as many raise the hit ratio by only 0.1 percentage points.
+/// Number of ghosts for each value in memory. Four times as many raise the hit ratio by only 0.1 percentage points.
 const GHOSTS_PER_VALUE: usize = 2;
-/// Position of the hash bits that choose the bucket, and of those of the tag. Other bits choose the shard.
+/// Positions of the hash bits that choose the bucket, and of those that become the tag. Other bits choose the shard.
 const NUMBER_SHIFT: u32 = 8;
 const TAG_SHIFT: u32 = 40;
 

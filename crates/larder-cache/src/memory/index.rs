@@ -3,20 +3,20 @@
 //! Four bytes a cell, of which at most three in four are used. A removal moves the cells after it, so that no marks of
 //! removed ones are needed.
 
-/// The numbers of slots by the hash of their keys.
+/// A hash table of a shard's slots: finds the number of a key's slot by the key's hash.
 #[derive(Debug, Default)]
 pub(super) struct SlotIndex {
-    /// The number of a slot plus one, or 0 for an empty cell.
+    /// For each cell of the table, the number of a slot plus one. 0 if the cell is empty.
     cells: Vec<u32>,
 }
 
 impl SlotIndex {
-    /// Returns the number of the slot that `is_it` accepts, among those whose hash may be this one.
+    /// Returns the number of the slot that `is_it` accepts. Calls it with the slots whose hash may be `hash`.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         self.cell(hash, is_it).map(|cell| self.cells[cell] as usize - 1)
     }
 
-    /// Adds the last one of `len` slots. `hash_of` returns the hash of a slot.
+    /// Adds the last of `len` slots to the table. `hash_of` returns the hash of the key in a slot.
     ///
     /// # Panics
     /// When there are 4 billion slots.
@@ -28,7 +28,8 @@ impl SlotIndex {
         }
     }
 
-    /// Removes the slot `number`, whose place the last of `len` slots is about to take.
+    /// Removes the slot `number` from the table. The last of `len` slots, which is about to be moved there, gets its
+    /// number.
     pub(super) fn swap_remove(&mut self, number: usize, len: usize, hash_of: impl Fn(usize) -> u32) {
         if let Some(cell) = self.cell(hash_of(number), |found| found == number) {
             self.clear_cell(cell, &hash_of);
@@ -41,7 +42,7 @@ impl SlotIndex {
         }
     }
 
-    /// Makes the table as large as `len` slots need.
+    /// Rebuilds the table with the size that `len` slots need.
     pub(super) fn resize(&mut self, len: usize, hash_of: impl Fn(usize) -> u32) {
         let count = (len * 2).next_power_of_two().max(CELLS_MIN);
         assert!(u32::try_from(count).is_ok(), "too many values in memory");
@@ -70,7 +71,7 @@ impl SlotIndex {
         }
     }
 
-    /// Empties a cell. Moves the entries after it that a search could no longer reach.
+    /// Empties a cell. Entries behind it are moved if a search would stop at the empty cell and not reach them.
     fn clear_cell(&mut self, cell: usize, hash_of: impl Fn(usize) -> u32) {
         let mask = self.cells.len() - 1;
         let mut hole = cell;

@@ -12,7 +12,7 @@ use super::{
 };
 use larder_device::SplitMix64;
 
-/// The values of some keys.
+/// A part of a memory cache, with its own lock: the values of the keys whose hash selects it.
 pub(super) struct Shard<V> {
     slots: Vec<Slot<V>>,
     index: SlotIndex,
@@ -21,17 +21,17 @@ pub(super) struct Shard<V> {
     chance: SplitMix64,
 }
 
-/// A value with its key.
+/// A value in memory, with its key.
 pub(super) struct Slot<V> {
     key: Box<[u8]>,
     value: V,
     score: SharedScore,
     hash: u32,
-    /// Bytes that the value counts against the capacity.
+    /// Bytes of the cache's capacity that the value takes, with its key and its share of the tables.
     pub(super) weight: u32,
 }
 
-/// A key and its hash, which the cache computes once.
+/// A key with its hash, so that the hash is computed only once.
 #[derive(Clone, Copy)]
 pub(super) struct HashedKey<'a> {
     pub(super) key: &'a [u8],
@@ -41,9 +41,9 @@ pub(super) struct HashedKey<'a> {
 /// The result of [`Shard::evict`].
 pub(super) enum Eviction<V> {
     Evicted(Slot<V>),
-    /// Every value that was examined is worth more than the limit.
+    /// Nothing was evicted: every value that was examined is worth more than the limit.
     Dearer,
-    /// There is no value.
+    /// Nothing was evicted, because the shard has no values.
     Empty,
 }
 
@@ -66,7 +66,7 @@ impl<V> Shard<V> {
         self.find(wanted).is_some()
     }
 
-    /// Returns the value of a key that is requested.
+    /// Returns the value of a key, and counts a request for it.
     pub(super) fn get(&self, wanted: HashedKey<'_>) -> Option<&V> {
         let slot = &self.slots[self.find(wanted)?];
         self.clock.advance(self.slots.len());
@@ -74,8 +74,10 @@ impl<V> Shard<V> {
         Some(&slot.value)
     }
 
-    /// Notes a request for a value that is not in memory. Returns the time since the key's last request, in requests
-    /// per value in memory, estimated as if there had been only one. `None` if none is known.
+    /// Counts a request for a key whose value is not in memory.
+    ///
+    /// Returns the time since the key's last request, in requests per value in memory, estimated as if there had been
+    /// only one. `None` if the key has no ghost (a remembered count).
     pub(super) fn note_miss(&mut self, wanted: HashedKey<'_>) -> Option<f32> {
         self.clock.advance(self.slots.len());
         let now = self.clock.now();
@@ -85,7 +87,7 @@ impl<V> Shard<V> {
         ghost.map(|ghost| Clock::requests_per_value(ghost_age(ghost, now)))
     }
 
-    /// Inserts a value, or replaces the one that the key has. Returns the replaced value and its weight.
+    /// Inserts a requested value, or replaces the value of its key. Returns the replaced value and its weight.
     pub(super) fn insert(&mut self, wanted: HashedKey<'_>, value: V, weight: u32) -> Option<(V, u32)> {
         if let Some(number) = self.find(wanted) {
             let slot = &mut self.slots[number];
@@ -100,26 +102,27 @@ impl<V> Shard<V> {
         None
     }
 
-    /// Inserts a value that nobody has requested. Its key must have no value.
+    /// Inserts a value that nobody has requested. The shard must have no value of its key.
     pub(super) fn insert_unrequested(&mut self, wanted: HashedKey<'_>, value: V, weight: u32) {
         let score = Score::unrequested(self.clock.now());
         self.push(wanted, value, weight, score);
     }
 
-    /// Returns the worth of a value that nobody has requested, see [`Shard::evict`].
+    /// Returns the worth that a value of this weight has if nobody has requested it. [`Shard::evict`] compares it with
+    /// other values.
     pub(super) fn unrequested_worth(&self, weight: u32) -> f32 {
         let now = self.clock.now();
         per_weight(Score::unrequested(now).worth(now), weight)
     }
 
-    /// Removes the value of a key. Its count is remembered.
+    /// Removes the value of a key, and remembers the key's request count.
     pub(super) fn remove(&mut self, wanted: HashedKey<'_>) -> Option<Slot<V>> {
         let number = self.find(wanted)?;
         Some(self.take(number, wanted.hash))
     }
 
-    /// Examines some values and removes the one that is worth least, unless it is worth more than `worth_max`.
-    /// `hash_of` returns the hash of a key.
+    /// Examines some values and removes the one with the least worth, unless that is more than `worth_max`. `hash_of`
+    /// returns the hash of a key.
     pub(super) fn evict(&mut self, worth_max: f32, hash_of: impl Fn(&[u8]) -> u64) -> Eviction<V> {
         let Some((number, worth)) = self.candidate() else { return Eviction::Empty };
         if worth > worth_max {
@@ -129,14 +132,14 @@ impl<V> Shard<V> {
         Eviction::Evicted(self.take(number, hash))
     }
 
-    /// Removes all values that are not wanted.
+    /// Removes the values for which `is_wanted` is false, and returns them.
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&V) -> bool) -> Vec<Slot<V>> {
         let removed = self.slots.extract_if(.., |slot| !is_wanted(&slot.value)).collect();
         self.shrink();
         removed
     }
 
-    /// Gives back the memory of tables that are much larger than needed.
+    /// Shrinks tables that are much larger than needed.
     pub(super) fn shrink(&mut self) {
         self.slots.shrink_to(self.slots.len() * 2);
         self.index.resize(self.slots.len(), |number| self.slots[number].hash);
@@ -164,7 +167,8 @@ impl<V> Shard<V> {
         slot
     }
 
-    /// Examines some values. Returns the number and the worth of the one that is worth least.
+    /// Examines some values. Returns the number of the slot with the least worth, and that worth. `None` if there is no
+    /// value.
     fn candidate(&mut self) -> Option<(usize, f32)> {
         let now = self.clock.now();
         let len = self.slots.len();
@@ -182,12 +186,13 @@ impl<V> Shard<V> {
     }
 }
 
-/// Returns the rank of a value among values of different weights: its worth per square root of its weight, squared.
+/// Returns a rank that compares values of different weights: the worth divided by the square root of the weight, and
+/// squared.
 fn per_weight(worth: f32, weight: u32) -> f32 {
     worth * worth / weight.max(1) as f32
 }
 
-/// Number and length of the runs of slots that are examined to evict one value. Half as many cost 0.3 percentage points
-/// of hits.
+/// To evict one value, this number of runs (contiguous slots) of this length is examined. Half as many slots cost 0.3
+/// percentage points of hits.
 const RUN_COUNT: usize = 2;
 const RUN_LEN: usize = 8;

@@ -11,26 +11,28 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The time of a shard, measured in requests.
+/// The clock of a shard, which requests move on instead of time.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     tick: AtomicU32,
-    /// Share of the present tick that has passed.
+    /// Progress within the current tick. The next tick begins when it reaches a number that grows with the values in
+    /// the shard.
     progress: AtomicU32,
 }
 
 /// A moment of a [`Clock`], in ticks.
 pub(super) type Tick = u32;
 
-/// What is known of the requests for a value: their count, which fades with time, and the last one.
+/// The requests for a value: their count, in which older requests count less, and the time of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Score {
-    /// The count as a tick: a value that was requested only once, at this tick, would have the same count.
+    /// The count, expressed as a tick: a single request at that tick would by now count as much.
     count: Tick,
     last: Tick,
 }
 
-/// A [`Score`] that several readers of a shard may change at once. If a change is lost, one request is not counted.
+/// A [`Score`] that several readers of a shard may change at once. If two changes coincide, one request may not be
+/// counted.
 #[derive(Debug)]
 pub(super) struct SharedScore(AtomicU64);
 
@@ -39,7 +41,7 @@ impl Clock {
         self.tick.load(Relaxed)
     }
 
-    /// Counts a request to a shard with this number of values.
+    /// Counts a request to a shard that has `value_count` values.
     pub(super) fn advance(&self, value_count: usize) {
         let requests_of_halving = u32::try_from(value_count).unwrap_or(u32::MAX).saturating_mul(COUNT_HALVING);
         let needed = requests_of_halving.max(HALVING_TICKS);
@@ -50,7 +52,7 @@ impl Clock {
         self.progress.store(if progress >= needed { progress - needed } else { progress }, Relaxed);
     }
 
-    /// Converts ticks to requests per value of the shard.
+    /// Converts ticks to requests per value in the shard, the unit of this clock for callers.
     pub(super) fn requests_per_value(ticks: i32) -> f32 {
         ticks as f32 * (COUNT_HALVING as f32 / HALVING_TICKS as f32)
     }
@@ -62,42 +64,45 @@ impl Score {
         Self { count: now, last: now }
     }
 
-    /// Returns the score of a value that nobody has requested. It is worth half as much as one that was just requested.
+    /// Returns the score of a value that nobody has requested. Such a value is worth half as much as one that was just
+    /// requested for the first time.
     pub(super) fn unrequested(now: Tick) -> Self {
         Self { count: now.wrapping_sub(HALVING_TICKS), last: now.wrapping_sub(HALVING_TICKS / RECENCY_SPEED as u32) }
     }
 
-    /// Returns the score after another request.
+    /// Returns the score with one more request, at `now`.
     pub(super) fn requested(self, now: Tick) -> Self {
         let count = log2(1.0 + exp2(self.count.wrapping_sub(now).cast_signed()));
         Self { count: now.wrapping_add_signed(count), last: now }
     }
 
-    /// Returns the score with the last request at `now`. The count already includes that request.
+    /// Returns the score with `now` as the time of the last request, for a request that the count already includes.
     pub(super) fn seen(self, now: Tick) -> Self {
         Self { last: now, ..self }
     }
 
-    /// Returns the value's worth.
+    /// Returns the value's worth at `now`: its request count, plus a bonus for a recent last request.
     pub(super) fn worth(self, now: Tick) -> f32 {
         let age = now.wrapping_sub(self.last).cast_signed().max(0);
         let recency = exp2(age.saturating_mul(-RECENCY_SPEED));
         exp2(self.count.wrapping_sub(now).cast_signed()) + RECENCY_WEIGHT * recency
     }
 
-    /// Returns the count in 16 bits, which [`Score::of_ghost`] reads.
+    /// Returns the count in 16 bits, to be remembered when the value leaves memory. [`Score::of_ghost`] converts it
+    /// back.
     pub(super) fn to_ghost(self) -> u16 {
         (self.count >> GHOST_SHIFT) as u16
     }
 
-    /// Returns the score of a value that has left memory, without its last request.
+    /// Returns the score of a value that comes back to memory, from its remembered count (`ghost`). Its last request is
+    /// taken to be long ago.
     pub(super) fn of_ghost(ghost: u16, now: Tick) -> Self {
         let count = now.wrapping_sub_signed(ghost_age(ghost, now));
         Self { count, last: now.wrapping_sub(FORGOTTEN_TICKS) }
     }
 }
 
-/// Returns the age of a ghost's count in ticks: how long ago a single request would have left the same count.
+/// Returns the age of a remembered count in ticks: how long ago a single request would have left the same count.
 pub(super) fn ghost_age(ghost: u16, now: Tick) -> i32 {
     let age = ((now >> GHOST_SHIFT) as u16).wrapping_sub(ghost).cast_signed();
     i32::from(age) << GHOST_SHIFT
@@ -112,7 +117,7 @@ impl SharedScore {
         Score::of_bits(self.0.load(Relaxed))
     }
 
-    /// Adds a request.
+    /// Counts a request at `now`.
     pub(super) fn request(&self, now: Tick) {
         let before = self.0.load(Relaxed);
         let after = Score::of_bits(before).requested(now).to_bits();
@@ -133,31 +138,32 @@ impl Score {
     }
 }
 
-/// Returns 2 to the power of `ticks`, of which [`HALVING_TICKS`] are 1.
+/// Returns 2 to the power of `ticks / HALVING_TICKS`.
 fn exp2(ticks: i32) -> f32 {
     f32::from_bits((ONE_BITS + (ticks.clamp(-EXPONENT_MAX, EXPONENT_MAX) << TICK_SHIFT)).cast_unsigned())
 }
 
-/// Returns the binary logarithm of a number of at least 1, in ticks.
+/// Returns the binary logarithm of a number of at least 1, multiplied by `HALVING_TICKS`.
 fn log2(number: f32) -> i32 {
     (number.to_bits().cast_signed() - ONE_BITS) >> TICK_SHIFT
 }
 
-/// The requests per value of the shard after which an earlier request counts half.
+/// Number of requests per value in the shard in which a request's part of a count halves.
 const COUNT_HALVING: u32 = 24;
-/// Number of times that the second term of a worth halves while the count halves once.
+/// Ratio of two speeds: the bonus for a recent request halves this many times while the count halves once.
 const RECENCY_SPEED: i32 = 48;
-/// The second term of the worth of a value that was just requested.
+/// The bonus for a recent request in the worth of a value that was requested just now.
 const RECENCY_WEIGHT: f32 = 3.0;
-/// Ticks in which a count halves.
+/// Number of ticks in which a count halves.
 const HALVING_TICKS: u32 = 1 << 10;
-/// The bits of the float 1.0, and the position of a tick in the bits of a float.
+/// The bits of the `f32` 1.0, and the position within the bits of an `f32` of what one tick changes.
 const ONE_BITS: i32 = 127 << 23;
 const TICK_SHIFT: u32 = 13;
 const EXPONENT_MAX: i32 = 100 << 10;
-/// Age in ticks from which a last request adds nothing to a worth.
+/// Age in ticks from which a value's last request adds nothing to its worth.
 const FORGOTTEN_TICKS: u32 = 100 << 10;
-/// Number of low bits of a tick that a ghost's count lacks. It keeps 16 steps for each halving.
+/// Number of low bits of a tick that a remembered count leaves out. The remaining ones distinguish 16 steps for each
+/// halving.
 const GHOST_SHIFT: u32 = 6;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{Action, Actions, Arrival, CursorEnd, Head, RunId, Tick, core::Core, 
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Arrivals from the origin.
+/// Handles what arrives from the origin: heads, bytes, ends and failures of responses.
 impl<H: Head> Core<H> {
     pub(super) fn arrive(&mut self, now: Tick, id: RunId, arrival: Arrival<H>, actions: &mut Actions) {
         let Some(index) = self.runs.iter().position(|run| run.id == id) else {
@@ -26,8 +26,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Adds a response to the object, or hands the run over if it brings another representation. Returns `false` if the
-    /// head is not a response to the run's request.
+    /// Accepts the head of a response, or hands the response to the driver (the code around the core) if it has another
+    /// representation. Returns `false` if the head does not match the request.
     fn arrive_head(&mut self, index: usize, head: &H, announced: (Range<u64>, bool), actions: &mut Actions) -> bool {
         let (span, is_whole) = announced;
         if self.runs[index].is_open {
@@ -46,10 +46,10 @@ impl<H: Head> Core<H> {
         if is_whole { self.open_whole(index, actions) } else { self.open_range(index, span) }
     }
 
-    /// Opens a run that brings the whole body.
+    /// Opens a run (a response of the origin) that brings the whole body.
     ///
-    /// If a range was requested, the whole body shows that the origin does not support ranges. Other requests for
-    /// ranges stop, because this run brings their bytes, too.
+    /// If a range was requested, the whole body shows that the origin does not support ranges. Unanswered requests for
+    /// ranges are stopped, because this run brings their bytes, too.
     fn open_whole(&mut self, index: usize, actions: &mut Actions) -> bool {
         let len = self.map.end();
         let run = &mut self.runs[index];
@@ -75,7 +75,7 @@ impl<H: Head> Core<H> {
         is_true
     }
 
-    /// Adds bytes. Returns whether the response announced them.
+    /// Adds bytes of a response to the object. Returns `false` if the response did not announce all of them.
     fn arrive_bytes(&mut self, index: usize, bytes: &Bytes) -> bool {
         let run = &mut self.runs[index];
         if !run.is_open {
@@ -93,14 +93,15 @@ impl<H: Head> Core<H> {
         kept.len() == bytes.len()
     }
 
-    /// Returns whether all bytes that the run announced have come.
+    /// Returns whether all bytes that the response announced have come. `received` is the number of body bytes that the
+    /// driver received, if it is known.
     fn has_ended_well(&self, index: usize, received: Option<u64>) -> bool {
         let run = &self.runs[index];
         let is_all_here = run.is_all_here() || run.is_open && self.is_open_ended(run);
         is_all_here && received.is_none_or(|received| received == run.received)
     }
 
-    /// Returns whether only the end of the run tells how long the body is.
+    /// Returns whether the length of the body becomes known only at the end of this response.
     fn is_open_ended(&self, run: &OriginRun) -> bool {
         run.end == u64::MAX && self.map.len().is_none()
     }
@@ -115,7 +116,7 @@ impl<H: Head> Core<H> {
         self.commit(actions);
     }
 
-    /// Sets the length of a body that has ended.
+    /// Sets the length of the body, which became known when the response ended. Spans beyond it are cut.
     fn set_len(&mut self, len: u64) {
         self.map.set_len(len);
         for cursor in &mut self.cursors {
@@ -124,8 +125,10 @@ impl<H: Head> Core<H> {
         self.keep = self.keep.take().map(|keep| keep.start..keep.end.min(len)).filter(|keep| !keep.is_empty());
     }
 
-    /// Removes a run that broke off. Clients to which nothing was sent ask alone, so that they get the origin's own
-    /// error.
+    /// Removes a response that broke off.
+    ///
+    /// Clients that waited for it and were sent nothing yet leave the object and send requests of their own. So each
+    /// gets the origin's own error.
     fn lose_run(&mut self, now: Tick, index: usize, actions: &mut Actions) {
         self.end_cursors(actions, |core, cursor| {
             let depends = || core.view(now).survey(cursor.remaining()).runs.contains(&index);
@@ -147,7 +150,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Drops the last chunk, so that it is requested again, unless its response ended as announced, or may still do so.
+    /// Drops the last chunk from memory, so that it is requested again. Keeps it if its response ended as announced, or
+    /// may still do so.
     fn drop_unproved_end(&mut self) {
         if !self.is_end_proved && !self.awaits_proof() {
             let last = self.map.chunk_of(self.map.end().saturating_sub(1));
@@ -155,7 +159,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Ends the cursors that need bytes which only the origin could serve, because the origin is not asked again.
+    /// Gives up asking the origin, after too many failures. Ends the cursors (clients) whose missing bytes only the
+    /// origin could serve.
     fn end_retries(&mut self, now: Tick, actions: &mut Actions) {
         self.retries.forget_failures();
         self.map.avoid_nothing();
@@ -163,7 +168,8 @@ impl<H: Head> Core<H> {
         self.end_cursors(actions, |core, cursor| core.end_at_gap(now, cursor));
     }
 
-    /// Returns whether a run brings the end of the body, or has brought it and may still prove it.
+    /// Returns whether a response in progress reaches the end of the body. If it then ends as announced, it proves that
+    /// the body is complete.
     pub(super) fn awaits_proof(&self) -> bool {
         self.runs.iter().any(|run| run.end == self.map.end())
     }

@@ -10,10 +10,10 @@ use super::{
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Most gaps in one span that are requested one by one. More gaps become one request.
+/// Maximum number of gaps in one span that get a request each. With more gaps, a single request covers them all.
 const GAPS_MAX: usize = 3;
 
-/// Returns the requests for the wanted bytes that are neither present nor coming.
+/// Returns the requests to send: for wanted bytes that are neither present nor coming.
 pub(super) fn asks(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[OriginAsk; 1]> {
     if !view.may_ask {
         return SmallVec::new();
@@ -28,7 +28,7 @@ pub(super) fn asks(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVe
     requested.into_iter().flat_map(|gap| requests(view, gap)).collect()
 }
 
-/// Returns whether the byte `at` is in a gap that the cache or a client wants to be filled now.
+/// Returns whether a client or the cache itself needs the byte `at` to be requested now, because nothing brings it.
 pub(super) fn is_due(view: &View<'_>, at: u64) -> bool {
     let mut cursors = view.cursors.iter();
     let kept = view.kept_survey();
@@ -39,21 +39,21 @@ pub(super) fn is_due(view: &View<'_>, at: u64) -> bool {
         })
 }
 
-/// Returns the gap that the cache itself needs now.
+/// Returns the gap that must be requested now for the bytes that the cache itself wants to store.
 fn kept_gap(view: &View<'_>, kept: &Survey) -> Option<Range<u64>> {
     let first = kept.gaps.first().filter(|_| kept.unknown.is_none());
     first.map(|gap| before_cut(view.sizes, gap.clone()))
 }
 
-/// Returns the start of a gap, up to the first position where the body is divided ([`Sizes::cut`]).
+/// Returns the part of a gap before the first position at which the body is divided ([`Sizes::cut`]).
 fn before_cut(sizes: Sizes, gap: Range<u64>) -> Range<u64> {
     gap.start..gap.end.min((gap.start / sizes.cut + 1).saturating_mul(sizes.cut))
 }
 
-/// Returns the gaps that a cursor needs to be requested now.
+/// Returns the gaps that must be requested now for a cursor (a client).
 ///
-/// Before its promise, these are all of its gaps, or only the first one if the promise needs no more. Later it is the
-/// next gap, once the cursor comes near.
+/// Before the cursor's promise, these are all of its gaps, or only the first one if the promise needs no more. After
+/// the promise, it is the next gap, once the cursor comes near.
 fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Range<u64>; 2]> {
     if !cursor.terms.may_ask {
         return SmallVec::new();
@@ -80,7 +80,8 @@ fn due_gaps(view: &View<'_>, cursor: &Cursor, survey: &Survey) -> SmallVec<[Rang
     next.map(|gap| before_cut(view.sizes, gap.clone())).into_iter().collect()
 }
 
-/// Returns the gaps in one span. If there are more than `GAPS_MAX`, they become one.
+/// Returns the gaps in one span. If there are more than `GAPS_MAX`, returns a single gap from the start of the first
+/// one to the end of the last one.
 fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]> {
     let within: SmallVec<[Range<u64>; 2]> = gaps.iter().filter(|gap| span.contains(&gap.start)).cloned().collect();
     match (within.first(), within.last()) {
@@ -91,8 +92,8 @@ fn join_many(gaps: &[Range<u64>], span: &Range<u64>) -> SmallVec<[Range<u64>; 2]
 
 /// Joins gaps, sorted by their start, that overlap or have few bytes between them.
 ///
-/// A gap that begins far inside of another one gets a request of its own, so that its client need not wait for the
-/// bytes before it.
+/// A gap that begins far behind the start of another one gets a request of its own, so that its client need not wait
+/// for the bytes before it.
 fn join(sizes: Sizes, gaps: impl IntoIterator<Item = Range<u64>>) -> SmallVec<[Range<u64>; 2]> {
     let mut joined: SmallVec<[Range<u64>; 2]> = SmallVec::new();
     for mut gap in gaps {
@@ -111,7 +112,8 @@ fn join(sizes: Sizes, gaps: impl IntoIterator<Item = Range<u64>>) -> SmallVec<[R
     joined
 }
 
-/// Returns the requests for a gap; none crosses a cut. If the bytes are stored, they cover whole chunks.
+/// Returns the requests for a gap, divided at each multiple of [`Sizes::cut`]. If the bytes will be stored, the
+/// requests cover whole chunks.
 fn requests(view: &View<'_>, gap: Range<u64>) -> SmallVec<[OriginAsk; 1]> {
     let mut left = if view.is_storing { round_out(view, gap) } else { gap };
     let mut found = SmallVec::new();
@@ -124,7 +126,7 @@ fn requests(view: &View<'_>, gap: Range<u64>) -> SmallVec<[OriginAsk; 1]> {
     found
 }
 
-/// Extends a gap to whole chunks, except for bytes that are present or coming.
+/// Extends a gap to whole chunks, but not over bytes that are present or coming.
 fn round_out(view: &View<'_>, gap: Range<u64>) -> Range<u64> {
     let before = view.map.span_of(view.map.chunk_of(gap.start)).start..gap.start;
     let after = gap.end..view.map.span_of(view.map.chunk_of(gap.end - 1)).end;

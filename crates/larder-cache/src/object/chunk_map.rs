@@ -10,25 +10,25 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The place of a byte.
+/// Where a byte of the body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In memory.
+    /// The byte is in memory.
     Memory,
-    /// In the store, and being read.
+    /// The byte is in the store, and is being read from there.
     Reading,
-    /// In the store.
+    /// The byte is in the store, and is not being read.
     Store,
-    /// Perhaps in the store, which has not been probed for it.
+    /// The byte may be in the store, which has not been probed for its chunk yet.
     Unknown,
-    /// Neither in memory nor in the store.
+    /// The byte is neither in memory nor in the store, or the store could not read it.
     Absent,
 }
 
-/// Chunks for which an operation of the store is running.
+/// Numbers of the chunks for which one kind of operation of the store is in progress.
 type ChunkList = SmallVec<[u64; 4]>;
 
-/// The places of all bytes of one body.
+/// For all bytes of one body: whether they are in memory, in the store, or neither.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ChunkMap {
     chunk: u64,
@@ -37,22 +37,22 @@ pub(super) struct ChunkMap {
     pieces: Pieces,
     stored: SpanSet,
     unknown: SpanSet,
-    /// A part that the store could not read. The origin serves it, although it may still be in the store.
+    /// A part that the store could not read. It is requested from the origin, although it may still be in the store.
     avoided: Range<u64>,
     probing: ChunkList,
     reading: SmallVec<[Range<u64>; 4]>,
-    /// Chunks that are being stored, each with the time from which the store counts as too slow.
+    /// Numbers of the chunks that are being stored, each with the time from which its write counts as too slow.
     storing: SmallVec<[(u64, Tick); 4]>,
-    /// Parts of chunks that are being stored.
+    /// Parts of chunks that are being stored, as ranges of the body.
     parts: SmallVec<[Range<u64>; 2]>,
-    /// Chunks that the driver does not store, because another node does.
+    /// Bytes of the chunks that are not stored on this node of a fleet, because another node stores them.
     skipped: SpanSet,
-    /// Bytes that the store refused as a part of a chunk.
+    /// Bytes that the store refused to take as a part of a chunk. They are not offered again.
     refused: SpanSet,
 }
 
 impl ChunkMap {
-    /// Returns the map of a body of which nothing is in the store.
+    /// Creates the map of a body of which nothing is in the store.
     pub(super) fn empty(sizes: Sizes, len: Option<u64>) -> Self {
         assert!(sizes.block > 0 && sizes.chunk.is_multiple_of(sizes.block), "blocks divide a chunk");
         Self {
@@ -72,17 +72,17 @@ impl ChunkMap {
         }
     }
 
-    /// Returns the map of an entry of the store, whose chunks have not been probed.
+    /// Creates the map of a stored body. Its chunks have not been probed, so any byte may be in the store.
     pub(super) fn unprobed(sizes: Sizes, len: u64) -> Self {
         Self { unknown: SpanSet::of(0..len), ..Self::empty(sizes, Some(len)) }
     }
 
-    /// Returns the length of the body, if it is known.
+    /// Returns the length of the body. `None` if it is not known yet.
     pub(super) fn len(&self) -> Option<u64> {
         self.len
     }
 
-    /// Sets the length of a body that has ended.
+    /// Sets the length of the body, which became known when its response ended.
     pub(super) fn set_len(&mut self, len: u64) {
         self.len = Some(len);
     }
@@ -92,18 +92,18 @@ impl ChunkMap {
         self.len.unwrap_or(u64::MAX)
     }
 
-    /// Returns the chunk that contains `at`.
+    /// Returns the number of the chunk that contains the byte `at`.
     pub(super) fn chunk_of(&self, at: u64) -> u64 {
         at / self.chunk
     }
 
-    /// Returns the bytes of a chunk.
+    /// Returns the bytes of a chunk, as a range of the body. Ends at the end of the body.
     pub(super) fn span_of(&self, chunk: u64) -> Range<u64> {
         let start = chunk * self.chunk;
         start.min(self.end())..start.saturating_add(self.chunk).min(self.end())
     }
 
-    /// Returns where the byte `at` is, and the end of the bytes after it that are in the same place.
+    /// Returns where the byte `at` is, and the position up to which the following bytes are in the same place.
     pub(super) fn place(&self, at: u64) -> (Place, u64) {
         if let Some(end) = self.pieces.spans().end_at(at) {
             return (Place::Memory, end);
@@ -124,7 +124,7 @@ impl ChunkMap {
         (Place::Absent, until.min(self.unknown.next_from(at)))
     }
 
-    /// Returns whether all bytes of `span` are in this place.
+    /// Returns whether all bytes of `span` are in `place`.
     pub(super) fn is_place(&self, span: &Range<u64>, place: Place) -> bool {
         let mut at = span.start;
         while at < span.end {
@@ -137,8 +137,10 @@ impl ChunkMap {
         true
     }
 
-    /// Returns [`Place::Reading`] for a byte that is being read. Otherwise returns [`Place::Store`], up to the next
-    /// byte that is being read.
+    /// Divides stored bytes into those that are being read and those that are not.
+    ///
+    /// Returns [`Place::Reading`] if the byte `at` is being read, otherwise [`Place::Store`], and the end of the bytes
+    /// in the same place, at most `until`.
     fn place_in_store(&self, at: u64, until: u64) -> (Place, u64) {
         if let Some(range) = self.reading.iter().find(|range| range.contains(&at)) {
             return (Place::Reading, until.min(range.end));
@@ -147,16 +149,19 @@ impl ChunkMap {
         (Place::Store, until.min(next.unwrap_or(until)))
     }
 
-    /// Returns the range to read for the byte `at`, which is in the store: its chunk, or the stored part of the chunk.
+    /// Returns the largest range that can be read at once for the byte `at`: its chunk, or the stored part of the
+    /// chunk. The byte must be in the store.
     pub(super) fn unit_at(&self, at: u64) -> Range<u64> {
         let chunk = self.span_of(self.chunk_of(at));
         let stored = self.stored.span_at(at).expect("the byte is in the store");
         stored.start.max(chunk.start)..stored.end.min(chunk.end)
     }
 
-    /// Returns the unit at `at` if it has at most `bytes` and nothing of it is being read. Otherwise, returns blocks of
-    /// the unit, beginning with the one that contains `at`: those that are not being read and fit in `bytes`, at least
-    /// one.
+    /// Returns the bytes to read for the byte `at`: its chunk, or the stored part of it, if that has at most `bytes`
+    /// and nothing of it is being read.
+    ///
+    /// Otherwise, returns consecutive blocks, beginning with the one that contains `at`. They end before the next byte
+    /// that is being read. There are as many as fit in `bytes`, but at least one.
     pub(super) fn read_at(&self, at: u64, bytes: u64) -> Range<u64> {
         let unit = self.unit_at(at);
         let begun = self.reading.iter().filter(|range| range.start < unit.end && unit.start < range.end);
@@ -184,13 +189,14 @@ impl ChunkMap {
         !self.avoided.contains(&at) && self.stored.end_at(at).is_some()
     }
 
-    /// Returns whether some of the bytes in memory can be read again from the store at any time.
+    /// Returns whether memory has bytes that can be read again from the store, so that they can be dropped at any time.
     pub(super) fn holds_readable(&self) -> bool {
         let is_held = |(span, is_readable): &(Range<u64>, bool)| *is_readable && self.pieces.spans().meets(span);
         self.chunks_in_memory().iter().any(|&chunk| self.units_of(chunk).iter().any(is_held))
     }
 
-    /// Returns the parts of a chunk that can be read from the store and those that cannot, in ascending order.
+    /// Divides a chunk into the parts that can be read from the store (`true`) and those that cannot (`false`), in
+    /// ascending order.
     pub(super) fn units_of(&self, chunk: u64) -> SmallVec<[(Range<u64>, bool); 3]> {
         let span = self.span_of(chunk);
         let mut readable = SpanSet::of(span.clone());
@@ -202,7 +208,7 @@ impl ChunkMap {
         units
     }
 
-    /// Returns the blocks of a chunk of which bytes are in memory, and whether they can be read from the store.
+    /// Returns the blocks of a chunk that have bytes in memory, each with whether it can be read from the store.
     pub(super) fn blocks_in_memory(&self, chunk: u64) -> SmallVec<[(Range<u64>, bool); 4]> {
         let start = self.span_of(chunk).start;
         let mut blocks = SmallVec::new();
@@ -225,7 +231,8 @@ impl ChunkMap {
         holes
     }
 
-    /// Returns whether the store is known to have whole chunks only, in few spans, and all of them can be read.
+    /// Returns whether the shortcut in `steady` may rely on the store: it has whole chunks only, in at most five spans,
+    /// and all of them can be read.
     pub(super) fn has_only_chunks(&self) -> bool {
         let is_edge = |at: u64| at.is_multiple_of(self.chunk) || Some(at) == self.len;
         let are_edges = |span: &Range<u64>| is_edge(span.start) && is_edge(span.end);
@@ -249,7 +256,8 @@ impl ChunkMap {
         self.stored.holes(span).iter().all(|hole| self.pieces.spans().covers(hole))
     }
 
-    /// Returns the parts of `span` that are not in the store and that the driver would keep there.
+    /// Returns the parts of `span` that are not in the store, without the chunks that this node does not store because
+    /// another node does.
     pub(super) fn unstored_of(&self, span: Range<u64>) -> SmallVec<[Range<u64>; 2]> {
         let holes = self.stored.holes(span);
         holes.into_iter().flat_map(|hole| self.skipped.holes(hole)).collect()
@@ -260,12 +268,13 @@ impl ChunkMap {
         self.len.is_some_and(|len| self.stored.covers(&(0..len)))
     }
 
-    /// Returns the bytes in memory from `at` on, up to the end of their piece.
+    /// Returns the bytes in memory that begin at `at`, up to the end of their piece. `None` if the byte `at` is not in
+    /// memory.
     pub(super) fn get(&self, at: u64) -> Option<Bytes> {
         self.pieces.get(at)
     }
 
-    /// Returns the pieces of a span that is in memory.
+    /// Returns the bytes of `span`, all of which are in memory, as the pieces in which they arrived.
     pub(super) fn pieces_of(&self, span: Range<u64>) -> SmallVec<[Bytes; 4]> {
         self.pieces.of(span)
     }
@@ -275,12 +284,12 @@ impl ChunkMap {
         self.pieces.bytes()
     }
 
-    /// Returns how many bytes will be in memory when all reads have ended.
+    /// Returns how many bytes will be in memory when all reads in progress have ended.
     pub(super) fn held_bytes_after_reads(&self) -> u64 {
         self.held_bytes() + self.reading.iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
-    /// Returns the chunks of which bytes are in memory, in ascending order.
+    /// Returns the numbers of the chunks that have bytes in memory, in ascending order.
     pub(super) fn chunks_in_memory(&self) -> SmallVec<[u64; 16]> {
         let mut chunks = SmallVec::new();
         for span in self.pieces.spans().iter() {
@@ -308,8 +317,8 @@ impl ChunkMap {
         self.pieces.insert(start, bytes);
     }
 
-    /// Adds bytes that came from the origin. Short pieces are joined in a copy, which `counted` gets to count its
-    /// memory.
+    /// Adds bytes that came from the origin. Short pieces are copied into one, which is passed through `counted` so
+    /// that the driver can count its memory.
     pub(super) fn append(&mut self, start: u64, bytes: &Bytes, counted: impl FnMut(Bytes) -> Bytes) {
         self.pieces.append(start, bytes, counted);
     }

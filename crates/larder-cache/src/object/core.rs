@@ -15,7 +15,8 @@ use std::ops::Range;
 
 /// One body: its head, its known bytes, the clients that read it and the responses that fill it.
 ///
-/// Events for a cursor or a run that is gone are ignored, because they may have been on their way when it went.
+/// Events for a cursor (a client) or a run (a response) that has ended are ignored: they may have been sent before it
+/// ended.
 ///
 /// ```
 /// use larder_cache::object::{Actions, Arrival, Core, CursorId, CursorTerms, Event, Head, PromiseRule, Sizes, Tick};
@@ -53,41 +54,43 @@ pub struct Core<H> {
     pub(super) head: H,
     pub(super) map: ChunkMap,
     pub(super) runs: SmallVec<[OriginRun; 2]>,
-    /// Sorted by their numbers.
+    /// The clients, sorted by their numbers.
     pub(super) cursors: Vec<Cursor>,
     pub(super) keep: Option<Range<u64>>,
     pub(super) is_storing: bool,
-    /// Whether the response that began the object brings only a part of the body. The part is stored even if nothing
-    /// continues it.
+    /// Whether the response that began the object brings only a part of the body. Parts of such a body are stored even
+    /// if no further request can complete it.
     is_part: bool,
     pub(super) committed: CommittedExtent,
-    /// Whether the last byte came in a response that ended as announced, or was found in the store.
+    /// Whether the body is known to end with its last byte: the byte came in a response that ended as announced, or was
+    /// found in the store.
     pub(super) is_end_proved: bool,
     pub(super) is_outdated: bool,
-    /// Whether the origin answered a range request with the whole body.
+    /// Whether the origin has answered a request for a range with the whole body, so it does not support ranges.
     pub(super) has_no_ranges: bool,
     pub(super) share: u64,
     next_run: u32,
     pub(super) retries: Retries,
     pub(super) trouble: Trouble,
-    /// Set while a client waits because memory is full of bytes that the store has not taken.
+    /// The deadlines for storing. Set while a client waits because memory is full of bytes that the store has not
+    /// taken.
     pub(super) patience: Option<Patience>,
     timer: Option<Tick>,
 }
 
-/// The part of the body that the store's head announces.
+/// How much of the body the head in the store announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CommittedExtent {
-    /// The store has no head of the body.
+    /// No head of the body was committed to the store.
     Nothing,
-    /// A part of the body is stored.
+    /// The head in the store announces a part of the body.
     Part,
-    /// The whole body is stored.
+    /// The head in the store announces the whole body.
     Whole,
 }
 
 impl<H: Head> Core<H> {
-    /// Creates the object of an entry in the store, whose chunks have to be probed.
+    /// Creates the object of an entry in the store. Its chunks must be probed before they are read.
     ///
     /// # Panics
     /// If the head has no length: the head of a stored body always has one. If a chunk has no bytes.
@@ -103,7 +106,7 @@ impl<H: Head> Core<H> {
     }
 
     /// Creates the object of a response whose head has come: a 200 if `is_whole`, otherwise a 206 with `span`. Returns
-    /// the number of the run that brings its body. Nothing is stored unless `is_stored`.
+    /// the number of the run (the response in progress) that brings its body. Nothing is stored unless `is_stored`.
     ///
     /// # Panics
     /// If a chunk has no bytes.
@@ -139,7 +142,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Applies an event, and adds to `actions` what the driver has to do. Memory is unlimited until the first
+    /// Applies an event, and adds to `actions` what the caller must do. Memory is unlimited until the first
     /// [`Event::Budget`].
     pub fn on(&mut self, now: Tick, event: Event<H>, actions: &mut Actions) {
         let step = self.step_of(&event);
@@ -156,7 +159,7 @@ impl<H: Head> Core<H> {
         debug_assert!(self.is_consistent());
     }
 
-    /// Does what follows from the state after an event.
+    /// Takes all steps that follow from the state after an event: for clients, store, memory and responses.
     fn follow(&mut self, now: Tick, actions: &mut Actions) {
         self.settle(now, actions);
         self.store_chunks(now, actions);
@@ -169,7 +172,8 @@ impl<H: Head> Core<H> {
         self.set_timer(now, actions);
     }
 
-    /// Returns whether the event leads to the same state and actions without the shortcut in `steady`.
+    /// Returns whether applying the event without the shortcut in `steady` leads to the expected state and actions.
+    /// Called with debug assertions only.
     fn reaches(mut self, now: Tick, event: Event<H>, expected: (&Self, &[Action])) -> bool {
         let (other, expected_actions) = expected;
         let mut actions = Actions::new();
@@ -182,9 +186,11 @@ impl<H: Head> Core<H> {
         are_equal && are_times_equal && is_rest_equal && actions.as_slice() == expected_actions
     }
 
-    /// Returns bytes for the cursor: those at its position that arrived as one piece, within its span.
+    /// Returns bytes that the cursor (the client) can take now. They begin at its position, and end with their piece in
+    /// memory or with the requested span.
     ///
-    /// `None` if no byte is in memory at its position, if it has no promise yet, or if it is gone.
+    /// `None` if the byte at the cursor's position is not in memory, if the cursor has no promise yet, or if it has
+    /// ended.
     pub fn bytes_at(&self, cursor: CursorId) -> Option<Bytes> {
         let cursor = self.cursor(cursor).filter(|cursor| cursor.is_promised && !cursor.is_at_end())?;
         let bytes = self.map.get(cursor.position())?;
@@ -192,8 +198,8 @@ impl<H: Head> Core<H> {
         Some(bytes.slice(..left.min(bytes.len() as u64) as usize))
     }
 
-    /// Returns the next byte that the cursor takes. After the last byte of a span, this is the first one of the next
-    /// span.
+    /// Returns the position in the body of the next byte that the cursor takes. After the last byte of a span, this is
+    /// the first byte of the next span. `None` if the cursor has ended.
     pub fn position(&self, cursor: CursorId) -> Option<u64> {
         self.cursor(cursor).map(Cursor::position)
     }
@@ -203,56 +209,60 @@ impl<H: Head> Core<H> {
         self.map.held_bytes()
     }
 
-    /// Returns the length of the body: from the start if it is announced, otherwise when the body has ended.
+    /// Returns the length of the body: from the start if the head announces it, otherwise from the end of the response
+    /// on.
     #[expect(clippy::len_without_is_empty, reason = "the length may be unknown, so there is no emptiness to ask for")]
     pub fn len(&self) -> Option<u64> {
         self.map.len()
     }
 
-    /// Returns whether the last byte came in a response that ended as announced, or was found in the store, and every
-    /// byte is in memory or in the store.
+    /// Returns whether the whole body is in memory or in the store. Its end must be proved: the last byte came in a
+    /// response that ended as announced, or was found in the store.
     pub fn is_complete(&self) -> bool {
         self.is_end_proved && self.map.len().is_some_and(|len| self.map.has_all(0..len))
     }
 
-    /// Returns the number of cursors.
+    /// Returns the number of cursors, which are the clients of the object.
     pub fn cursor_count(&self) -> usize {
         self.cursors.len()
     }
 
-    /// Returns the first run that brings bytes which the cursor misses. `None` if no run does.
+    /// Returns the number of the response in progress that brings the first bytes the cursor still needs. `None` if no
+    /// response brings any.
     pub fn awaited_run(&self, cursor: CursorId) -> Option<RunId> {
         let cursor = self.cursor(cursor)?;
         let survey = self.view(Tick(0)).survey(cursor.remaining());
         survey.runs.first().map(|&run| self.runs[run].id)
     }
 
-    /// Returns whether nothing arrives or is being written, and the cache itself wants nothing. Clients may still read.
+    /// Returns whether the object is idle apart from its clients: no response of the origin is in progress, no chunk is
+    /// being written, and the cache does not want to store any span for itself. Clients may still read.
     pub fn is_at_rest(&self) -> bool {
         self.runs.is_empty() && self.keep.is_none() && !self.map.is_writing()
     }
 
-    /// Returns whether the store is taking bytes.
+    /// Returns whether a chunk, or a part of one, is being written to the store.
     pub fn is_writing(&self) -> bool {
         self.map.is_writing()
     }
 
-    /// Returns whether nothing is wanted or in progress, so that the driver may drop the object.
+    /// Returns whether the object has no clients and no work in progress, so that the driver may drop it.
     pub fn is_idle(&self) -> bool {
         self.cursors.is_empty() && self.is_at_rest() && !self.map.is_reading_or_probing()
     }
 
-    /// Returns whether a part of the body can be stored by itself.
+    /// Returns whether the store may have a part of the body without the remainder.
     pub(super) fn keeps_parts(&self) -> bool {
         self.is_part || self.is_divisible()
     }
 
-    /// Returns whether the chunk is believed to be in the store.
+    /// Returns whether the start of the chunk can be read from the store, as far as is known: the store can lose chunks
+    /// at any time.
     pub fn is_in_store(&self, chunk: u64) -> bool {
         self.map.is_readable(self.map.span_of(chunk).start)
     }
 
-    /// Returns the head, as the last update left it.
+    /// Returns the head of the body, as it is after the last [`Event::Updated`].
     pub fn head(&self) -> &H {
         &self.head
     }
@@ -298,12 +308,12 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether the store lacks bytes of `span`.
+    /// Returns whether the store lacks bytes of `span` that this node would store.
     fn lacks_stored(&self, span: &Range<u64>) -> bool {
         !self.map.unstored_of(span.clone()).is_empty()
     }
 
-    /// Returns the chunks of `span` if they can be stored.
+    /// Extends `span` to whole chunks within the body. `None` if they cannot be stored.
     fn keepable(&self, span: Range<u64>) -> Option<Range<u64>> {
         let span = span.start..span.end.min(self.map.end());
         if !self.is_storing || self.is_outdated || span.is_empty() {
@@ -321,14 +331,15 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Accepts no more cursors. Cursors to which nothing was sent move to the newer object.
+    /// Marks the object as outdated, so that it accepts no more cursors (clients). Cursors to which nothing was sent
+    /// move to the newer object.
     pub(super) fn outdate(&mut self, actions: &mut Actions) {
         self.is_outdated = true;
         self.keep = None;
         self.end_cursors(actions, |_, cursor| (!cursor.is_promised).then_some(CursorEnd::MoveOver));
     }
 
-    /// Ends the cursors for which `end` returns a reason.
+    /// Ends the cursors (clients) for which `end` returns a reason.
     pub(super) fn end_cursors(&mut self, actions: &mut Actions, end: impl Fn(&Self, &Cursor) -> Option<CursorEnd>) {
         let reason = |cursor: &Cursor| end(self, cursor).map(|reason| (cursor.id, reason));
         let ended: SmallVec<[(CursorId, CursorEnd); 4]> = self.cursors.iter().filter_map(reason).collect();
@@ -337,15 +348,15 @@ impl<H: Head> Core<H> {
     }
 }
 
-/// Executes plans, and ends what has taken too long.
+/// Executes plans, and ends responses and clients whose time is over.
 impl<H: Head> Core<H> {
-    /// Returns how many bytes may be in memory.
+    /// Returns how many bytes of the body may be in memory.
     pub(super) fn room(&self) -> u64 {
         let least = if self.cursors.is_empty() { 1 } else { self.sizes.least.max(1) };
         self.share.max(least)
     }
 
-    /// Returns what the plan depends on.
+    /// Returns the facts on which a plan depends, as they are at `now`.
     pub(super) fn view(&self, now: Tick) -> View<'_> {
         View {
             sizes: self.sizes,
@@ -363,7 +374,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Makes a plan and executes it. Returns whether that ended a run, which calls for another plan.
+    /// Makes a plan and executes it. Returns `true` if that stopped a response, so that another plan must be made.
     fn carry_out_plan(&mut self, now: Tick, actions: &mut Actions) -> bool {
         let plan = plan(&self.view(now));
         for chunk in plan.probes {
@@ -391,8 +402,8 @@ impl<H: Head> Core<H> {
         !stopped.is_empty()
     }
 
-    /// Returns whether a run can be stopped without harm: another request can bring the bytes that it has not brought,
-    /// and all clients that wait for it may ask.
+    /// Returns whether a response can be stopped without harm. Another request must be able to bring its missing bytes,
+    /// and each client that waits for them must be allowed to cause that request.
     fn can_continue_later(&self, run: &OriginRun) -> bool {
         let needs = |part: Range<u64>| part.start < run.end && run.next < part.end;
         let mut others = self.cursors.iter().filter(|cursor| cursor.is_promised && !cursor.terms.may_ask);
@@ -410,14 +421,15 @@ impl<H: Head> Core<H> {
         RunId(self.next_run - 1)
     }
 
-    /// Stops the runs that `is_over` selects.
+    /// Stops the responses in progress for which `is_over` is true.
     pub(super) fn stop_runs(&mut self, actions: &mut Actions, is_over: impl Fn(&Self, &OriginRun) -> bool) {
         let over: SmallVec<[RunId; 2]> = self.runs.iter().filter(|run| is_over(self, run)).map(|run| run.id).collect();
         self.runs.retain(|run| !over.contains(&run.id));
         actions.extend(over.into_iter().map(Action::Stop));
     }
 
-    /// Ends runs that were paused or unwanted for too long, and cursors that held up others for too long.
+    /// Stops responses that were paused or unwanted for too long, and ends cursors (clients) that held up others for
+    /// too long.
     fn expire(&mut self, now: Tick, actions: &mut Actions) {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
         let mut runs = self.runs.iter();
@@ -444,7 +456,7 @@ impl<H: Head> Core<H> {
         self.end_cursors(actions, |_, cursor| has_come(cursor.holds_until).then_some(CursorEnd::TooSlow));
     }
 
-    /// Requests a tick for the next time at which something ends.
+    /// Sets the timer to the next deadline, such as the end of a pause, of a retry delay or of a client's patience.
     fn set_timer(&mut self, now: Tick, actions: &mut Actions) {
         let paused = self.runs.iter().filter(|run| self.can_continue_later(run)).filter_map(|run| run.paused_until);
         let unwanted = self.runs.iter().filter_map(|run| run.unwanted_until);
@@ -501,7 +513,7 @@ mod tests {
         }
     }
 
-    /// A core that records its actions.
+    /// Drives a core in a test, and returns its actions.
     struct Driver {
         core: Core<TestHead>,
         now: Tick,
@@ -531,7 +543,7 @@ mod tests {
             Self { core, now: Tick(0) }
         }
 
-        /// Reports an event. Returns the actions except for the timers.
+        /// Applies an event to the core. Returns its actions without those that set a timer.
         fn on(&mut self, event: Event<TestHead>) -> Vec<Action> {
             let mut actions = Actions::new();
             self.core.on(self.now, event, &mut actions);

@@ -3,39 +3,42 @@
 use super::{CursorId, CursorTerms, Spans, Tick};
 use std::ops::Range;
 
-/// Time without a move after which a cursor that has bytes counts as standing.
+/// Time after which a client that has bytes to take, but takes none, counts as standing still, in milliseconds.
 pub(super) const STANDING_AFTER_MILLIS: u64 = 1_000;
 
-/// Total time for which a cursor may hold up other cursors before it ends.
+/// Total time for which one client may hold up others. After that, the client is disconnected (`CursorEnd::TooSlow`).
 const HOLD_UP_MILLIS_MAX: u64 = 10_000;
 
-/// A client.
+/// A client that reads a body: what it wants, and how far it has come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cursor {
     pub(super) id: CursorId,
     pub(super) terms: CursorTerms,
     spans: Spans,
     position: u64,
-    /// Whether the client has its promise, so that the head of its response may have been sent.
+    /// Whether the client has its promise that the bytes will come, so that the head of its response may have been
+    /// sent.
     pub(super) is_promised: bool,
-    /// Whether the client has found no bytes and has not been woken since.
+    /// Whether the client found no bytes at its position and must be woken when some are there.
     pub(super) is_waiting: bool,
-    /// Whether the bytes at its position were dropped while it stood still. It wants nothing until it moves.
+    /// Whether the bytes at the client's position were dropped, because it was too slow. Nothing is fetched for such a
+    /// client until it moves.
     pub(super) is_left_behind: bool,
-    /// Whether the client was left behind and moved again. From then on it is left behind only when it stands still.
+    /// Whether the client was left behind once (its bytes were dropped), and then moved again.
     ///
-    /// Each time that it is left behind costs a request.
+    /// Each time that a client is left behind costs a request. So such a client is left behind again only while it
+    /// stands still.
     pub(super) is_back: bool,
-    /// When the client counts as standing, unless it moves.
+    /// The time from which the client counts as standing still, unless it moves before.
     pub(super) stands_from: Tick,
-    /// Time for which the client may still hold up others.
+    /// Milliseconds for which the client may still hold up others before it is disconnected.
     patience_millis: u64,
-    /// The time at which the client is ended for holding up others. `None` while it holds up nobody.
+    /// The time at which the client is disconnected for holding up others. `None` while it holds up nobody.
     pub(super) holds_until: Option<Tick>,
 }
 
 impl Cursor {
-    /// Returns a cursor at the start of its spans.
+    /// Creates a client at the start of its first span.
     pub(super) fn new(id: CursorId, spans: Spans, terms: CursorTerms, now: Tick) -> Self {
         debug_assert!(spans.iter().all(|span| span.start < span.end), "{spans:?}");
         debug_assert!(spans.is_sorted_by(|before, after| before.end <= after.start), "{spans:?}");
@@ -54,23 +57,23 @@ impl Cursor {
         }
     }
 
-    /// Returns the next byte that the client takes.
+    /// Returns the position in the body of the next byte that the client takes.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns the end of the last span.
+    /// Returns the end of the client's last span, 0 if it has none.
     pub(super) fn end(&self) -> u64 {
         self.spans.last().map_or(0, |span| span.end)
     }
 
-    /// Iterates over the parts of the spans that the client has not taken.
+    /// Iterates over what the client has not taken yet of its spans.
     pub(super) fn remaining(&self) -> impl Iterator<Item = Range<u64>> {
         let left = |span: &Range<u64>| span.start.max(self.position)..span.end;
         self.spans.iter().map(left).filter(|span| !span.is_empty())
     }
 
-    /// Returns whether the client wants a single part of the body.
+    /// Returns whether the client wants a single contiguous part of the body.
     pub(super) fn has_one_span(&self) -> bool {
         self.spans.len() == 1
     }
@@ -80,12 +83,12 @@ impl Cursor {
         self.position >= self.end()
     }
 
-    /// Returns the end of the span at the position.
+    /// Returns the end of the span that the client is reading, or its position if it has taken all spans.
     pub(super) fn span_end(&self) -> u64 {
         self.remaining().next().map_or(self.position, |span| span.end)
     }
 
-    /// Moves to `position`, and on to the next span if one has ended there.
+    /// Moves the client to `position`. If a span ends there, moves it on to the start of the next one.
     pub(super) fn move_to(&mut self, position: u64, now: Tick) {
         debug_assert!(position >= self.position || self.remaining().next().is_some(), "{self:?} moves back");
         self.is_back |= self.is_left_behind;
@@ -96,7 +99,7 @@ impl Cursor {
         self.stands_from = now.after(STANDING_AFTER_MILLIS);
     }
 
-    /// Cuts the spans at the end of a body whose length is known now.
+    /// Cuts the client's spans at the end of the body, whose length became known.
     pub(super) fn clip(&mut self, len: u64) {
         self.spans.retain_mut(|span| {
             span.end = span.end.min(len);
@@ -104,17 +107,18 @@ impl Cursor {
         });
     }
 
-    /// Returns whether the client wants bytes and may be sent some.
+    /// Returns whether bytes can be sent to the client: it has its promise, was not left behind, and has not taken all
+    /// its bytes.
     pub(super) fn is_active(&self) -> bool {
         self.is_promised && !self.is_left_behind && !self.is_at_end()
     }
 
-    /// Returns whether the client has taken no bytes for a while.
+    /// Returns whether the client has taken no bytes for so long that it counts as standing still.
     pub(super) fn is_standing(&self, now: Tick) -> bool {
         self.stands_from <= now
     }
 
-    /// Notes whether the client holds up others, and counts the time for which it does.
+    /// Starts or stops counting the time for which the client holds up others.
     pub(super) fn set_holding(&mut self, is_holding: bool, now: Tick) {
         match (is_holding, self.holds_until) {
             (true, None) => self.holds_until = Some(now.after(self.patience_millis)),

@@ -15,20 +15,20 @@ use super::{
 use crate::object::{CursorId, Tick};
 use std::ops::Range;
 
-/// Time for which a client waits while memory is full of bytes for the store and no bytes come. After that, storing is
-/// given up.
+/// Time in milliseconds after which storing is given up if no bytes arrive. It counts while a client waits because
+/// memory is full of bytes that the store has not taken.
 ///
 /// Storing is given up for good, so later clients have to wait for the origin.
 const PATIENCE_MILLIS: u64 = 500;
-/// Time for which a client waits while memory is full of bytes for the store and bytes come, but no chunk becomes
-/// complete.
+/// Time in milliseconds after which storing is given up although bytes arrive, if no chunk becomes complete. It counts
+/// while a client waits because memory is full of bytes that the store has not taken.
 const CHUNK_PATIENCE_MILLIS: u64 = 10_000;
 /// The deadlines for storing while a client waits because memory is full of bytes that the store has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
-    /// The time at which storing is given up unless bytes come.
+    /// The time at which storing is given up unless more bytes arrive before.
     without_bytes: Tick,
-    /// The time at which storing is given up unless the store takes a chunk.
+    /// The time at which storing is given up even if bytes arrive.
     without_chunk: Tick,
 }
 
@@ -37,28 +37,28 @@ impl Patience {
         Self { without_bytes: now.after(PATIENCE_MILLIS), without_chunk: now.after(CHUNK_PATIENCE_MILLIS) }
     }
 
-    /// Returns this patience with more time for bytes, because some have come.
+    /// Returns the deadlines with the first one moved on, because bytes have arrived.
     pub(super) fn after_progress(self, now: Tick) -> Self {
         Self { without_bytes: now.after(PATIENCE_MILLIS), ..self }
     }
 
-    /// Returns when storing is given up.
+    /// Returns the time at which storing is given up: the earlier of the two deadlines.
     pub(super) fn end(self) -> Tick {
         self.without_bytes.min(self.without_chunk)
     }
 }
 
-/// Why a client that waits gets nothing.
+/// The reason why a client waits, if another client or the store is the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
-    /// Memory is used up.
+    /// Memory is used up, so nothing can be read or received for the client.
     Memory,
-    /// The run waits for a slower cursor.
+    /// The response that brings the client's bytes waits until a slower client has caught up.
     Pace,
 }
 
 impl<H: Head> Core<H> {
-    /// Drops from memory what nobody wants.
+    /// Drops the bytes from memory that neither a client nor the store needs any more.
     pub(super) fn release(&mut self, now: Tick) {
         if self.keeps_start() {
             return;
@@ -76,19 +76,19 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether all bytes that have arrived stay in memory.
+    /// Returns whether all bytes that have arrived stay in memory, even those that no client needs.
     ///
-    /// They stay if the body is not stored, while memory has room for them, so that a new client can get the first
-    /// ones.
+    /// They stay if the body is not stored, while memory has room for them, so that a new client can still get the
+    /// first bytes.
     pub(super) fn keeps_start(&self) -> bool {
         let has_room = || self.map.held_bytes_after_reads() < self.room().min(self.sizes.kept);
         !self.is_storing && !self.cursors.is_empty() && self.map.is_in_memory(0) && has_room()
     }
 
-    /// Returns the bytes of a chunk, or of a part of one, that cursors want.
+    /// Returns the bytes of `unit`, a chunk or a part of one, that must stay in memory for clients.
     ///
-    /// A chunk that can be read from the store is wanted as a whole once a cursor comes near, so that it is read only
-    /// once.
+    /// Bytes that can be read from the store (`is_readable`) stay up to the end of the unit once a client comes near,
+    /// so that they are read only once.
     fn wanted_of(&self, unit: Range<u64>, is_readable: bool) -> SpanSet {
         let comes_again = |cursor: &Cursor| is_readable || self.can_continue() && cursor.terms.may_ask;
         let is_owed = |cursor: &&Cursor| !(cursor.is_left_behind && comes_again(cursor));
@@ -107,8 +107,8 @@ impl<H: Head> Core<H> {
 
     /// Returns whether `chunk` stays in memory until the store has it.
     ///
-    /// It stays while it is being stored, or while its missing bytes are coming from a run or from the store. If
-    /// nothing more is coming, a part of it may be worth storing.
+    /// It stays while it is being stored, or while its missing bytes are coming from the origin or from the store. If
+    /// nothing more is coming, it stays if a part of it is worth storing.
     pub(super) fn is_owed_to_store(&self, now: Tick, chunk: u64) -> bool {
         if !self.is_storing || !self.map.is_storable(chunk) {
             return false;
@@ -119,8 +119,8 @@ impl<H: Head> Core<H> {
             || self.part_to_store(chunk).is_some()
     }
 
-    /// Returns whether a run brings more of a part of `chunk` that will be stored. While memory is short, clients do
-    /// not wait for that.
+    /// Returns whether a response in progress brings more of a part of `chunk` that will be stored. Returns `false`
+    /// while memory is short, because clients must then not wait for the part to grow.
     fn is_part_coming(&self, chunk: u64) -> bool {
         let span = self.map.span_of(chunk);
         let brings_part = |run: &OriginRun| {
@@ -156,12 +156,12 @@ impl<H: Head> Core<H> {
         to_read == 0 || is_run_awaited || may_read()
     }
 
-    /// Returns whether one run brings all bytes of `part`.
+    /// Returns whether a single response of the origin, requested or in progress, will bring all bytes of `part`.
     fn is_coming(&self, part: &Range<u64>) -> bool {
         self.runs.iter().any(|run| run.brings(part.start) && run.end >= part.end)
     }
 
-    /// Makes room for the clients that wait while memory is used up. Tries the least harmful way first.
+    /// Frees memory while clients wait because it is used up. Tries the least harmful way first.
     pub(super) fn make_room(&mut self, now: Tick, actions: &mut Actions) {
         self.release(now);
         self.drop_excess(now);
@@ -181,9 +181,9 @@ impl<H: Head> Core<H> {
         self.count_hold_ups(now);
     }
 
-    /// Drops bytes that can be read again, once memory has become scarce and the object has more than its share.
+    /// Drops bytes that can be read again if the object uses more than its share and the share is less than a chunk.
     ///
-    /// Until then, stored bytes stay for their clients, because a store can lose what it has accepted.
+    /// With a larger share, stored bytes stay for their clients, because a store can lose what it has accepted.
     fn drop_excess(&mut self, now: Tick) {
         let room = self.view(now).room;
         if room >= self.sizes.chunk {
@@ -194,14 +194,15 @@ impl<H: Head> Core<H> {
         while self.map.held_bytes() > enough && (self.drop_read_ahead() || self.drop_standing(now)) {}
     }
 
-    /// Returns what keeps a waiting client from its bytes, if another client or the store is the cause.
+    /// Returns why a client waits, if another client or the store is the cause. `None` if no client waits for such a
+    /// reason.
     pub(super) fn block(&self, now: Tick) -> Option<Block> {
         let view = self.view(now);
         let waiting = self.cursors.iter().filter(|cursor| view.is_hungry(cursor));
         waiting.filter_map(|cursor| self.block_of(&view, cursor)).next()
     }
 
-    /// Returns what keeps a waiting client from its bytes.
+    /// Returns why this client waits, if another client or the store is the cause.
     fn block_of(&self, view: &View<'_>, cursor: &Cursor) -> Option<Block> {
         match self.map.place(cursor.position()).0 {
             Place::Store => (view.may_read && self.map.reads() == 0 && view.room_after(&Reads::new()).is_none())
@@ -221,7 +222,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns how far a run may go ahead of the slowest cursor, in a body that is neither divisible nor stored.
+    /// Returns the position at which responses wait for the slowest client, in a body that is neither divisible nor
+    /// stored. `u64::MAX` in other bodies.
     fn pace_of(&self, view: &View<'_>, next: u64) -> u64 {
         let is_behind = |cursor: &&Cursor| !cursor.is_at_end() && view.sets_pace(cursor) && cursor.position() <= next;
         let behind = self.cursors.iter().filter(is_behind);
@@ -229,20 +231,22 @@ impl<H: Head> Core<H> {
         slowest.map_or(u64::MAX, |position| position.saturating_add(self.sizes.lead))
     }
 
-    /// Drops a block that was read before any cursor needed it. Returns whether there was one.
+    /// Drops the last block that can be read again from the store and that no client takes next. Returns `false` if
+    /// there is no such block.
     fn drop_read_ahead(&mut self) -> bool {
         self.drop_block(false, |_| false)
     }
 
-    /// Drops a block whose cursors all stand still. Returns whether there was one.
+    /// Drops the last block that can be read again from the store and whose clients all stand still. Returns `false` if
+    /// there is no such block.
     fn drop_standing(&mut self, now: Tick) -> bool {
         self.drop_block(false, |cursor| cursor.is_standing(now))
     }
 
-    /// Drops bytes that no cursor takes next and that the origin can send again. Returns whether there were some.
+    /// Drops bytes that no client takes next and that the origin can send again. Returns whether it dropped any.
     ///
-    /// If possible, it drops as many as are worth a request. The bytes of a cursor without a promise stay, because its
-    /// promise waits for all of them, and so do those of a cursor that may not cause a request.
+    /// If possible, it drops so many that a request for them is worthwhile. It keeps the bytes of a client without a
+    /// promise, because the promise needs all of them, and of a client that may not cause a request.
     fn drop_later(&mut self) -> bool {
         let before = self.map.held_bytes();
         let has_room = |core: &Self| before - core.map.held_bytes() >= core.sizes.gap;
@@ -250,11 +254,11 @@ impl<H: Head> Core<H> {
         self.map.held_bytes() < before
     }
 
-    /// Drops the last block that is wanted only by cursors for which `may_wait` is true, and that can be read again.
-    /// With `is_any`, also one that cannot be read again.
+    /// Drops the last block in memory that can be read again from the store, and that only clients for which `may_wait`
+    /// is true take next. With `is_any`, the block may also be one that the origin must send again.
     ///
-    /// The cursors for which `may_wait` is true are left behind. Every other cursor keeps the part of the block in
-    /// memory that it takes next.
+    /// The clients that take the block next are left behind: they get bytes again when they move. Returns `false` if
+    /// there is no such block.
     fn drop_block(&mut self, is_any: bool, may_wait: impl Fn(&Cursor) -> bool) -> bool {
         let map = &self.map;
         let feeds = |block: &Range<u64>, cursor: &Cursor| {
@@ -281,19 +285,18 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns whether memory has bytes that the store has not taken yet.
+    /// Returns whether memory has bytes that stay there until the store has taken them.
     fn owes_to_store(&self, now: Tick) -> bool {
         self.is_storing && self.map.chunks_in_memory().iter().any(|&chunk| self.is_owed_to_store(now, chunk))
     }
 
-    /// Returns whether the store has had enough time while a client waits, because memory is full of bytes that it has
-    /// not taken.
+    /// Returns whether the store has had enough time to take the bytes that fill the memory while a client waits.
     fn is_patience_over(&self, now: Tick) -> bool {
         let has_come = |time: Option<Tick>| time.is_some_and(|time| time <= now);
         has_come(self.patience.map(Patience::end)) || has_come(self.map.overdue_at())
     }
 
-    /// Gives up storing if memory is full of what the store has not taken. Returns whether it did.
+    /// Gives up storing if memory has bytes that the store has not taken. Returns whether it did.
     fn give_up_for_memory(&mut self, now: Tick, actions: &mut Actions) -> bool {
         let is_owing = self.owes_to_store(now);
         if is_owing {
@@ -302,7 +305,7 @@ impl<H: Head> Core<H> {
         is_owing
     }
 
-    /// Stops storing, for good.
+    /// Stops storing the body, for good.
     pub(super) fn give_up(&mut self, actions: &mut Actions) {
         if self.is_storing {
             self.is_storing = false;
@@ -311,10 +314,10 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Leaves behind the cursor that has not moved for the longest time, if the body is divisible. Returns whether
-    /// there was one.
+    /// Leaves one client behind, if the body is divisible: nothing stays in memory for it, and when it moves, it gets a
+    /// request of its own. Returns `false` if no client can be left behind.
     ///
-    /// The cursor gets a run of its own when it moves.
+    /// Chooses the client that has not moved for the longest time.
     fn leave_behind(&mut self, now: Tick) -> bool {
         let view = self.view(now);
         let may_go = |cursor: &&Cursor| {
@@ -328,7 +331,7 @@ impl<H: Head> Core<H> {
         cursor.map(|cursor| cursor.is_left_behind = true).is_some()
     }
 
-    /// Counts the time for which the slowest cursor holds up others that cannot be served without it.
+    /// Counts the time for which the slowest client holds up others that wait because of it.
     fn count_hold_ups(&mut self, now: Tick) {
         let holder = self.block(now).and_then(|block| self.holder(now, block));
         for cursor in &mut self.cursors {
@@ -336,9 +339,10 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns the slowest cursor that can take bytes, or could before it was left behind.
+    /// Returns the slowest of the clients that could take bytes now, or could before they were left behind. `block` is
+    /// what the other clients wait for.
     ///
-    /// While memory is short, a cursor whose bytes can be read from the store does not count.
+    /// While they wait for memory, a client whose bytes can be read from the store does not count.
     fn holder(&self, now: Tick, block: Block) -> Option<CursorId> {
         let view = self.view(now);
         let holds = |cursor: &&Cursor| {
@@ -350,7 +354,7 @@ impl<H: Head> Core<H> {
     }
 }
 
-/// Returns the cursor with the lowest position.
+/// Returns the client with the lowest position.
 fn slowest<'a>(cursors: impl Iterator<Item = &'a Cursor>) -> Option<CursorId> {
     cursors.min_by_key(|cursor| cursor.position()).map(|cursor| cursor.id)
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::{collections::BTreeMap, ops::Range};
 
-/// Disjoint pieces of a body, by their first byte.
+/// The parts of a body that are in memory: disjoint pieces, keyed by the position of their first byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Pieces {
     pieces: BTreeMap<u64, Bytes>,
@@ -14,7 +14,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Adds those of `bytes`, which begin at `start`, that are not in memory.
+    /// Adds `bytes`, which begin at `start`. Skips those that are in memory already.
     pub(super) fn insert(&mut self, start: u64, bytes: &Bytes) {
         let span = start..start + bytes.len() as u64;
         if !self.spans.meets(&span) && !span.is_empty() {
@@ -34,8 +34,10 @@ impl Pieces {
         debug_assert!(self.is_consistent(), "{self:?}");
     }
 
-    /// Adds `bytes`, which begin at `start`, except for those that are in memory already. An origin may send a few
-    /// bytes at a time: short pieces are joined by a copy, which passes through `counted`.
+    /// Adds `bytes`, which begin at `start`, except for those that are in memory already.
+    ///
+    /// An origin may send a few bytes at a time. Such a short piece is joined with the one before it: both are copied,
+    /// and the copy is passed through `counted`.
     pub(super) fn append(&mut self, start: u64, bytes: &Bytes, mut counted: impl FnMut(Bytes) -> Bytes) {
         if bytes.len() >= SHORT_BYTES || self.spans.meets(&(start..start + bytes.len() as u64)) {
             return self.insert(start, bytes);
@@ -73,13 +75,13 @@ impl Pieces {
         debug_assert!(self.is_consistent(), "{self:?}");
     }
 
-    /// Returns the remainder of the piece that contains `at`.
+    /// Returns the bytes from `at` to the end of the piece that contains it. `None` if the byte `at` is not in memory.
     pub(super) fn get(&self, at: u64) -> Option<Bytes> {
         let (&start, piece) = self.pieces.range(..=at).next_back()?;
         (at < end(start, piece)).then(|| piece.slice((at - start) as usize..))
     }
 
-    /// Returns the pieces of `span`, which is in memory as a whole.
+    /// Returns the bytes of `span` as pieces. All of them must be in memory.
     pub(super) fn of(&self, span: Range<u64>) -> SmallVec<[Bytes; 4]> {
         debug_assert!(self.spans.covers(&span), "{span:?} is not in memory");
         let mut found = SmallVec::new();
@@ -116,7 +118,7 @@ impl Pieces {
 /// Length in bytes below which a piece is joined with the one before it.
 const SHORT_BYTES: usize = 256;
 
-/// Least length of a piece to which nothing more is joined.
+/// Length in bytes from which a piece is not extended by further short ones.
 const JOINED_BYTES: usize = 1024;
 
 fn end(start: u64, piece: &Bytes) -> u64 {

@@ -14,13 +14,13 @@ use super::{
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Most probes of the store at a time.
+/// Maximum number of concurrent probes of the store for one object.
 const PROBES_MAX: usize = 64;
 
-/// Most reads of the store at a time.
+/// Maximum number of concurrent reads from the store for one object.
 const READS_MAX: usize = 4;
 
-/// The facts that the plan depends on.
+/// The state of an object, as far as the plan for its next steps depends on it.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) sizes: Sizes,
@@ -32,48 +32,51 @@ pub(super) struct View<'a> {
     pub(super) now: Tick,
     /// Whether arriving bytes are stored.
     pub(super) is_storing: bool,
-    /// Whether another request can continue a run.
+    /// Whether parts of different responses can be joined, so that another request can continue a response.
     pub(super) is_divisible: bool,
-    /// Whether requests may be sent now.
+    /// Whether requests may be sent to the origin now. False while a retry has to wait, or if the body cannot be
+    /// continued.
     pub(super) may_ask: bool,
-    /// Whether the store may be read now.
+    /// Whether the store may be read now. False for a while after a read has failed.
     pub(super) may_read: bool,
-    /// Greatest distance from a run's next byte to a byte for which a client waits for the run, see [`Sizes::ahead`].
+    /// Maximum distance in bytes for which a client waits for a response: from the response's next byte to the
+    /// client's, see [`Sizes::ahead`].
     pub(super) reach: u64,
-    /// Most bytes that may be in memory.
+    /// Maximum number of bytes of the object in memory.
     pub(super) room: u64,
 }
 
-/// The next steps.
+/// What to do next: probes, reads, requests, and a verdict on each response in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Chunks to probe the store for.
+    /// Numbers of the chunks for which the store is to be probed.
     pub(super) probes: SmallVec<[u64; 4]>,
-    /// Ranges to read.
+    /// Ranges to read from the store.
     pub(super) reads: Reads,
-    /// Requests to send.
+    /// Requests to send to the origin.
     pub(super) asks: SmallVec<[OriginAsk; 1]>,
-    /// The verdict on each run, in the order of the runs.
+    /// The verdict on each run (a response in progress), in the order of the view.
     pub(super) verdicts: SmallVec<[Verdict; 2]>,
 }
 
 /// Ranges to read from the store.
 pub(super) type Reads = SmallVec<[Range<u64>; 4]>;
 
-/// A verdict on a run.
+/// The verdict on a run: a response of the origin, requested or in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The run goes on.
+    /// The response is received: a client or the cache itself needs its next bytes.
     Go,
-    /// The run waits.
+    /// The response is paused: it is far enough ahead of its clients, or memory is used up.
     Hold,
-    /// No client wants the run. It continues to the end of a chunk and then waits; after a while it is stopped.
+    /// No client wants the response. It is received while `goes_on` is set, otherwise paused. If no client comes, it is
+    /// stopped after a while.
     Unwanted { goes_on: bool },
-    /// The run is stopped, because what it would bring is present or coming.
+    /// The response is stopped, because the bytes that it would bring are present, or come in another response.
     Stop,
 }
 
-/// Returns the next steps, which follow from what the clients and the cache itself want.
+/// Returns the next steps for what the clients and the cache itself want.
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let surveys: Surveys = view.cursors.iter().map(|cursor| view.survey(cursor.remaining())).collect();
     let kept = view.kept_survey();
@@ -85,21 +88,21 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     }
 }
 
-/// The surveys of all cursors, in the order of the cursors.
+/// For each cursor (client), what is still missing for its spans. In the order of the cursors.
 pub(super) type Surveys = SmallVec<[Survey; 2]>;
 
 impl View<'_> {
-    /// Returns what is still needed for all bytes of `spans` to be present.
+    /// Returns what is still missing until all bytes of `spans` are present.
     pub(super) fn survey(&self, spans: impl Iterator<Item = Range<u64>>) -> Survey {
         survey(self.map, self.runs, self.reach, spans)
     }
 
-    /// Returns what is still needed for the bytes that the cache itself wants to store.
+    /// Returns what is still missing until the bytes are present that the cache itself wants to store.
     pub(super) fn kept_survey(&self) -> Survey {
         self.survey(self.keep.iter().flat_map(|keep| self.map.unstored_of(keep.clone())))
     }
 
-    /// Returns whether a client waits for its next byte.
+    /// Returns whether the client could be sent its next byte but must wait, because the byte is not in memory.
     pub(super) fn is_hungry(&self, cursor: &Cursor) -> bool {
         cursor.is_active() && !self.map.is_in_memory(cursor.position())
     }
@@ -109,24 +112,24 @@ impl View<'_> {
         self.map.held_bytes_after_reads() >= self.room
     }
 
-    /// Returns whether a read can begin after `others`.
+    /// Returns whether another read can begin in addition to `others`, the reads that are already planned.
     pub(super) fn may_read_after(&self, others: &Reads) -> bool {
         self.may_read && self.map.reads() + others.len() < READS_MAX
     }
 
-    /// Returns whether this number of bytes may still come, to complete a chunk for the store.
+    /// Returns whether memory has room for `bytes` more that complete a chunk for the store.
     ///
-    /// They may exceed the room by a chunk if the object's share is at least a chunk, because giving up storing would
+    /// They may exceed the object's memory by up to a chunk, if it may use at least a chunk: to give up storing would
     /// cost more.
     pub(super) fn may_complete(&self, bytes: u64) -> bool {
         let excess = if self.room >= self.sizes.chunk { self.sizes.chunk } else { 0 };
         self.map.held_bytes_after_reads() + bytes <= self.room.saturating_add(excess)
     }
 
-    /// Returns whether the run at `index` continues to the end of its chunk although memory is used up.
+    /// Returns whether the response at `index` is received to the end of its chunk although memory is used up.
     ///
-    /// A chunk that is complete can be stored, which frees memory. The runs that need the least memory for that come
-    /// first, so at least one can always continue.
+    /// A complete chunk can be stored, which frees memory. The responses that need the fewest bytes for that come
+    /// first, so that at least one can always continue.
     fn completes(&self, index: usize) -> bool {
         let to_come = |run: &OriginRun| {
             let chunk = self.map.chunk_of(run.next);
@@ -144,16 +147,18 @@ impl View<'_> {
         before == 0 && self.room >= self.sizes.chunk || self.may_complete(before + own)
     }
 
-    /// Returns how many bytes can be read in addition to `others`, which will be read too. `None` if there is no room.
+    /// Returns how many bytes can be read in addition to `others`, the reads that are already planned. `None` if there
+    /// is no room.
     ///
-    /// If nothing is being read and nothing in memory can be read again, there is always room for one block.
+    /// Room for one block is always granted if nothing is being read and nothing in memory can be read again.
     pub(super) fn room_after(&self, others: &Reads) -> Option<u64> {
         let is_only = self.map.reads() + others.len() == 0 && !self.map.holds_readable();
         let left = self.left_after(others);
         (self.may_read_after(others) && (is_only || left >= self.sizes.block)).then_some(left)
     }
 
-    /// Returns whether `bytes` can be read or requested ahead, in addition to `others`.
+    /// Returns whether `bytes` can be read or requested ahead of clients, in addition to `others`, the reads that are
+    /// already planned.
     ///
     /// Memory for another chunk must stay free. Otherwise the bytes would have to be dropped again as soon as a client
     /// waited for that chunk.
@@ -167,21 +172,23 @@ impl View<'_> {
         self.room.saturating_sub(self.map.held_bytes_after_reads() + taken)
     }
 
-    /// Returns whether runs wait for the slowest cursor, because bytes that it misses could not be read or requested
-    /// again.
+    /// Returns whether responses must wait for the slowest client. They must if the body is neither stored nor
+    /// divisible, because bytes that the client has missed could then not be got again.
     pub(super) fn is_slowest_in_charge(&self) -> bool {
         !(self.is_storing || self.is_divisible)
     }
 
-    /// Returns whether runs take this cursor's position into account.
+    /// Returns whether responses wait for this client. They do not wait for one that was left behind, unless the
+    /// slowest client sets the pace.
     pub(super) fn sets_pace(&self, cursor: &Cursor) -> bool {
         !cursor.is_left_behind || self.is_slowest_in_charge()
     }
 
-    /// Returns the byte at which `run` waits for its cursors.
+    /// Returns the position in the body at which `run`, a response in progress, waits for its clients. `followers` are
+    /// their positions.
     ///
-    /// The fastest cursor sets the pace if the others can get the bytes again: from the store, or by another request in
-    /// a divisible body. Otherwise the slowest does.
+    /// The fastest client sets the pace if the others can get the bytes again: from the store, or by another request in
+    /// a divisible body. Otherwise the slowest client does.
     pub(super) fn limit(&self, run: &OriginRun, followers: impl Iterator<Item = u64>) -> u64 {
         let pace = if self.is_slowest_in_charge() { followers.min() } else { followers.max() };
         // Each run has its part of the room, so that none takes the memory from the others.
@@ -194,7 +201,7 @@ impl View<'_> {
     }
 }
 
-/// Returns the chunks to probe: wanted ones of which it is not known whether the store has them.
+/// Returns the chunks for which the store is to be probed: those that are wanted and may be in the store.
 fn probes(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[u64; 4]> {
     let mut found = SmallVec::new();
     if !view.may_read {
@@ -211,7 +218,7 @@ fn probes(view: &View<'_>, surveys: &Surveys, kept: &Survey) -> SmallVec<[u64; 4
     found
 }
 
-/// Adds the unknown chunks of `span`.
+/// Adds to `found` the chunks of `span` that may be in the store and are not being probed yet.
 fn probe_span(view: &View<'_>, span: Range<u64>, found: &mut SmallVec<[u64; 4]>) {
     let mut at = span.start;
     while at < span.end && view.map.probes() + found.len() < PROBES_MAX {
@@ -228,8 +235,8 @@ fn probe_span(view: &View<'_>, span: Range<u64>, found: &mut SmallVec<[u64; 4]>)
     }
 }
 
-/// Returns the ranges to read: first the next bytes of each cursor that waits, the longest waiting first. Then, if
-/// memory allows, the bytes behind them.
+/// Returns the ranges to read from the store. First come the next bytes of each waiting client, the longest waiting
+/// first. Then, if memory allows, come the bytes that clients take soon.
 fn reads(view: &View<'_>) -> Reads {
     let mut found = Reads::new();
     if !view.may_read {
@@ -249,7 +256,7 @@ fn reads(view: &View<'_>) -> Reads {
     found
 }
 
-/// Adds the chunk at `at`, or as many blocks of it as memory allows.
+/// Adds to `found` the stored chunk that contains the byte `at`, or as many blocks of it as memory allows.
 fn read_at(view: &View<'_>, at: u64, found: &mut Reads) {
     let is_due = view.map.place(at).0 == Place::Store && !found.iter().any(|range| range.contains(&at));
     let Some(room) = view.room_after(found).filter(|_| is_due) else {
@@ -260,7 +267,7 @@ fn read_at(view: &View<'_>, at: u64, found: &mut Reads) {
     found.push(range);
 }
 
-/// Adds the chunks of `span` that are in the store alone, as far as they can be read now.
+/// Adds to `found` the chunks of `span` that are only in the store, for as long as memory has room for them.
 fn read_ahead(view: &View<'_>, span: Range<u64>, found: &mut Reads) {
     let mut at = span.start;
     while at < span.end {
@@ -281,7 +288,7 @@ fn read_ahead(view: &View<'_>, span: Range<u64>, found: &mut Reads) {
     }
 }
 
-/// Returns what happens to the run at `index`.
+/// Returns what happens to the response at `index`.
 fn verdict(view: &View<'_>, index: usize, surveys: &Surveys, kept: &Survey) -> Verdict {
     let run = &view.runs[index];
     if run.is_all_here() {
@@ -305,14 +312,14 @@ fn verdict(view: &View<'_>, index: usize, surveys: &Surveys, kept: &Survey) -> V
     if run.is_open && (is_ahead || is_full()) { Verdict::Hold } else { Verdict::Go }
 }
 
-/// Returns the cursors that need bytes of the run at `index`.
+/// Returns the clients that need bytes of the response at `index`.
 fn followers<'a>(view: &View<'a>, index: usize, surveys: &Surveys) -> impl Iterator<Item = &'a Cursor> {
     let needed = view.cursors.iter().zip(surveys).filter(move |(_, survey)| survey.runs.contains(&index));
     needed.map(|(cursor, _)| cursor)
 }
 
-/// Returns whether the bytes that the run would bring next are present, or come in another run, and are so many that a
-/// new request after them is worthwhile.
+/// Returns whether the response at `index` should be stopped, because its next bytes are present or come in another
+/// response. They must be so many that a new request for the bytes after them is worthwhile.
 fn is_overtaken(view: &View<'_>, index: usize) -> bool {
     let run = &view.runs[index];
     let mut at = run.next;
@@ -330,8 +337,8 @@ fn is_overtaken(view: &View<'_>, index: usize) -> bool {
     overlap > 0 && (overlap >= view.sizes.gap || at >= run.end)
 }
 
-/// Returns the end of another run that is ahead of the run at `index` and brings the byte `at`. Of two runs that are
-/// equally far, the older one is ahead.
+/// Returns the end of a response that brings the byte `at` and is ahead of the response at `index`. Of two responses at
+/// the same position, the older one is ahead.
 fn coming_ahead(runs: &[OriginRun], index: usize, at: u64) -> Option<u64> {
     let run = &runs[index];
     let is_ahead = |other: &&OriginRun| other.next > run.next || other.next == run.next && other.id < run.id;

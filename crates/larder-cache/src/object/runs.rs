@@ -3,34 +3,35 @@
 use super::{Action, Actions, OriginAsk, RunId, Tick, plan::Verdict};
 use std::ops::Range;
 
-/// Time for which a run may be paused before it is stopped, if another request can continue it.
+/// Time in milliseconds after which a paused response is stopped, if another request can continue it.
 const PAUSED_MILLIS_MAX: u64 = 30_000;
 
-/// Time for which a run that no client wants continues, because a client may come back.
+/// Time in milliseconds after which a response that no client wants is stopped. Until then, a client may come back.
 const UNWANTED_MILLIS_MAX: u64 = 1_000;
 
-/// A response of the origin, or the request for one.
+/// A response of the origin: requested, or in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OriginRun {
     pub(super) id: RunId,
-    /// Whether the head has come.
+    /// Whether the head of the response has arrived.
     pub(super) is_open: bool,
-    /// Whether the request was for a range.
+    /// Whether a range was requested, not the whole body.
     pub(super) is_range: bool,
-    /// The first byte that has not come.
+    /// Position in the body of the first byte that has not arrived.
     pub(super) next: u64,
-    /// The end of the announced bytes, or of the requested ones while there is no head.
+    /// End of the bytes that the response announced. Before its head arrives, the end of the requested bytes.
     pub(super) end: u64,
-    /// Bytes of the body received by this run.
+    /// Number of bytes of the body that this response has brought.
     pub(super) received: u64,
-    /// When a paused run is stopped, if another request can continue it; `None` if it is not paused.
+    /// The time at which the paused response is stopped, if another request can continue it. `None` if it is not
+    /// paused.
     pub(super) paused_until: Option<Tick>,
-    /// When a run that no client reads is stopped; `None` while one reads it.
+    /// The time at which the response is stopped because no client wants it. `None` while a client wants it.
     pub(super) unwanted_until: Option<Tick>,
 }
 
 impl OriginRun {
-    /// Returns a run whose request is about to be sent.
+    /// Creates a run for a request that is about to be sent.
     pub(super) fn asked(id: RunId, ask: &OriginAsk, len: Option<u64>) -> Self {
         let (span, is_range) = match ask {
             OriginAsk::Whole => (0..len.unwrap_or(u64::MAX), false),
@@ -39,7 +40,7 @@ impl OriginRun {
         Self { is_open: false, is_range, ..Self::open(id, span) }
     }
 
-    /// Returns a run whose head has come and announces `span`.
+    /// Creates a run for a response whose head has arrived and announces `span`.
     pub(super) fn open(id: RunId, span: Range<u64>) -> Self {
         Self {
             id,
@@ -53,12 +54,13 @@ impl OriginRun {
         }
     }
 
-    /// Returns whether the byte `at` is still to come in this run.
+    /// Returns whether the byte `at` is still to arrive in this response.
     pub(super) fn brings(&self, at: u64) -> bool {
         self.next <= at && at < self.end
     }
 
-    /// Resumes or pauses the run as `verdict` says. Sets the times at which a paused or unwanted run is stopped.
+    /// Resumes or pauses the response, as `verdict` says. Sets or clears the times at which it is stopped because it is
+    /// paused or unwanted.
     pub(super) fn follow(&mut self, verdict: Verdict, now: Tick, actions: &mut Actions) {
         let goes_on = match verdict {
             Verdict::Stop => return,
@@ -83,28 +85,28 @@ impl OriginRun {
         }
     }
 
-    /// Returns whether all announced bytes have come.
+    /// Returns whether all bytes that the response announced have arrived.
     pub(super) fn is_all_here(&self) -> bool {
         self.is_open && self.next == self.end
     }
 }
 
-/// Counts failures of the origin, to repeat requests with growing waits.
+/// Counts responses of the origin that broke off, so that each repeated request waits longer than the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Retries {
-    /// Failures in a row that brought nothing.
+    /// Number of consecutive failures without any bytes.
     failures: u8,
-    /// Failures since a chunk came.
+    /// Number of failures since a response brought at least a chunk.
     attempts: u8,
-    /// Number of responses with another representation since the last bytes of this one.
+    /// Number of responses with another representation since the last bytes of this one came.
     others: u8,
-    /// When the next request may be sent.
+    /// The time from which a request may be sent again. `None` if no request has to wait.
     pub(super) ask_at: Option<Tick>,
 }
 
 impl Retries {
-    /// Notes a failure of a run that has brought something if `has_progressed`. Returns whether another request may be
-    /// sent, after a wait.
+    /// Records that a response broke off; `has_progressed` says whether it brought any bytes. Returns whether another
+    /// request may be sent, after a wait.
     pub(super) fn fail(&mut self, now: Tick, has_progressed: bool) -> bool {
         if has_progressed {
             self.failures = 0;
@@ -116,73 +118,76 @@ impl Retries {
         wait.is_some()
     }
 
-    /// Forgets failures, because the origin sent what it should, or because nobody waits any more.
+    /// Forgets all failures, because the origin sent what was requested, or because no retry is needed any more.
     pub(super) fn forget_failures(&mut self) {
         self.failures = 0;
         self.attempts = 0;
         self.ask_at = None;
     }
 
-    /// Notes that the origin sent another representation.
+    /// Records that the origin sent a representation of the resource other than this one.
     pub(super) fn see_other(&mut self) {
         self.others = self.others.saturating_add(1);
     }
 
-    /// Notes that the origin sent bytes of this representation.
+    /// Records that the origin sent bytes of this representation.
     pub(super) fn see_same(&mut self) {
         self.others = 0;
     }
 
-    /// Returns whether the origin may be asked for this representation again: twice after it sent another one.
+    /// Returns whether the origin may be asked again for this representation. No more requests are sent after three
+    /// responses with another one.
     pub(super) fn may_find_same(&self) -> bool {
         self.others <= 2
     }
 }
 
-/// Waits before the requests that continue a run that broke off.
+/// Waits in milliseconds before the requests that continue a response that broke off.
 ///
-/// The first is short, because a connection that was cut can be reopened at once. After about two seconds, it is better
-/// for the client to learn that its response broke off.
+/// The first wait is short, because a connection that was cut can be reopened at once. After about two seconds, it is
+/// better for the client to learn that its response broke off.
 const RETRY_WAITS_MILLIS: [u64; 2] = [100, 1_500];
 
-/// Most requests in a row that together bring less than a chunk.
+/// Maximum number of consecutive failed requests that each bring less than a chunk.
 const ATTEMPTS_MAX: u8 = 6;
 
-/// Counts failures to read from the store. After a failure, the origin serves the bytes for a while.
+/// Counts failed reads from the store. After a failure, the origin serves the next bytes, if it can.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Trouble {
-    /// Failures since the last read that succeeded.
+    /// Number of failed reads since the last read that succeeded.
     failures: u8,
-    /// When the store may be read again.
+    /// The time from which the store may be read again. `None` if reads need not wait.
     pub(super) read_at: Option<Tick>,
 }
 
 impl Trouble {
-    /// Notes a failure to read after which the origin serves the next bytes. Returns how many bytes: twice as many
-    /// after each failure.
+    /// Records a failed read of bytes that the origin can serve. Returns how many bytes the origin serves from there
+    /// on: twice as many after each failure.
     pub(super) fn avoid(&mut self, lead: u64) -> u64 {
         let doublings = u32::from(self.failures).min(32);
         self.failures = self.failures.saturating_add(1);
         lead.saturating_mul(2).saturating_mul(1 << doublings)
     }
 
-    /// Notes a failure to read bytes that the origin cannot serve. Returns whether the store is to be read once more.
+    /// Records a failed read of bytes that the origin cannot serve. Returns whether the store may be read again after a
+    /// wait.
     pub(super) fn wait(&mut self, now: Tick) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.read_at = Some(now.after(READ_WAIT_MILLIS));
         self.failures < READS_MAX
     }
 
-    /// Forgets failures, because a read succeeded, or because nobody waits any more.
+    /// Forgets all failed reads, because a read succeeded, or because no client waits any more.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Wait before a read is repeated.
+/// Time in milliseconds before a failed read is repeated.
 const READ_WAIT_MILLIS: u64 = 1_000;
 
-/// Most reads of a chunk that the origin cannot serve. After that, the cursors that need the chunk end.
+/// Maximum number of consecutive failed reads of bytes that the origin cannot serve. After that, the clients that need
+/// them are disconnected.
 const READS_MAX: u8 = 4;
 
 #[cfg(test)]

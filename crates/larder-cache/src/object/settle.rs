@@ -2,9 +2,10 @@
 
 use super::{Action, Actions, CursorEnd, Head, PromiseRule, Tick, asks, core::Core, cursors::Cursor};
 
-/// Consequences of the state for clients.
+/// What a change of the state means for clients: promises, wake-ups and ends.
 impl<H: Head> Core<H> {
-    /// Promises, wakes and ends cursors.
+    /// Gives the clients their promises, wakes those that have bytes to take, and ends those that are finished or
+    /// cannot be served.
     pub(super) fn settle(&mut self, now: Tick, actions: &mut Actions) {
         for index in 0..self.cursors.len() {
             let is_due = !self.cursors[index].is_promised && self.can_promise(now, &self.cursors[index]);
@@ -17,7 +18,7 @@ impl<H: Head> Core<H> {
         self.end_cursors(actions, |core, cursor| core.end_of(now, cursor));
     }
 
-    /// Wakes the cursor at `index` if it waits and there are bytes.
+    /// Wakes the client at `index` if it waits and its next byte is in memory.
     pub(super) fn wake(&mut self, index: usize, actions: &mut Actions) {
         let has_bytes = self.has_bytes(&self.cursors[index]);
         let cursor = &mut self.cursors[index];
@@ -27,13 +28,13 @@ impl<H: Head> Core<H> {
         cursor.is_waiting = !has_bytes;
     }
 
-    /// Returns whether there are bytes for the cursor.
+    /// Returns whether the client may be sent bytes and its next byte is in memory.
     pub(super) fn has_bytes(&self, cursor: &Cursor) -> bool {
         cursor.is_active() && self.map.is_in_memory(cursor.position())
     }
 
-    /// Returns whether the bytes that the cursor's promise needs are present, or are coming in runs whose heads have
-    /// arrived.
+    /// Returns whether the client can be given its promise: the bytes that the promise needs are present, or come in
+    /// responses whose heads have arrived.
     fn can_promise(&self, now: Tick, cursor: &Cursor) -> bool {
         if cursor.terms.promise == PromiseRule::Given {
             return true;
@@ -49,12 +50,13 @@ impl<H: Head> Core<H> {
         survey.unknown.is_none() && survey.gaps.is_empty() && are_open && !self.lacks_proof(cursor)
     }
 
-    /// Returns whether the cursor ends with the body, and no response has proved that end or still may prove it.
+    /// Returns whether the client wants the end of the body, but nothing proves that the body ends there: no response
+    /// that ended as announced, and none in progress that may still do so.
     fn lacks_proof(&self, cursor: &Cursor) -> bool {
         self.map.len() == Some(cursor.end()) && !self.is_end_proved && !self.awaits_proof()
     }
 
-    /// Returns why the cursor ends, if it does.
+    /// Returns the reason why the client ends now. `None` if it goes on.
     fn end_of(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
         if cursor.is_promised && cursor.is_at_end() {
             let is_proof_coming = self.map.len() == Some(cursor.end()) && !self.is_end_proved && self.awaits_proof();
@@ -65,10 +67,10 @@ impl<H: Head> Core<H> {
         if may_wait { None } else { self.end_at_gap(now, cursor) }
     }
 
-    /// Ends clients that have reached a gap which no other client has caused to be filled. Returns whether there were
-    /// some.
+    /// Ends clients that have a promise but may not cause requests, and whose next byte nothing brings. Returns whether
+    /// it ended any.
     ///
-    /// This concerns clients that have a promise but may not cause requests.
+    /// Such a client goes on while the cache or another client is about to request that byte.
     pub(super) fn end_stranded(&mut self, now: Tick, actions: &mut Actions) -> bool {
         let before = self.cursors.len();
         if self.cursors.iter().any(|cursor| !cursor.terms.may_ask) {
@@ -81,7 +83,8 @@ impl<H: Head> Core<H> {
         self.cursors.len() < before
     }
 
-    /// Returns why a cursor ends at a gap that nothing fills. A cursor that still has bytes to take does not end.
+    /// Returns the reason why a client ends if no further request is sent. `None` if the client still has bytes to
+    /// take, or waits for a response in progress.
     pub(super) fn end_at_gap(&self, now: Tick, cursor: &Cursor) -> Option<CursorEnd> {
         let survey = self.view(now).survey(cursor.remaining());
         let gap = survey.gaps.first();
@@ -97,7 +100,8 @@ impl<H: Head> Core<H> {
         self.head.is_divisible() && !self.has_no_ranges
     }
 
-    /// Returns whether another request can bring what is missing.
+    /// Returns whether another request may bring the missing bytes: the body is divisible, and the origin still has
+    /// this representation as far as is known.
     pub(super) fn can_continue(&self) -> bool {
         self.is_divisible() && self.retries.may_find_same()
     }

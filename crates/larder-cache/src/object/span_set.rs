@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// A set of positions in a body.
+/// A set of positions in a body, as sorted and disjoint ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SpanSet(SmallVec<[Range<u64>; 2]>);
 
@@ -51,17 +51,17 @@ impl SpanSet {
         }
     }
 
-    /// Returns the span that contains `at`, if one does.
+    /// Returns the contiguous range of the set that contains `at`. `None` if `at` is not in the set.
     pub(super) fn span_at(&self, at: u64) -> Option<&Range<u64>> {
         self.0.get(self.0.partition_point(|span| span.end <= at)).filter(|span| span.start <= at)
     }
 
-    /// Returns the end of the span that contains `at`, if one does.
+    /// Returns the end of the contiguous range of the set that contains `at`. `None` if `at` is not in the set.
     pub(super) fn end_at(&self, at: u64) -> Option<u64> {
         self.span_at(at).map(|span| span.end)
     }
 
-    /// Returns whether the set has a byte of `span`.
+    /// Returns whether the set contains any byte of `span`.
     pub(super) fn meets(&self, span: &Range<u64>) -> bool {
         self.next_from(span.start) < span.end
     }
@@ -92,7 +92,7 @@ impl SpanSet {
         self.0[first..].iter().map(part).take_while(|part| !part.is_empty())
     }
 
-    /// Iterates over the spans.
+    /// Iterates over the contiguous ranges of the set, in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Range<u64>> {
         self.0.iter()
     }

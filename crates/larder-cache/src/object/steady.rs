@@ -10,7 +10,8 @@ use super::{
 };
 use std::ops::Range;
 
-/// An event that may need no new plan, with the state before it.
+/// An event that may need no new plan, with parts of the state before it: the moved client's position or the response's
+/// next byte, and the numbers of responses and clients.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     kind: StepKind,
@@ -20,14 +21,15 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 enum StepKind {
-    /// The client's position before it moved.
+    /// A client moved. The second field is its position before the move.
     Moved(CursorId, u64),
-    /// The run's next byte before the bytes came.
+    /// A response brought bytes. The second field is the position of its next byte before they came.
     Came(RunId, u64),
 }
 
 impl<H: Head> Core<H> {
-    /// Returns the event as a step, if it may need no new plan. Called before the event is applied.
+    /// Returns the event and parts of the state as a step, if the event may need no new plan. Must be called before the
+    /// event is applied.
     pub(super) fn step_of(&self, event: &Event<H>) -> Option<Step> {
         let is_waiting = self.patience.is_some() || self.trouble.read_at.is_some() || self.retries.ask_at.is_some();
         if is_waiting || self.keep.is_some() || !self.retries.may_find_same() {
@@ -47,8 +49,8 @@ impl<H: Head> Core<H> {
         Some(Step { kind, runs: self.runs.len(), cursors: self.cursors.len() })
     }
 
-    /// Wakes clients and drops bytes after a step was applied, if nothing else follows from the step. Returns whether
-    /// it did.
+    /// Executes a step without a new plan, if nothing follows from it but a wake-up and bytes to drop. Returns `false`
+    /// if a plan is needed; nothing is changed then.
     pub(super) fn follow_step(&mut self, step: &Step, actions: &mut Actions) -> bool {
         if self.runs.len() != step.runs || self.cursors.len() != step.cursors || !self.is_steady() {
             return false;
@@ -59,7 +61,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether at most one run flows, and clients have promises, one span each, and hold up nobody.
+    /// Returns whether the object is in its usual state: at most one response in progress, and every client with a
+    /// promise, a single span, and nobody held up.
     fn is_steady(&self) -> bool {
         let flows = |run: &OriginRun| run.is_open && run.unwanted_until.is_none() && !run.is_all_here();
         let is_served = |cursor: &Cursor| {
@@ -122,7 +125,7 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns whether the client's move to `to` leaves the run as it is: receiving, or paused.
+    /// Returns whether the response in progress stays as it is after the client's move to `to`: received, or paused.
     fn keeps_pace(&self, cursor: &Cursor, to: u64) -> bool {
         let Some(run) = self.runs.first() else {
             return true;
@@ -136,7 +139,8 @@ impl<H: Head> Core<H> {
         self.has_bytes(cursor) && run.next >= if self.is_storing { chunk.end } else { limit }
     }
 
-    /// Returns whether everything that the client takes soon is in memory, being read, or coming.
+    /// Returns whether the client's next bytes, up to [`Sizes::lead`](super::Sizes::lead) ahead, are all in memory,
+    /// being read, or coming in the response in progress.
     fn is_window_quiet(&self, cursor: &Cursor) -> bool {
         let end = cursor.position().saturating_add(self.sizes.lead).min(cursor.span_end());
         let mut at = cursor.position();
@@ -151,7 +155,8 @@ impl<H: Head> Core<H> {
         true
     }
 
-    /// Returns the bytes that leave memory once the client has taken `taken`. `None` if that depends on other clients.
+    /// Returns the bytes to drop from memory once the client has taken `taken`. `None` if the other clients or the
+    /// store may need some of them, which only a full pass can tell.
     fn dropped_by(&self, index: usize, taken: Range<u64>) -> Option<Reads> {
         let mut dropped = Reads::new();
         let mut at = taken.start;
@@ -180,8 +185,8 @@ impl<H: Head> Core<H> {
         Some(dropped)
     }
 
-    /// Returns whether `chunk` certainly stays in memory for the store: it is being stored, or the run that brings it
-    /// has brought all of it so far.
+    /// Returns whether `chunk` certainly stays in memory for the store: it is being stored, or a response will complete
+    /// it and memory has all of it that came so far.
     fn is_surely_owed(&self, chunk: u64) -> bool {
         let span = self.map.span_of(chunk);
         let brings = |run: &OriginRun| {

@@ -9,10 +9,11 @@ use super::{
 };
 use std::ops::Range;
 
-/// Time for which a write may run while memory is short and a client waits, before storing is given up.
+/// Time in milliseconds after which the write of a chunk counts as too slow. If a client then waits for memory, storing
+/// is given up.
 const WRITE_MILLIS_MAX: u64 = 1_000;
 
-/// Results of the store.
+/// Results of the store's work: of probes, reads and writes.
 impl<H: Head> Core<H> {
     pub(super) fn end_probe(&mut self, now: Tick, chunk: u64, end: &ProbeEnd, actions: &mut Actions) {
         if !self.map.end_probe(chunk, end) {
@@ -28,9 +29,9 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Lets the origin serve a chunk for which the probe of the store failed.
+    /// Requests a chunk from the origin for which the probe of the store failed.
     ///
-    /// If the origin cannot serve it, no promise that needs the chunk can be made.
+    /// If the origin cannot serve it, the clients that need it for their promise end: each sends a request of its own.
     fn avoid_unprobed(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
         let needs = |part: Range<u64>| part.start < span.end && span.start < part.end;
         self.end_cursors(actions, |core, cursor| {
@@ -55,7 +56,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Lets the origin serve a part that the store cannot read. Bytes that the origin cannot serve are read again
+    /// Requests a part from the origin that the store could not read. If the origin cannot serve it, reads it again
     /// later.
     fn avoid(&mut self, now: Tick, span: Range<u64>, actions: &mut Actions) {
         if self.map.is_avoided(&span) {
@@ -73,7 +74,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns whether the cache itself, or a client that may cause requests, wants bytes of `span`.
+    /// Returns whether bytes of `span` may be requested: the cache itself wants them, or a client that may cause
+    /// requests.
     fn is_askable(&self, span: &Range<u64>) -> bool {
         let meets = |part: &Range<u64>| part.start < span.end && span.start < part.end;
         let mut askers = self.cursors.iter().filter(|cursor| cursor.terms.may_ask);
@@ -95,7 +97,8 @@ impl<H: Head> Core<H> {
         self.commit(actions);
     }
 
-    /// Stores each chunk that is complete. The last chunk of the body waits until the response has ended as announced.
+    /// Stores each chunk that is in memory as a whole. The last chunk of the body waits until its response has ended as
+    /// announced.
     pub(super) fn store_chunks(&mut self, now: Tick, actions: &mut Actions) {
         if !self.is_storing {
             return;
@@ -109,7 +112,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Reads the stored parts of chunks whose other bytes are in memory, so that these chunks are stored as a whole.
+    /// Reads the missing bytes of chunks from the store, if it has them all, so that the chunks can be stored as a
+    /// whole.
     pub(super) fn complete_chunks(&mut self, now: Tick, actions: &mut Actions) {
         for chunk in self.map.chunks_in_memory() {
             let missing = self.map.missing_of(chunk);
@@ -125,7 +129,7 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Stores the parts in memory of those chunks that nothing will complete.
+    /// Stores parts of the chunks in memory that nothing will complete.
     pub(super) fn store_parts(&mut self, actions: &mut Actions) {
         for chunk in self.map.chunks_in_memory() {
             if let Some(part) = self.part_to_store(chunk) {
@@ -136,7 +140,8 @@ impl<H: Head> Core<H> {
         }
     }
 
-    /// Returns the part of `chunk` to store, if the chunk is incomplete and no run brings what is missing.
+    /// Returns the part of `chunk` to store. `None` if the chunk is complete, if bytes of it are still coming, or if no
+    /// part is worth storing.
     pub(super) fn part_to_store(&self, chunk: u64) -> Option<Range<u64>> {
         let can_be_found = self.is_storing && self.keeps_parts() && !self.is_outdated;
         if !can_be_found || !self.map.is_storable(chunk) || self.map.is_storing(chunk) {
@@ -152,7 +157,7 @@ impl<H: Head> Core<H> {
         self.map.part_to_store(chunk).filter(is_proved).filter(|part| !self.takes_from_clients(chunk, part))
     }
 
-    /// Returns whether the store has a part of `chunk` that clients want and that `part` would replace.
+    /// Returns whether storing `part` would replace stored bytes of `chunk` that clients want.
     fn takes_from_clients(&self, chunk: u64, part: &Range<u64>) -> bool {
         self.map.replaced_by(chunk, part).iter().any(|lost| {
             let wants = |span: Range<u64>| span.start < lost.end && lost.start < span.end;
@@ -165,8 +170,8 @@ impl<H: Head> Core<H> {
         self.map.len() == Some(self.map.span_of(chunk).end)
     }
 
-    /// Commits the head once everything is stored. If another request can continue the body, commits it already once
-    /// the first chunk is stored.
+    /// Commits the head once the whole body is stored. If parts of the body may be stored, already commits it once the
+    /// first bytes are.
     pub(super) fn commit(&mut self, actions: &mut Actions) {
         if self.keep.as_ref().is_some_and(|keep| self.map.unstored_of(keep.clone()).is_empty()) {
             self.keep = None;

@@ -7,19 +7,22 @@ use super::{
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The steps that are needed before a client can have all bytes of its spans.
+/// What a client, or the cache itself, still waits for: the steps until all bytes of some spans are present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
-    /// Parts that are neither present nor coming, in ascending order.
+    /// Parts that are neither present nor coming, in ascending order. They must be requested.
     pub(super) gaps: SmallVec<[Range<u64>; 2]>,
-    /// The runs that bring the other missing parts, as indexes into the list of runs.
+    /// The responses in progress that bring the other missing parts, as indexes into the list of runs.
     pub(super) runs: SmallVec<[usize; 2]>,
-    /// The first byte that may be in the store, which has to be probed.
+    /// Position of the first byte that may be in the store, but whose chunk has not been probed. `None` if there is
+    /// none.
     pub(super) unknown: Option<u64>,
 }
 
-/// Returns what is still needed for all bytes of `spans` to be present. A run brings a byte that is at most `reach`
-/// ahead of the run, or of the end of the bytes that the run brings before.
+/// Returns what is still missing until all bytes of `spans` are present.
+///
+/// A response counts as bringing a byte that is at most `reach` bytes ahead of its next byte, or of other needed bytes
+/// that it brings. A byte further ahead is a gap.
 pub(super) fn survey(
     map: &ChunkMap,
     runs: &[OriginRun],
@@ -46,11 +49,11 @@ pub(super) fn survey(
     found
 }
 
-/// The run that brings the bytes before a position, and the end of the bytes that it brings.
+/// Index of the response that brings the needed bytes before a position, and the end of those bytes.
 type Followed = Option<(usize, u64)>;
 
-/// Adds the start of `missing` to the gaps, or the run that brings it to the runs. Returns the end of the part that was
-/// added.
+/// Adds the start of `missing` to the survey: as a gap, or as the response that brings it. Returns the end of the part
+/// that was handled.
 fn follow(found: &mut Survey, followed: &mut Followed, runs: &[OriginRun], missing: (Range<u64>, u64)) -> u64 {
     let (missing, reach) = missing;
     let next_run = runs.iter().map(|run| run.next).filter(|next| missing.contains(next) && *next > missing.start).min();
@@ -67,7 +70,8 @@ fn follow(found: &mut Survey, followed: &mut Followed, runs: &[OriginRun], missi
     end
 }
 
-/// Returns the run that brings the byte `at` first.
+/// Returns the index of the response that will bring the byte `at` first. `None` if none brings it, or only after too
+/// many other bytes.
 fn carrier(runs: &[OriginRun], followed: Followed, at: u64, reach: u64) -> Option<usize> {
     let before = |index: usize| followed.filter(|(run, _)| *run == index).map_or(0, |(_, end)| end);
     let is_near = |index: usize| at - runs[index].next.max(before(index)).min(at) <= reach;

@@ -20,20 +20,20 @@ use std::{
 /// The responses or values that a purge concerns. [`Purges`](super::Purges) has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PurgeScope {
-    /// Everything.
+    /// All responses or values.
     All,
-    /// A host with any scheme, port and path.
+    /// All URLs of this host, with any scheme, port and path.
     Site(Box<str>),
-    /// URLs with this prefix, in the normal form of keys.
+    /// All URLs that begin with this text, which must be in the normal form of cache keys.
     Prefix(Box<str>),
-    /// A URL, with all its variants.
+    /// One URL, with all its variants.
     Url(Box<str>),
-    /// Responses that list a tag.
+    /// All responses or values that have this tag.
     Tag(Box<str>),
 }
 
 impl PurgeScope {
-    /// Returns the host, prefix, URL or tag.
+    /// Returns the host, prefix, URL or tag. Empty for [`PurgeScope::All`].
     pub fn name(&self) -> &str {
         match self {
             Self::All => "",
@@ -42,34 +42,36 @@ impl PurgeScope {
     }
 }
 
-/// The effect of a purge on the responses it concerns.
+/// What a purge does to the responses that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeMode {
     /// The responses are no longer served.
     Hard,
-    /// The responses become stale.
+    /// The responses become stale, as if their lifetime had ended at the purge.
     Soft,
-    /// The responses must be validated before they are used again.
+    /// The origin must confirm the responses before they are used again.
     Validate,
 }
 
-/// A purge, as other nodes of the fleet receive it.
+/// A purge, in the form in which the nodes of a fleet send it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// The purge's number. It concerns responses whose request began when fewer purges than this had been made.
+    /// The purge's number. It concerns only responses that were requested when fewer purges than this number had been
+    /// made.
     pub number: u64,
     /// The effect of the purge on the responses that it concerns.
     pub mode: PurgeMode,
-    /// The time of the purge, in milliseconds since the Unix epoch.
+    /// Time at which the purge was made, in milliseconds since the Unix epoch.
     pub at_ms: i64,
-    /// The responses that the purge concerns.
+    /// Which responses the purge concerns.
     pub scope: PurgeScope,
 }
 
 impl Purge {
-    /// Returns a purge of a wider scope that has at least the effect of this one.
+    /// Returns this purge with a wider scope. A hard purge becomes a demand for validation.
     ///
-    /// The responses that only the wider scope concerns are kept if their origin confirms them.
+    /// The origin then confirms the responses that only the wider scope concerns, so that they need not be fetched
+    /// again.
     fn widened_to(&self, scope: PurgeScope) -> Self {
         let mode = match self.mode {
             PurgeMode::Hard if scope != self.scope => PurgeMode::Validate,
@@ -79,33 +81,34 @@ impl Purge {
     }
 }
 
-/// The state of a response after all purges so far.
+/// What all purges so far mean for one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeVerdict {
-    /// No purge concerns the response.
+    /// No purge concerns the response, so it may be used.
     Stands,
-    /// A soft purge marked the response stale at this time, in milliseconds since the Unix epoch.
+    /// A soft purge made the response stale at this time, in milliseconds since the Unix epoch.
     StaleSince(i64),
-    /// Possibly purged, so it must be validated before it is used.
+    /// The response may have been purged, so it must be validated before it is used.
     Unconfirmed,
-    /// Purged, so it must not be served.
+    /// The response was purged, so it must not be served.
     Gone,
 }
 
-/// Limits for the purges that are kept separately. Beyond them, older purges are merged into wider ones.
+/// Limits for the purges that are kept one by one. Beyond them, older purges are merged into purges of a wider scope.
 #[derive(Clone, Copy, Debug)]
 pub struct PurgeLimits {
-    /// Most purges that are kept separately.
+    /// Maximum number of purges that are kept one by one.
     pub count: usize,
-    /// Most memory for the purges, in bytes.
+    /// Maximum memory for the purges, in bytes.
     pub bytes: usize,
 }
 
 impl PurgeLimits {
-    /// The limits for responses, which can be validated if older purges are widened.
+    /// The limits for responses. If older purges are merged, the responses that only the wider purge concerns are
+    /// validated, not lost.
     pub const RESPONSES: Self = Self { count: 16_384, bytes: 8 << 20 };
-    /// The limits for values, which are lost if their purges are merged. Long before that, removed tags are forgotten
-    /// (`cache::forgetting`).
+    /// The limits for values. A value cannot be validated, so merged purges remove more values than were purged. Tags
+    /// are normally forgotten long before these limits are reached (`cache::forgetting`).
     pub(crate) const VALUES: Self = Self { count: 1 << 18, bytes: 80 << 20 };
 }
 
@@ -115,7 +118,7 @@ impl Default for PurgeLimits {
     }
 }
 
-/// All purges that may still concern a response.
+/// All purges that may still concern a stored response, indexed by their scope.
 #[derive(Default)]
 pub(super) struct PurgeIndex {
     all: PurgeMarks,
@@ -127,20 +130,20 @@ pub(super) struct PurgeIndex {
     pub(super) limits: PurgeLimits,
     last_number: u64,
     last_tag_number: u64,
-    /// Time of the last purge by tag.
+    /// Time of the last purge by tag, in milliseconds since the Unix epoch. `None` if there was none.
     last_tag_at_ms: Option<i64>,
 }
 
-/// The purges of one scope.
+/// The purges that have the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PurgeMarks {
     /// Number of the last hard purge; 0 if there was none.
     hard: u64,
     hard_at_ms: i64,
-    /// Number of the last demand for validation; 0 if there was none.
+    /// Number of the last purge that demands validation; 0 if there was none.
     validate: u64,
     validate_at_ms: i64,
-    /// The soft purges since the last hard one, in order.
+    /// The soft purges since the last hard purge, in ascending order of their numbers.
     soft: Vec<SoftPurges>,
 }
 
@@ -155,7 +158,7 @@ impl PurgeIndex {
         Self { limits, ..Self::default() }
     }
 
-    /// Adds a purge.
+    /// Adds a purge to those of its scope.
     pub(super) fn apply(&mut self, purge: &Purge) {
         self.last_number = self.last_number.max(purge.number);
         if let PurgeScope::Tag(_) = purge.scope {
@@ -177,27 +180,28 @@ impl PurgeIndex {
         marks.apply(purge);
     }
 
-    /// Returns the last purge number that was used, or 0 if none was.
+    /// Returns the highest purge number that was used, or 0 if none was.
     pub(super) fn last_number(&self) -> u64 {
         self.last_number
     }
 
-    /// Notes that all numbers up to this one were used.
+    /// Records that all purge numbers up to `number` were used.
     pub(super) fn note_number(&mut self, number: u64) {
         self.last_number = self.last_number.max(number);
     }
 
-    /// Returns the number of purged tags.
+    /// Returns the number of tags for which purges are kept.
     pub(super) fn tag_count(&self) -> usize {
         self.tags.len()
     }
 
-    /// Returns the number of scopes whose purges are kept.
+    /// Returns the number of different scopes for which purges are kept.
     pub(super) fn count(&self) -> usize {
         self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
     }
 
-    /// Returns the state of a response that was requested after `purge_count` purges.
+    /// Returns what the purges mean for a response with this URL and these tags. It was requested when `purge_count`
+    /// purges had been made.
     pub(super) fn judge<'a>(
         &self,
         url: &str,
@@ -214,22 +218,23 @@ impl PurgeIndex {
         verdict
     }
 
-    /// Returns whether a purge may concern a response that was requested after `purge_count` purges, if only its URL is
-    /// known.
+    /// Returns whether a purge after the first `purge_count` may concern a response with this URL. Its tags are unknown
+    /// here, so a purge of any tag may.
     pub(super) fn may_concern(&self, url: &str, purge_count: u64) -> bool {
         let mut may = self.last_tag_number > purge_count;
         self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != PurgeVerdict::Stands);
         may
     }
 
-    /// Returns the time of the last purge that may concern a response, if only its URL is known.
+    /// Returns the time of the last purge that may concern a response with this URL, in milliseconds since the Unix
+    /// epoch. Its tags are unknown here, so a purge of any tag may.
     pub(super) fn last_at_ms(&self, url: &str) -> Option<i64> {
         let mut last = self.last_tag_at_ms;
         self.each_of_url(url, &mut |marks| last = last.max(marks.last_at_ms()));
         last
     }
 
-    /// Returns all purges.
+    /// Returns all purges that are kept, in no order.
     pub(super) fn purges(&self) -> Vec<Purge> {
         let mut purges = Vec::new();
         self.all.tell(&PurgeScope::All, &mut purges);
@@ -240,7 +245,7 @@ impl PurgeIndex {
         purges
     }
 
-    /// Widens older purges if there are too many. Returns whether it did.
+    /// Merges the older half of the purges into purges of wider scopes, if there are too many. Returns whether it did.
     pub(super) fn widen_if_full(&mut self) -> bool {
         if !self.is_beyond(1, 1) {
             return false;
@@ -267,7 +272,8 @@ impl PurgeIndex {
         true
     }
 
-    /// Forgets the purges of tags up to the number `up_to`. Nothing that these purges concern may still be stored.
+    /// Forgets the purges of tags whose number is at most `up_to`. The caller must have removed everything that these
+    /// purges concern.
     pub(super) fn forget_tags(&mut self, up_to: u64) {
         let bytes = &mut self.bytes;
         self.tags.retain(|tag, marks| {
@@ -278,7 +284,7 @@ impl PurgeIndex {
         self.tags.shrink_to_fit();
     }
 
-    /// Returns whether the purges exceed `share / of` of the limits.
+    /// Returns whether the purges exceed the fraction `share / of` of a limit.
     fn is_beyond(&self, share: usize, of: usize) -> bool {
         self.count() > self.limits.count / of * share || self.bytes > self.limits.bytes / of * share
     }
@@ -354,12 +360,12 @@ impl PurgeMarks {
         first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at_ms))
     }
 
-    /// Returns the number of the last purge.
+    /// Returns the number of the last purge of this scope, or 0 if there was none.
     fn last_number(&self) -> u64 {
         self.soft.last().map_or(0, |soft| soft.number).max(self.hard).max(self.validate)
     }
 
-    /// Returns the time of the last purge.
+    /// Returns the time of the last purge of this scope, in milliseconds since the Unix epoch.
     fn last_at_ms(&self) -> Option<i64> {
         let hard = (self.hard > 0).then_some(self.hard_at_ms);
         let validate = (self.validate > 0).then_some(self.validate_at_ms);
@@ -409,7 +415,7 @@ fn weight(name: &str) -> usize {
     name.len() + MARKS_BYTES
 }
 
-/// Returns the next wider scope, which contains all responses of the given one.
+/// Returns the next wider scope: the site of a URL or prefix, otherwise everything.
 fn wider(scope: &PurgeScope) -> PurgeScope {
     match scope {
         PurgeScope::Url(url) | PurgeScope::Prefix(url) => PurgeScope::Site(host_of_url(url).into()),
@@ -442,9 +448,10 @@ fn lower_case(tag: &str) -> Cow<'_, str> {
     }
 }
 
-/// Largest number of separate soft purges of one scope.
+/// Maximum number of soft purges that are kept for one scope. Beyond it, the two oldest are merged.
 const SOFT_COUNT_MAX: usize = 8;
-/// Memory for one purge in addition to its name: the table slot, the marks, a soft purge, and allocator rounding.
+/// Memory in bytes that one purge takes in addition to its name: the table slot, the marks, a soft purge, and allocator
+/// rounding.
 const MARKS_BYTES: usize = 256;
 
 #[cfg(test)]
@@ -498,7 +505,8 @@ mod tests {
         );
     }
 
-    /// One prefix in the tree must not hide another prefix, nor may a URL between the two.
+    /// Guards against a search in the tree of prefixes that misses one: because another prefix, or the URL itself, lies
+    /// between.
     #[test]
     fn every_prefix_of_a_url_is_found_among_many() {
         let texts: Vec<String> = (0..6_u32.pow(4))
@@ -542,7 +550,7 @@ mod tests {
         assert!(many.purges().len() <= SOFT_COUNT_MAX);
     }
 
-    /// At stake: responses that are lost because of purges that do not concern them.
+    /// Guards against losing responses because of purges that do not concern them.
     #[test]
     fn widened_purges_only_demand_validation_of_what_they_do_not_concern() {
         let mut index = PurgeIndex::new(PurgeLimits { count: 100, bytes: 1 << 20 });
@@ -560,7 +568,7 @@ mod tests {
         }
     }
 
-    /// A purge must not be dropped because there are many.
+    /// Guards against dropping a purge because there are too many.
     #[test]
     fn too_many_are_widened_and_none_is_dropped() {
         let scope = |number: u64| match number % 4 {

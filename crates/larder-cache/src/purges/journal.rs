@@ -24,35 +24,35 @@ use super::{
     tag_file,
 };
 
-/// The file that holds the purge record.
+/// The file that holds the record of purges, one purge or fact a line.
 pub(super) struct PurgeJournal(Journal);
 
-/// The state of the file at start.
+/// What the file contains when the program starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JournalState {
     Nothing,
-    /// The lines of the record, and the label of the store that it belongs to.
+    /// The file is valid: the lines of the record, and the label (a random number) of the store that it belongs to.
     Lines {
         label: u64,
         lines: Vec<RecordLine>,
     },
-    /// The file is unreadable or malformed, with the reason.
+    /// The file cannot be read or parsed, for this reason.
     Damaged(String),
 }
 
-/// A line of the record.
+/// A line of the record of purges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RecordLine {
-    /// A purge that was made on this node: responses are judged by it, and other nodes get it.
+    /// A purge that was made on this node. It applies to this node's responses, and is sent to other nodes.
     Made(Purge),
-    /// A purge by which responses are judged, but that other nodes do not get: it came from one of them, or it is no
-    /// longer in the log.
+    /// A purge that applies to this node's responses, but is not sent to other nodes: it came from one of them, is
+    /// recorded for them by another line, or is no longer in the log.
     Judged(Purge),
-    /// A purge that only other nodes need, because a wider purge covers it here.
+    /// A purge that is only sent to other nodes. Another line says what applies here.
     Logged(Purge),
-    /// The log contains the purges made on this node after this number.
+    /// The log of purges made on this node begins after the purge with this number.
     LogStart(u64),
-    /// All purge numbers up to this one were used.
+    /// All purge numbers up to this one were used, even if no purge with such a number is kept.
     Number(u64),
     Position(LogPosition),
 }
@@ -67,7 +67,7 @@ impl PurgeJournal {
         self.0.path()
     }
 
-    /// Reads the file.
+    /// Reads and checks the whole file.
     pub(super) fn read(&self) -> JournalState {
         let octets = match fs::read(self.path()) {
             Ok(octets) => octets,
@@ -89,13 +89,13 @@ impl PurgeJournal {
         }
     }
 
-    /// Returns whether purges can be appended. The file must have been rewritten since the start and since the last
-    /// error, and must not have grown too long.
+    /// Returns whether lines can be appended to the file. It must have been rewritten since the start and since the
+    /// last error, and must not have grown too long.
     pub(super) fn takes_more(&self) -> bool {
         self.0.is_open() && !self.0.has_grown(GROWN_BYTES_MIN)
     }
 
-    /// Appends lines.
+    /// Appends lines to the file, and syncs it.
     ///
     /// # Errors
     /// On an error, the lines may not be durable, and the file must be rewritten.
@@ -105,7 +105,7 @@ impl PurgeJournal {
         self.0.sync()
     }
 
-    /// Rewrites the file with these lines, for the store with this label.
+    /// Replaces the file by one with these lines, for the store that has this label.
     ///
     /// # Errors
     /// On an error, the lines may not be durable.
@@ -157,7 +157,7 @@ fn parse(line: &str) -> Option<RecordLine> {
     })
 }
 
-/// Formats a purge as a line, without the end of the line.
+/// Formats a purge as a line, without the newline.
 pub fn purge_line(purge: &Purge) -> String {
     let Purge { number, mode, at_ms, scope } = purge;
     let mode = match mode {
@@ -176,7 +176,7 @@ pub fn purge_line(purge: &Purge) -> String {
     format!("{number} {mode} {at_ms} {kind} {name}")
 }
 
-/// Parses the line of a purge.
+/// Parses a line that [`purge_line`] formatted. `None` if it is malformed.
 pub fn parse_purge(line: &str) -> Option<Purge> {
     let mut words = line.splitn(5, ' ');
     let number = words.next()?.parse().ok()?;
@@ -200,7 +200,7 @@ pub fn parse_purge(line: &str) -> Option<Purge> {
     Some(Purge { number, mode, at_ms, scope })
 }
 
-/// Formats a line of the file: the checksum, then `text`.
+/// Formats a line of the file: the checksum of `text`, and `text`.
 fn seal(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 10);
     writeln!(line, "{:08x} {text}", checksum(text)).expect("a string takes what is written to it");
@@ -217,7 +217,7 @@ fn checksum(text: &str) -> u32 {
 }
 
 const TITLE: &str = "larder purges 1 ";
-/// A file shorter than this is not rewritten because of growth.
+/// Size in bytes below which the file is not rewritten, however much it has grown since the last rewriting.
 const GROWN_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A purge must not be undone because a bit on the disk flipped.
+    /// Guards against a purge that is undone because a bit on the disk flipped.
     #[test]
     fn every_flipped_bit_is_noticed() {
         let folder = tempfile::tempdir().unwrap();

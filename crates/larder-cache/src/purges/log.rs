@@ -13,41 +13,44 @@ use std::collections::VecDeque;
 
 use super::index::Purge;
 
-/// A position in the log of another node, or in a shared log. Everything up to it has been applied on this node.
+/// How far this node has followed the log of another node, or a log that all nodes share. Everything up to the position
+/// has been applied here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     /// The other node's name, or the address of the shared log.
     pub peer: Box<str>,
-    /// The identity of the log. A node that lost its store begins a log with another identity. For a shared log, this
+    /// The identity of the log. It differs from a former one if the other node has lost its store. For a shared log, it
     /// is the digest of the entry at the position.
     pub log: u64,
-    /// The number of the last purge in the log that was applied on this node.
+    /// Number of the last purge in that log that was applied on this node.
     pub number: u64,
-    /// The number of the last purge made on this node that is in the shared log. 0 for the log of another node.
+    /// For a shared log: the number of the last purge made on this node that it contains. 0 for the log of another
+    /// node.
     pub sent: u64,
 }
 
 /// A part of a log of purges, as one node sends it to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSlice {
-    /// The identity of the log.
+    /// The identity of the log that the part belongs to.
     pub log: u64,
-    /// Whether the reader's position is not in the log, so that the purges since then are unavailable to it.
+    /// Whether the reader must start over, because its position is not in the log. The purges since that position are
+    /// unavailable to it.
     pub is_reset: bool,
-    /// The purges, in the order of their numbers. Purges with one number are never separated.
+    /// The purges, in ascending order of their numbers. Purges with the same number are never separated.
     pub purges: Vec<Purge>,
-    /// The reader's position after it has applied `purges`.
+    /// The position to which the reader has come once it has applied `purges`.
     pub position: u64,
-    /// The number of the last recorded purge in the log.
+    /// Number of the last purge in the log that is recorded, so that the log can be read up to it.
     pub end: u64,
-    /// For a shared log: the number of the last purge by the reading node itself up to `position`. Otherwise 0.
+    /// For a shared log: the number of the last purge up to `position` that the reading node itself made. Otherwise 0.
     pub sent: u64,
 }
 
-/// The log of the purges made on this node.
+/// The log of the purges made on this node, for other nodes of the fleet to read.
 #[derive(Default)]
 pub(super) struct PurgeLog {
-    /// Whether other nodes read the log. Otherwise it stays empty.
+    /// Whether other nodes read the log. If there are none, it stays empty.
     is_kept: bool,
     start: u64,
     entries: VecDeque<Purge>,
@@ -56,7 +59,7 @@ pub(super) struct PurgeLog {
 }
 
 impl PurgeLog {
-    /// Adds a purge at the end.
+    /// Adds a purge at the end of the log, if the log is kept.
     pub(super) fn append(&mut self, purge: &Purge) {
         assert!(purge.number >= self.end(), "numbers only grow");
         if !self.is_kept {
@@ -68,7 +71,7 @@ impl PurgeLog {
         self.trim(COUNT_MAX, BYTES_MAX);
     }
 
-    /// Restores the log from a file, whose lines may be in any order.
+    /// Restores the log from the purges in a record, which may be in any order. It begins after the number `start`.
     pub(super) fn restore(&mut self, start: u64, mut purges: Vec<Purge>) {
         purges.retain(|purge| purge.number > start);
         purges.sort_by_key(|purge| purge.number);
@@ -76,7 +79,7 @@ impl PurgeLog {
         purges.iter().for_each(|purge| self.append(purge));
     }
 
-    /// Starts or stops keeping purges. A log that has just been started contains no earlier purges.
+    /// Starts or stops keeping purges. A log that is started begins after `last_number`, without the earlier purges.
     ///
     /// Returns whether this is a change.
     pub(super) fn set_kept(&mut self, is_kept: bool, last_number: u64) -> bool {
@@ -88,7 +91,7 @@ impl PurgeLog {
         is_change
     }
 
-    /// Stores a position in the log of another node.
+    /// Replaces the position in the log of another node.
     pub(super) fn set_position(&mut self, position: LogPosition) {
         self.positions.retain(|known| known.peer != position.peer);
         self.positions.push(position);
@@ -103,7 +106,7 @@ impl PurgeLog {
         &self.positions
     }
 
-    /// Returns the number of the last purge made on this node that is in a shared log.
+    /// Returns the number of the last purge made on this node that a shared log contains, or 0.
     pub(super) fn sent(&self) -> u64 {
         self.positions.iter().map(|position| position.sent).max().unwrap_or(0)
     }
@@ -112,23 +115,24 @@ impl PurgeLog {
         self.entries.iter()
     }
 
-    /// Returns the number after which the log begins.
+    /// Returns the number after which the log begins: older purges are not in it.
     pub(super) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns the number of the last purge in the log, or of the last one dropped from it.
+    /// Returns the number of the last purge in the log. If the log is empty, returns the number after which it begins.
     pub(super) fn end(&self) -> u64 {
         self.entries.back().map_or(self.start, |purge| purge.number)
     }
 
-    /// Returns the number of the last purge in the log whose number is at most `number`.
+    /// Returns the number of the last purge in the log that is at most `number`. If there is none, returns the number
+    /// after which the log begins.
     pub(super) fn end_within(&self, number: u64) -> u64 {
         let count = self.entries.partition_point(|purge| purge.number <= number);
         count.checked_sub(1).map_or(self.start, |last| self.entries[last].number)
     }
 
-    /// Returns the purges after `position` and up to `recorded`, for a reader of the log `log`.
+    /// Returns the purges after `position` whose number is at most `recorded`. `log` is the identity of this log.
     pub(super) fn slice(&self, log: u64, position: u64, recorded: u64) -> LogSlice {
         let end = self.end_within(recorded);
         if position < self.start || position > end {
@@ -149,7 +153,7 @@ impl PurgeLog {
         LogSlice { log, is_reset: false, purges, position, end, sent: 0 }
     }
 
-    /// Drops the oldest purges above the limits, with all others that have the same numbers.
+    /// Drops the oldest purges until the log is within the limits. Drops purges with the same number together.
     fn trim(&mut self, count_max: usize, bytes_max: usize) {
         while self.entries.len() > count_max || self.bytes > bytes_max || self.is_cut() {
             let Some(purge) = self.entries.pop_front() else { return };
@@ -158,7 +162,7 @@ impl PurgeLog {
         }
     }
 
-    /// Returns whether a purge with the same number as the first remaining one was dropped.
+    /// Returns whether purges with the same number as the first one in the log were dropped.
     fn is_cut(&self) -> bool {
         self.entries.front().is_some_and(|purge| purge.number <= self.start)
     }
@@ -168,12 +172,12 @@ fn weight(purge: &Purge) -> usize {
     purge.scope.name().len() + ENTRY_BYTES
 }
 
-/// Most purges in the log.
+/// Maximum number of purges in the log.
 pub(super) const COUNT_MAX: usize = 65_536;
 const BYTES_MAX: usize = 16 << 20;
-/// Memory and text of one purge in addition to its name.
+/// Bytes that one purge takes in memory, or as text, in addition to its name.
 const ENTRY_BYTES: usize = 64;
-/// Size of a part that is sent at once. The purges of one number may exceed it.
+/// Size in bytes after which a part of the log ends. Purges with the same number may exceed it.
 const SLICE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -216,7 +220,8 @@ mod tests {
         assert!(log.slice(7, 10, 9).is_reset && log.slice(7, 6, 5).is_reset);
     }
 
-    /// A reader that stopped in the middle of one command's purges would treat the others as applied.
+    /// Guards against separating the purges of one command: a reader that stopped between them would treat the others
+    /// as applied.
     #[test]
     fn purges_with_one_number_are_sent_and_dropped_together() {
         let mut log = PurgeLog::default();

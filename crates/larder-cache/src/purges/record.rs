@@ -9,18 +9,19 @@ use larder_store::Store;
 use super::journal::{JournalState, PurgeJournal, RecordLine};
 use crate::keys::random;
 
-/// The purge record next to a store.
+/// The record of purges in a file next to a store.
 pub(super) struct PurgeRecordFile {
     store: Store,
     journal: PurgeJournal,
     label: u64,
-    /// Whether the store must be emptied before any purge is recorded.
+    /// Whether the store must be emptied before any purge is recorded, because that failed at the start.
     must_empty: bool,
 }
 
 impl PurgeRecordFile {
-    /// Reads the record, or empties the store if the record cannot be trusted. `load` takes its lines, and returns the
-    /// lines of a complete record.
+    /// Reads the record, or empties the store if the record cannot be trusted.
+    ///
+    /// `load` receives the lines of the record, and returns the lines with which it is rewritten.
     pub(super) fn open(
         store: &Store,
         journal: PurgeJournal,
@@ -50,23 +51,24 @@ impl PurgeRecordFile {
         beside
     }
 
-    /// Returns the number by which record and store recognize each other.
+    /// Returns the label, a random number by which the record and the store recognize each other.
     pub(super) fn label(&self) -> u64 {
         self.label
     }
 
-    /// Appends lines. Blocks.
+    /// Appends lines to the record. Blocks until they are durable.
     pub(super) fn append(&mut self, lines: &[RecordLine]) -> Result<(), String> {
         self.journal.append(lines).map_err(|error| error.to_string())
     }
 
-    /// Returns whether purges can be appended. That requires that every volume of the store names this file as its
-    /// record.
+    /// Returns whether lines can be appended to the record. If not, it must be rewritten: for example, while a volume
+    /// of the store does not have the record's label.
     pub(super) fn takes_more(&self) -> bool {
         !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
     }
 
-    /// Replaces the content of the record with these purges. Blocks.
+    /// Replaces the content of the record with these lines, and gives the store the record's label. Blocks until both
+    /// are durable.
     pub(super) fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
         if self.must_empty {
             block_on(self.store.clear()).map_err(|error| error.to_string())?;
@@ -81,7 +83,7 @@ impl PurgeRecordFile {
     }
 }
 
-/// Empties a store whose purges are unknown. Returns whether the removal is durable.
+/// Empties a store whose purges are unknown, because its entries may have been purged. Returns whether that is durable.
 pub(super) fn empty(store: &Store, why: &str) -> bool {
     tracing::error!(%why, "the record of purges is unusable: the store is emptied");
     let emptied = block_on(store.clear());

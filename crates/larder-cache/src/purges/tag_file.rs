@@ -12,10 +12,10 @@ use crate::tags::TagHash;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, checksum};
 use larder_device::whole_records;
 
-/// The first bytes of the file.
+/// The first bytes of the file, by which it is recognized.
 pub(super) const MAGIC: &[u8; 8] = b"LARDTAG2";
 
-/// Reads the file. Returns `None` if a part of it is damaged.
+/// Parses the old file of removed tags. Returns `None` if a part of it is damaged.
 pub(super) fn read(octets: &[u8]) -> Option<JournalState> {
     let (label, records) = octets.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
     let purges: Option<Vec<Purge>> = whole_records(records).iter().map(decode).collect();
@@ -39,7 +39,7 @@ fn decode(record: &[u8; 32]) -> Option<Purge> {
     is_valid.then(|| Purge { number: u64::from_le_bytes(*number), mode: PurgeMode::Hard, at_ms: 0, scope })
 }
 
-/// Distance between the first numbers of two runs of the program. No run could make this many removals.
+/// Distance between the first purge numbers of two runs of the program. No run could remove so many tags.
 const NUMBERS_OF_A_RUN: u64 = 1 << 32;
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// At stake: removed values that come back after an upgrade to the version with one record for all removals.
+    /// Guards against removed values that come back after an upgrade to the version with one record for all removals.
     #[test]
     fn removals_of_a_cache_with_the_old_file_stay() {
         let directory = tempfile::tempdir().unwrap();

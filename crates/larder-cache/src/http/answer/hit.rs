@@ -39,7 +39,7 @@ pub struct HitAnswer<F: Fetcher> {
     pub is_conditional: bool,
 }
 
-/// A request that a stored response answers.
+/// A request that is answered with a stored response, and the facts that the answer needs.
 pub struct HitRequest<'a> {
     /// What the cache adds to the response, such as its name in Via.
     pub marks: &'a ResponseMarks,
@@ -49,20 +49,21 @@ pub struct HitRequest<'a> {
     pub fields: &'a HeaderMap,
     /// Age of the stored response in seconds.
     pub age_secs: u64,
-    /// The Cache-Status of the response.
+    /// The content of the Cache-Status field for this answer.
     pub status: CacheStatus,
 }
 
 impl<'a, F: Fetcher> CacheQuery<'a, F> {
-    /// Returns this request in the form that [`answer`] takes, for a stored response of this age.
+    /// Returns this request in the form that [`answer`] takes. `age_secs` is the age of the stored response that
+    /// answers it.
     pub(super) fn hit(self, age_secs: u64, status: CacheStatus) -> HitRequest<'a> {
         let Self { http, asked } = self;
         HitRequest { marks: http.fetcher.marks(), method: asked.method(), fields: asked.fields(), age_secs, status }
     }
 }
 
-/// Answers from a stored response. Returns `None` if only the origin can evaluate the preconditions, or if the body is
-/// in chunks and `chunked` is missing.
+/// Answers a request with a stored response. Returns `None` if only the origin can evaluate the request's
+/// preconditions, or if the body is in chunks and `chunked` is missing.
 pub fn answer<F: Fetcher>(
     wanted: &HitRequest<'_>,
     entry: &Arc<CachedEntry>,
@@ -92,7 +93,7 @@ pub fn answer<F: Fetcher>(
     Some(HitAnswer { response: respond(status, fields, body), is_conditional: false })
 }
 
-/// Returns whether a request gets the stored head and the whole body, which has `body_len` bytes.
+/// Returns whether the answer to a request is the stored head with the whole body, which has `body_len` bytes.
 pub fn is_plain(wanted: &HitRequest<'_>, stored: &StoredHead, body_len: usize) -> bool {
     *wanted.method == Method::GET
         && stored.status() != StatusCode::NO_CONTENT
@@ -101,7 +102,7 @@ pub fn is_plain(wanted: &HitRequest<'_>, stored: &StoredHead, body_len: usize) -
 }
 
 impl<F: Fetcher> AnswerResponse<F> {
-    /// Returns the response with all fields but those that belong to the client's connection.
+    /// Returns the response with all fields that the client gets, except those of its connection.
     pub fn made(self, marks: &ResponseMarks, status: CacheStatus) -> Response<AnswerBody<F>> {
         match self {
             Self::Made(response) => response,
@@ -115,16 +116,16 @@ impl<F: Fetcher> AnswerResponse<F> {
     }
 }
 
-/// The part of a body that is sent.
+/// The portion of a body that a response sends.
 pub(super) enum BodyPortion {
-    /// This span of the body.
+    /// One contiguous span of the body, possibly the whole body.
     Span(Range<u64>),
-    /// Several parts in one body.
+    /// Several parts of the body, sent as one multipart body.
     Parts(Multipart),
 }
 
 impl BodyPortion {
-    /// Returns the bytes of the body that are sent, in ascending order.
+    /// Returns the spans of the body that are sent, in ascending order.
     pub(super) fn spans(&self) -> Spans {
         let mut spans: Spans = match self {
             Self::Span(span) if span.is_empty() => Spans::new(),
@@ -136,8 +137,8 @@ impl BodyPortion {
     }
 }
 
-/// Returns the requested portion of a body of known length, with the matching status. Describes the portion in
-/// `fields`.
+/// Returns the portion of the body that a request wants, with the status of its response. Adds the fields that describe
+/// the portion to `fields`.
 pub(super) fn portion(
     method: &Method,
     request_fields: &HeaderMap,
@@ -176,7 +177,7 @@ pub(super) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
     }
 }
 
-/// Creates a response from these parts.
+/// Creates a response with this status, these fields and this body.
 pub(super) fn respond<F: Fetcher>(
     status: StatusCode,
     fields: HeaderMap,
@@ -190,8 +191,9 @@ pub(super) fn respond<F: Fetcher>(
 
 /// Creates the 304 of RFC 9110 15.4.5 for a request with these fields.
 ///
-/// A cache gets all stored fields, because it updates its own copy by them (RFC 9111 3.2). Otherwise a tag that the
-/// origin's 304 changed would not reach it, and a purge of that tag would not concern its copy.
+/// A client that is a cache itself gets all stored fields, because it updates its own copy by them (RFC 9111 3.2).
+/// Otherwise a tag that the origin's 304 changed would not reach that cache, and a purge of the tag would not concern
+/// its copy.
 pub(super) fn not_modified<F: Fetcher>(
     (marks, request_fields): (&ResponseMarks, &HeaderMap),
     head: &StoredHead,
@@ -209,12 +211,12 @@ pub(super) fn not_modified<F: Fetcher>(
     respond(StatusCode::NOT_MODIFIED, fields, AnswerBody::Empty)
 }
 
-/// Returns whether a request was sent by a proxy, which may have a cache: another node, a child, or a CDN.
+/// Returns whether the request came through a proxy that may have a cache: another node, a child proxy, or a CDN.
 fn is_by_cache(request_fields: &HeaderMap) -> bool {
     request_fields.contains_key(header::VIA) || request_fields.contains_key(&CDN_LOOP)
 }
 
-/// Returns the body that sends this portion. `cursor` reads the same parts.
+/// Returns the body that sends `portion` of a body in chunks. `cursor` must read the same spans.
 pub(super) fn cursor_body<F: Fetcher>(portion: BodyPortion, cursor: BodyCursor<F>) -> AnswerBody<F> {
     match portion {
         BodyPortion::Span(_) => AnswerBody::Cursor(Box::new(cursor)),
@@ -224,7 +226,7 @@ pub(super) fn cursor_body<F: Fetcher>(portion: BodyPortion, cursor: BodyCursor<F
     }
 }
 
-/// Returns the body that sends this portion of a whole body.
+/// Returns the body that sends `portion` of a body in memory.
 pub(super) fn whole_body<F: Fetcher>(whole: &Bytes, portion: BodyPortion) -> AnswerBody<F> {
     match portion {
         BodyPortion::Span(span) => AnswerBody::Whole(whole.slice(span.start as usize..span.end as usize)),
@@ -250,5 +252,5 @@ fn body_of<F: Fetcher>(
     }
 }
 
-/// The field by which CDNs recognize loops (RFC 8586).
+/// The field by which CDNs detect that a request has come back to them (RFC 8586).
 static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");

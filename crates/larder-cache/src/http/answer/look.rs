@@ -31,63 +31,65 @@ use crate::http::{
     lookup::{self, FoundResponse, LookupResult},
 };
 
-/// The result of a look into the cache.
+/// What the cache found for a request: a verdict, and an answer or a plan.
 pub struct LookResult<F: Fetcher> {
-    /// The verdict about the request.
+    /// The kind of the result, without its data.
     pub verdict: LookVerdict,
     /// The answer, or the plan to get one from the origin.
     pub answer: CacheAnswer<F>,
 }
 
-/// The verdict of the cache about a request.
+/// How the cache answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookVerdict {
-    /// The stored response answers the request.
+    /// A stored response answers the request.
     Hit,
-    /// The stored response answers the request although it is stale, and is validated meanwhile.
+    /// A stale stored response answers the request, and is validated in the background.
     Stale,
-    /// The stored response must be validated first.
+    /// A stored response may answer the request, but the origin must confirm it first.
     Validate,
-    /// No stored response answers the request.
+    /// No stored response answers the request, so it goes to the origin.
     Miss,
-    /// Only the origin can answer the request.
+    /// The request must go to the origin, whatever is stored.
     Bypass,
-    /// Only a stored response may answer the request, and there is none.
+    /// The request accepts only a stored response, and none may be used.
     OnlyIfCached,
-    /// No stored response answers the request, and the origin cannot be contacted.
+    /// No stored response may answer the request, and the origin cannot be contacted at present.
     Offline,
 }
 
-/// The answer of the cache.
+/// The answer of the cache, or the plan to get one from the origin.
 pub enum CacheAnswer<F: Fetcher> {
-    /// The answer, or the reason why there is none.
+    /// The answer to the request, or the reason why the request fails.
     Answered(Result<Answer<F>, F::Failure>),
-    /// There is no answer yet: a shared fetch brings it ([`CacheQuery::fetch`]).
+    /// There is no answer yet. Call [`CacheQuery::fetch`] with this plan: it fetches the response, shared with other
+    /// requests.
     Fetch(Box<FetchPlan<F>>),
-    /// There is no answer yet: the request is passed on to the origin ([`CacheQuery::pass_planned`]).
+    /// There is no answer yet. Call [`CacheQuery::pass_planned`] with this plan: it passes the request on to the
+    /// origin.
     Pass(Box<FetchPlan<F>>),
 }
 
-/// The stored response found for a request, if any, and how much of its body is available.
+/// The stored response that a lookup found, if any, and how much of its body is available.
 struct SeenResponse<F: Fetcher> {
     stored: StoredState<FoundResponse>,
     presence: Availability<F>,
     marker: Option<Arc<ResourceMarker>>,
-    /// Why the request goes to the origin if the body proves unavailable.
+    /// The reason for contacting the origin if the body turns out to be lost.
     lost: Forward,
 }
 
-/// The answer of a stored response that may be used.
+/// What came of answering with a stored response that may be used.
 enum StoredAnswer<F: Fetcher> {
     Served(Answer<F>),
-    /// Only the origin can evaluate the request's preconditions (RFC 9111 4.3.2).
+    /// Nothing was answered: only the origin can evaluate the request's preconditions (RFC 9111 4.3.2).
     ForOrigin,
-    /// The body is unavailable.
+    /// Nothing was answered: the stored body is no longer available.
     Lost,
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers the request from the store, or plans how it goes to the origin.
+    /// Answers the request with a stored response, or plans how it goes to the origin.
     ///
     /// # Panics
     /// The request's resource has no key.
@@ -166,8 +168,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         LookResult { verdict, answer }
     }
 
-    /// Plans to pass a request to the origin, which alone can answer it. Answers with an error if the origin may not be
-    /// contacted.
+    /// Plans to pass a request on to the origin, the only one that can answer it. Answers with an error if the origin
+    /// may not be contacted.
     fn bypass(self, key: &Arc<[u8]>, forward: CacheStatus) -> CacheAnswer<F> {
         match self.check_may_ask() {
             Ok(()) => CacheAnswer::Pass(Box::new(FetchPlan::alone(key, forward))),
@@ -175,8 +177,9 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         }
     }
 
-    /// Asks the origin for permission to serve a response that was fetched with other credentials. If the origin grants
-    /// none, returns the answer to the request in `Break`.
+    /// Asks the origin whether the client may receive a response that was fetched with another client's credentials.
+    ///
+    /// If the origin refuses, or cannot be asked, returns what to do with the request in `Break`.
     async fn permit(
         self,
         key: &Arc<[u8]>,
@@ -210,16 +213,17 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         self.http.fetcher.now()
     }
 
-    /// Returns the fields to add to responses.
+    /// Returns what the cache adds to responses, such as its name in Via.
     #[inline]
     pub(super) fn marks(&self) -> &ResponseMarks {
         self.http.fetcher.marks()
     }
 }
 
-/// Returns whether the origin must grant access before this route is executed.
+/// Returns whether the origin must grant the client access before this route is taken.
 ///
-/// That is not needed if the response was fetched without credentials, or if the origin itself answers this request.
+/// No grant is needed if the stored response was fetched without credentials, or if the origin itself answers this
+/// request.
 fn is_asked_about(route: &Route<&FoundResponse>) -> bool {
     match route {
         Route::Stored { response, .. } | Route::Meanwhile { response, .. } => is_protected(response),
@@ -229,8 +233,8 @@ fn is_asked_about(route: &Route<&FoundResponse>) -> bool {
     }
 }
 
-/// Returns the stored response to serve if the origin is unreachable and cannot grant access. Only a response that was
-/// fetched without credentials may be served then.
+/// Returns the stored response to serve if the origin cannot be reached, and so cannot grant access either. Only a
+/// response that was fetched without credentials may be served then.
 fn stand_in<'a>(route: &Route<&'a FoundResponse>) -> Option<&'a FoundResponse> {
     let stand_in = match *route {
         Route::Unstored(UnstoredRoute::Pass { stands_in, .. }) => stands_in,
@@ -270,7 +274,7 @@ impl<S> From<&UnstoredRoute<S>> for LookVerdict {
     }
 }
 
-/// Derives from a request's terms the facts on which its route is decided.
+/// Derives the facts on which a request's route is decided from the terms of the request.
 pub fn facts<'a>(cache: &'a ResponseCache, terms: RequestTerms<'a>, primary: &[u8]) -> RouteFacts<'a> {
     let tags = &cache.shared.tag_changes;
     RouteFacts {
@@ -286,7 +290,7 @@ pub fn facts<'a>(cache: &'a ResponseCache, terms: RequestTerms<'a>, primary: &[u
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Looks up the stored response for a request.
+    /// Looks up the stored response for a request, and checks how much of its body is available.
     async fn see(self, key: &Arc<[u8]>) -> SeenResponse<F> {
         let Self { http, asked } = self;
         let cache = self.cache();
@@ -316,15 +320,17 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// The result of a lookup by the selecting fields, and after that by language.
+/// The result of [`locate`], which looks a response up by its selecting fields, and then by language.
 pub struct LocatedResponse {
-    /// The stored response.
+    /// The stored response, if one was found.
     pub found: Option<FoundResponse>,
-    /// The marker of the resource's variants, if no response was found by the selecting fields.
+    /// The marker that lists the resource's variants. `None` if the selecting fields already led to a response, or if
+    /// nothing is stored.
     pub variants: Option<Arc<ResourceMarker>>,
 }
 
-/// Finds the stored response for a request, or the variant in the one language that it prefers.
+/// Finds the stored response for a request. If its selecting fields lead to none, looks for the variant in the language
+/// that the request prefers.
 pub async fn locate(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &HeaderMap) -> LocatedResponse {
     let since = cache.shared.hot.moment();
     match lookup::find(cache, primary, request_fields).await {
@@ -337,7 +343,8 @@ pub async fn locate(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: 
     }
 }
 
-/// Returns a stored response, of which `extent` is available, with the decision of the caching rules at `now`.
+/// Adds to a stored response what the caching rules decide about it at `now`. `extent` is how much of its body is
+/// available.
 pub fn judged<S: Borrow<FoundResponse>>(
     cache: &ResponseCache,
     terms: RequestTerms<'_>,
@@ -352,7 +359,8 @@ pub fn judged<S: Borrow<FoundResponse>>(
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
+    /// Checks that the origin may be contacted for this request: the cache is not offline, and the request is not
+    /// `only-if-cached` (RFC 9111 5.2.1.7).
     ///
     /// # Errors
     /// The origin may not be contacted.
@@ -365,7 +373,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         if is_forbidden { Err(F::refuse(self.asked, Refusal::OnlyIfCached)) } else { Ok(()) }
     }
 
-    /// Replaces an error with the stale response, if that may be served (RFC 9111 4.2.4).
+    /// Replaces a failure of the origin, or its error response, with the stale response `stale` if that may be served
+    /// (RFC 9111 4.2.4).
     pub(super) fn or_stale(
         self,
         served: Result<Answer<F>, F::Failure>,
@@ -380,7 +389,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         }
     }
 
-    /// Answers with a stale stored response, because the origin failed.
+    /// Answers with a stale stored response, because the origin failed. Returns `None` if the stored response cannot
+    /// answer this request.
     pub(super) fn stale_answer(self, found: &FoundResponse) -> Option<Answer<F>> {
         let age = self.age_of(&found.entry.head);
         let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
@@ -390,13 +400,13 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         Some(Answer { response, kind: AnswerKind::RefreshFailed, status, is_from_origin: true })
     }
 
-    /// Returns the age of a stored response and its remaining lifetime.
+    /// Returns the age of a stored response and its remaining lifetime, in seconds at present.
     pub(super) fn age_of(self, head: &StoredHead) -> Age {
         age_of(self.cache(), head, self.now())
     }
 }
 
-/// Returns the age of a stored response and its remaining lifetime.
+/// Returns the age of a stored response and its remaining lifetime, in seconds at `now`.
 pub fn age_of(cache: &ResponseCache, head: &StoredHead, now: Timestamp) -> Age {
     let freshness = head.freshness();
     let age_millis = freshness.age_millis(now);
@@ -405,7 +415,8 @@ pub fn age_of(cache: &ResponseCache, head: &StoredHead, now: Timestamp) -> Age {
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers from a stored response if it may be used without validation.
+    /// Answers with a stored response if it is fresh. Returns `None` if it is not, or if its body is no longer
+    /// available.
     pub(super) async fn if_fresh(self, found: &FoundResponse) -> Option<Result<Answer<F>, F::Failure>> {
         let Self { http, asked } = self;
         match self.cache().judge(&asked.terms(), &found.entry.head, self.now()) {
@@ -421,8 +432,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         }
     }
 
-    /// Answers with a stale response, and validates it in the background (RFC 5861 3). If its body proves unavailable,
-    /// plans a fetch.
+    /// Answers with a stale response, and validates it in the background (RFC 5861 3). If the stale response's body is
+    /// no longer available, plans a fetch.
     fn meanwhile(self, key: &Arc<[u8]>, found: FoundResponse, stored: StoredAnswer<F>) -> CacheAnswer<F> {
         let plan = || FetchPlan::alone(key, CacheStatus::forwarded(Forward::Stale));
         let marker = found.marker.clone();
@@ -438,7 +449,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// A stored response that may be used, and the reason.
+/// A stored response that may be used, and the rule that permits it.
 struct UsableResponse<'a> {
     found: &'a FoundResponse,
     age: Age,
@@ -446,7 +457,7 @@ struct UsableResponse<'a> {
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers from the stored response.
+    /// Answers with a stored response that may be used.
     async fn fresh(self, usable: &UsableResponse<'_>, presence: Availability<F>) -> StoredAnswer<F> {
         let &UsableResponse { found, age, reason } = usable;
         // Every chunk is verified before the status is sent. If a gap were found later, the response would have to

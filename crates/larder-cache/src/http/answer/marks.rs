@@ -5,7 +5,7 @@ use larder_http::{CacheStatus, StoredFields, fields::strip_hop_by_hop, ruling};
 
 use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 
-/// What the cache adds to responses: its members of Via and Cache-Status.
+/// What the cache adds to responses: its own entries in the Via and Cache-Status fields.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -20,16 +20,16 @@ use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ResponseMarks {
-    /// The member of Via in responses, if one is added.
+    /// The entry that is added to Via in responses. `None` if none is added.
     pub via: Option<HeaderValue>,
-    /// Whether a member of Cache-Status is added.
+    /// Whether an entry is added to Cache-Status.
     pub add_cache_status: bool,
     /// The name of the cache in Cache-Status, in the syntax of that field.
     pub cache_name: String,
 }
 
 impl ResponseMarks {
-    /// Returns a stored response's fields in the form to send, with room for Age and Cache-Status.
+    /// Returns a copy of a stored response's fields for sending, with Via, and with room for Age and Cache-Status.
     pub fn outgoing_fields(&self, stored: &StoredFields) -> HeaderMap {
         let mut fields = stored.to_map();
         fields.reserve(ADDED_FIELD_COUNT);
@@ -37,7 +37,8 @@ impl ResponseMarks {
         fields
     }
 
-    /// Prepares an origin's fields for a client.
+    /// Prepares the fields of an origin's response for a client: removes those of the connection, and adds those of
+    /// this cache.
     pub fn forwarded_fields(&self, mut fields: HeaderMap, status: CacheStatus) -> HeaderMap {
         strip_hop_by_hop(&mut fields);
         fields.remove(ruling::FIELD);
@@ -46,7 +47,7 @@ impl ResponseMarks {
         fields
     }
 
-    /// Sets Age, and appends the member of Cache-Status.
+    /// Sets Age if `age_secs` is given, and appends the cache's entry to Cache-Status.
     #[inline]
     pub(super) fn put_times(&self, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
         if let Some(age_secs) = age_secs {

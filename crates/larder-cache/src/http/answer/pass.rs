@@ -33,7 +33,7 @@ pub(super) struct PassedResponse<B> {
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Passes on a request that its stored response does not answer, as planned.
+    /// Passes a request on to the origin, as planned, because no stored response answers it.
     ///
     /// # Errors
     /// The origin is unreachable, or its response is malformed, and no stale response may be served.
@@ -47,7 +47,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         self.or_stale(passed, plan.before.as_ref().filter(|_| plan.may_serve_on_error))
     }
 
-    /// Passes on a request that only the origin can answer.
+    /// Passes a request on that only the origin can answer, although the plan was to use a stored response.
     ///
     /// # Errors
     /// The origin may not be contacted, is unreachable, or its response is malformed.
@@ -56,7 +56,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         self.pass(CacheStatus::forwarded(Forward::Request)).await
     }
 
-    /// Passes on a request unchanged.
+    /// Passes a request on to the origin unchanged. The response is for this client alone.
     pub(super) async fn pass(self, status: CacheStatus) -> Result<Answer<F>, F::Failure> {
         // Boxed, because it is large and rarely needed, and would enlarge every future that may need it.
         let (head, body) = Box::pin(self.http.fetcher.ask(self.asked, &RequestEdits::default())).await?;
@@ -64,7 +64,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         Ok(self.respond(PassedResponse { status: head.status, fields: head.headers, body }, status))
     }
 
-    /// Passes on a HEAD. Its response confirms or removes the stored response to GET (RFC 9111 4.3.5).
+    /// Passes a HEAD on to the origin. Its response confirms or removes the stored response to GET (RFC 9111 4.3.5).
     async fn pass_head(
         self,
         primary: &Arc<[u8]>,
@@ -108,7 +108,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         Ok(self.respond(PassedResponse { status: head.status, fields, body }, status))
     }
 
-    /// Creates the answer with an origin's status, fields and body.
+    /// Creates the answer from the status, the fields and the body of an origin's response.
     pub(super) fn respond(self, passed: PassedResponse<F::Body>, status: CacheStatus) -> Answer<F> {
         let PassedResponse { status: origin_status, fields, body } = passed;
         let fields = self.marks().forwarded_fields(fields, status);
@@ -117,7 +117,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// Adds the origin's status to a Cache-Status.
+/// Adds the status of the origin's response to a Cache-Status.
 #[inline]
 pub fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCode) -> CacheStatus {
     if let RequestHandling::Forwarded { status, .. } = &mut cache_status.handling {

@@ -9,29 +9,30 @@ use crate::{
     http::{entry::ResourceMarker, fetcher::Fetcher, lookup::FoundResponse},
 };
 
-/// What the cache knows about a request that goes to the origin.
+/// The plan for a request that goes to the origin: what the cache knows about it, and why it goes there.
 pub struct FetchPlan<F: Fetcher> {
-    /// The resource's key.
+    /// The key of the resource.
     pub primary: Arc<[u8]>,
-    /// The stored response to validate or replace.
+    /// The stored response that the origin is asked to confirm, or that the new response replaces. `None` if there is
+    /// none.
     pub before: Option<FoundResponse>,
-    /// Whether the stored response may be served in place of an error.
+    /// Whether the stored response may be served if the origin fails.
     pub may_serve_on_error: bool,
-    /// The marker of the resource's variants.
+    /// The marker that lists the resource's variants, if the lookup found one.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Why the request goes to the origin.
+    /// The reason why the request goes to the origin, as Cache-Status reports it.
     pub forward: CacheStatus,
-    /// Whether the request demands a response no older than itself.
+    /// Whether the client reloads: it accepts only a response that is requested after its own request arrived.
     pub is_reload: bool,
-    /// The origin's permission for this client: which responses, fetched with other credentials, it may read. `None` if
-    /// the origin was not asked.
+    /// The origin's permission for this client: which responses that were fetched with other credentials the client may
+    /// read. `None` if the origin was not asked.
     pub permission: Option<Arc<F::Permission>>,
-    /// The moment before the lookup, if the lookup found neither a response nor a marker; otherwise `None`.
+    /// The moment before the lookup, if the lookup found neither a response nor a marker of variants. Otherwise `None`.
     pub absent_since: Option<ChangeMoment>,
 }
 
 impl<F: Fetcher> FetchPlan<F> {
-    /// Creates the plan for a request whose client must get its own response from the origin.
+    /// Creates the plan for a request whose response is for its client alone.
     pub fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
         Self {
             primary: Arc::clone(primary),

@@ -54,15 +54,15 @@ pub struct CacheQuery<'a, F: Fetcher> {
 pub struct Answer<F: Fetcher> {
     /// The response.
     pub response: AnswerResponse<F>,
-    /// The way in which the response was obtained.
+    /// The way in which the cache got the response, for counters and logs.
     pub kind: AnswerKind,
     /// The content of the response's Cache-Status field.
     pub status: CacheStatus,
-    /// Whether an origin was contacted for the response.
+    /// Whether an origin was contacted for this answer.
     pub is_from_origin: bool,
 }
 
-/// The response of an answer: with a head that is ready to send, or with the stored head, for a server that encodes
+/// The response of an answer. Its head is either ready to send, or still in its stored form, for a server that encodes
 /// heads itself.
 ///
 /// ```
@@ -79,14 +79,14 @@ pub struct Answer<F: Fetcher> {
 /// # });
 /// ```
 pub enum AnswerResponse<F: Fetcher> {
-    /// A response with all fields but those that belong to the client's connection.
+    /// A response with all fields that the client gets, except those of its connection.
     Made(Response<AnswerBody<F>>),
-    /// A whole response whose head is not copied yet, for a request that takes one
-    /// ([`ClientRequest::takes_plain`](crate::http::fetcher::ClientRequest::takes_plain)).
+    /// A whole response whose head is still in its stored form. Only a request with
+    /// [`ClientRequest::takes_plain`](crate::http::fetcher::ClientRequest::takes_plain) gets one.
     Plain(PlainResponse),
 }
 
-/// A whole response to a plain GET: a head as it is stored, what the cache adds to it, and the body. A server that
+/// A whole response to a plain GET: the head in its stored form, what the cache adds to it, and the body. A server that
 /// encodes heads itself sends it without a copy of the head.
 ///
 /// ```
@@ -107,23 +107,23 @@ pub enum AnswerResponse<F: Fetcher> {
 /// # });
 /// ```
 pub struct PlainResponse {
-    /// The fields for this client alone.
+    /// Fields that only this client gets, because `private` or `no-cache` names them.
     pub own: HeaderMap,
-    /// The age in seconds, if the response has one.
+    /// The value of Age in seconds. `None` if the response gets no Age field.
     pub age_secs: Option<u64>,
     /// The whole body.
     pub body: Bytes,
     head: PlainHead,
 }
 
-/// The owner of a plain response's head.
+/// The owner of a plain response's head: a stored entry, or a response that has just arrived.
 enum PlainHead {
     Stored(Arc<CachedEntry>),
     Arrived(Arc<StoredHead>),
 }
 
 impl PlainResponse {
-    /// Returns the stored head.
+    /// Returns the head in its stored form.
     #[inline]
     pub fn head(&self) -> &StoredHead {
         match &self.head {
@@ -134,13 +134,14 @@ impl PlainResponse {
 }
 
 impl<F: Fetcher> AnswerResponse<F> {
-    /// Creates the response for a stored entry, whose whole body is `body`.
+    /// Creates the response from a stored entry, whose whole body is `body`.
     pub(super) fn stored(entry: &Arc<CachedEntry>, body: &Bytes, age_secs: u64) -> Self {
         let head = PlainHead::Stored(Arc::clone(entry));
         Self::Plain(PlainResponse { own: HeaderMap::new(), age_secs: Some(age_secs), body: body.clone(), head })
     }
 
-    /// Creates a response that has just arrived. `own` are its fields for this client alone.
+    /// Creates the response from one that has just arrived from the origin. `own` are the fields that only this client
+    /// gets.
     pub(super) fn arrived(head: &Arc<StoredHead>, own: HeaderMap, body: &Bytes, age_secs: Option<u64>) -> Self {
         Self::Plain(PlainResponse { own, age_secs, body: body.clone(), head: PlainHead::Arrived(Arc::clone(head)) })
     }
@@ -169,25 +170,25 @@ impl<F: Fetcher> AnswerResponse<F> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// From the store.
+    /// The response came from the store.
     Hit,
-    /// From memory.
+    /// The response came from memory.
     MemoryHit,
-    /// With a 304, because the client already has the stored response.
+    /// The response is a 304, because the client already has the stored response.
     ConditionalHit,
-    /// From the store although stale, as the rules and settings allow.
+    /// The response came from the cache although it is stale, because a rule, a setting or the request permits that.
     StaleHit,
-    /// From the origin.
+    /// The response, or a part of it, came from the origin.
     Miss,
-    /// From the store, after the origin confirmed it.
+    /// The response came from the store, after the origin confirmed it.
     RefreshUnmodified,
-    /// From the origin, which replaced a stored response.
+    /// The response came from the origin, and replaces the stored one.
     RefreshModified,
-    /// From the store although stale, because the origin failed.
+    /// The response came from the store although it is stale, because the origin failed.
     RefreshFailed,
 }
 
-/// The body of an answer. Each kind is read in its own way, because bytes in memory need no waiting.
+/// The body of an answer. Each variant is read in its own way: bytes in memory are ready, and the others are polled.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -204,15 +205,15 @@ pub enum AnswerKind {
 /// # });
 /// ```
 pub enum AnswerBody<F: Fetcher> {
-    /// No bytes.
+    /// The response has no body.
     Empty,
-    /// Bytes in memory.
+    /// The whole body, or one span of it, in memory.
     Whole(Bytes),
-    /// A long or arriving body, shared with other clients.
+    /// A long or arriving body that several clients may read at the same time.
     Cursor(Box<BodyCursor<F>>),
-    /// Several parts of a body.
+    /// Several parts of a body, sent as one multipart body.
     Parts(Box<PartsReader<F>>),
-    /// A body from an origin, for this client only.
+    /// A body that arrives from the origin for this client alone.
     Origin(Box<F::Body>),
 }
 

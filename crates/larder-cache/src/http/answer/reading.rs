@@ -33,35 +33,35 @@ use crate::http::{
     fetcher::{ClientRequest as _, Fetcher},
 };
 
-/// The answer from a flight, or the reason why this request cannot use it.
+/// The answer from a flight (a shared fetch), or the reason why this request cannot use it.
 pub(super) type FlightAnswer<F> = Result<Result<Answer<F>, <F as Fetcher>::Failure>, UnusedReason>;
 
-/// The reason why a request cannot use a flight.
+/// The reason why a request cannot use the response of a flight (a shared fetch).
 pub(super) enum UnusedReason {
-    /// The response is another variant. The marker leads to this reader's variant.
+    /// The response is a variant for other requests. The marker leads to the variant for this request.
     OtherVariant(Arc<ResourceMarker>),
-    /// This request may not use the response.
+    /// The response must not be given to this request. The request needs a fetch of its own.
     NotForUs,
-    /// The response is older than this request accepts. A response that was requested after this request arrived is
-    /// never too old.
+    /// The response is older than this request accepts. It was requested before this request arrived.
     TooOld,
-    /// The origin's 304 answered another request's condition. It does not show whether a response can be shared.
+    /// The response is a 304 to another request's condition. It does not tell whether responses can be shared, so the
+    /// request tries another shared fetch.
     Again,
-    /// The stored response was confirmed, but its body is unavailable.
+    /// The origin confirmed the stored response, but its body is no longer available.
     Incomplete,
 }
 
-/// A response that a flight offers to a request.
+/// A response that a flight (a shared fetch) offers to a waiting request.
 struct OfferedResponse<'a> {
     head: &'a StoredHead,
     body_len: Option<u64>,
-    /// The marker of the resource's variants.
+    /// The marker that lists the resource's variants, if the response varies.
     marker: Option<&'a Arc<ResourceMarker>>,
-    /// Whether the origin sent the response for this very request.
+    /// Whether the origin sent the response to this request, not to another one that shares the fetch.
     is_own: bool,
 }
 
-/// A request that waits for a flight.
+/// A request that waits for a flight, a fetch that it shares with others.
 pub(super) struct FlightReading<'a, F: Fetcher> {
     pub(super) by: CacheQuery<'a, F>,
     pub(super) sharing: &'a FetchPlan<F>,
@@ -76,7 +76,8 @@ impl<F: Fetcher> Clone for FlightReading<'_, F> {
 impl<F: Fetcher> Copy for FlightReading<'_, F> {}
 
 impl<F: Fetcher> FlightReading<'_, F> {
-    /// Answers from a flight's stage. `ended_before` says that the flight had ended before this request joined it.
+    /// Answers the request from the stage that the flight (a shared fetch) has reached. `ended_before` tells that the
+    /// flight had already ended when this request joined it.
     pub(super) async fn take(
         self,
         reader: FlightReader<F>,
@@ -108,17 +109,17 @@ impl<F: Fetcher> FlightReading<'_, F> {
         }
     }
 
-    /// Returns whether the client may read a response that was fetched for another request.
+    /// Returns whether the client may receive a response that was fetched with another client's credentials.
     pub(super) fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
         !self.by.asked.checks_access()
             || !head.freshness().checks_authorization
             || self.sharing.permission.as_ref().is_some_and(|permission| F::permits(permission, head, body_len))
     }
 
-    /// Decides how this request may use the response that a flight offers.
+    /// Decides how this request may use the response that a flight (a shared fetch) offers.
     ///
     /// # Errors
-    /// The client may not read it, or it is another variant.
+    /// The client may not read the response, or the response is another variant.
     fn judge(self, offered: &OfferedResponse<'_>) -> Result<Reuse, UnusedReason> {
         let asked = &self.by.asked;
         let cache = self.by.cache();
@@ -132,14 +133,15 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Ok(decision)
     }
 
-    /// Returns whether a response is older than the request's max-age permits. A response that was requested after this
-    /// request arrived is always new enough.
+    /// Returns whether the response is older than the request's `max-age` permits. Never true in a reload, because then
+    /// the response was requested after this request arrived.
     fn is_too_old(self, decision: &Reuse) -> bool {
         let is_over_age = matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. });
         !self.sharing.is_reload && is_over_age
     }
 
-    /// Answers from the stored response that the origin has confirmed.
+    /// Answers the request with the stored response that the origin has just confirmed. Checks first that the request
+    /// may use it.
     async fn take_confirmed(self, found: &ConfirmedEntry, is_first: bool) -> FlightAnswer<F> {
         let head = &found.entry.head;
         let body_len = Some(found.entry.body_len());
@@ -150,7 +152,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Box::pin(self.confirmed(found, is_first)).await.ok_or(UnusedReason::Incomplete)
     }
 
-    /// Checks that a reader other than the first may use a response that is arriving, or is being stored.
+    /// Checks that a request may use a response that was fetched for another one, and that is arriving or being stored.
     fn check_open(self, open: &OpenHead<F>, ended_before: bool) -> Result<(), UnusedReason> {
         let head = &open.head;
         let marker = open.marker.as_ref();
@@ -163,7 +165,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         require(is_current, UnusedReason::NotForUs)
     }
 
-    /// Answers from a response that is arriving, or has arrived and is being stored.
+    /// Answers with a response that is arriving, or that has arrived and is being stored.
     async fn take_open(self, reader: FlightReader<F>, open: &OpenHead<F>, ended_before: bool) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
         let first = reader.is_first();
@@ -187,8 +189,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Ok(Ok(Answer { response, kind, status, is_from_origin }))
     }
 
-    /// Answers from a stored part. If a missing part that the request needs cannot be fetched, the origin answers the
-    /// client's own request.
+    /// Answers with a stored or arriving part of a response. If the request needs more, and the remainder cannot be
+    /// fetched, passes the client's own request on to the origin.
     async fn take_part(self, kept: &KeptPart<F>, is_first: bool) -> FlightAnswer<F> {
         let Self { by, sharing } = self;
         let asked = by.asked;
@@ -226,7 +228,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Ok(Ok(Answer { response: AnswerResponse::Made(answered.response), kind, status, is_from_origin }))
     }
 
-    /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
+    /// Returns the response for a request that waited for an open flight, a shared fetch whose head has arrived. `None`
+    /// if the request must go to the origin by itself.
     async fn open_response(
         self,
         reader: FlightReader<F>,
@@ -258,7 +261,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Some(AnswerResponse::Made(response))
     }
 
-    /// Returns the response with the body that a flight brings. `None` if the body cannot promise the requested part.
+    /// Returns a response with these fields and the body that the flight (a shared fetch) brings. `None` if the body
+    /// cannot promise the portion that the request wants.
     async fn arriving_response(self, open: &OpenHead<F>, mut fields: HeaderMap) -> Option<Response<AnswerBody<F>>> {
         let asked = self.by.asked;
         let (status, portion) = match open.total_len {
@@ -286,7 +290,8 @@ impl<F: Fetcher> FlightReading<'_, F> {
         Some(hit::respond(status, fields, hit::cursor_body(portion, cursor)))
     }
 
-    /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
+    /// Answers with the stored response that the origin has just confirmed. Returns `None` if its body is no longer
+    /// available.
     async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<Answer<F>, F::Failure>> {
         let Self { by, sharing } = self;
         let asked = by.asked;
@@ -309,7 +314,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         })
     }
 
-    /// Answers from a response that is for this requester alone.
+    /// Answers with a response that the origin sent for this client alone.
     async fn private(self, response: PrivateResponse<F>) -> Result<Answer<F>, F::Failure> {
         let Self { by, sharing } = self;
         let asked = by.asked;
@@ -329,7 +334,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
         }
     }
 
-    /// Returns a 304 if the client already has the private response, as its own condition says.
+    /// Returns a 304 if the request's own condition shows that the client already has this response.
     fn unmodified(
         self,
         status: StatusCode,
@@ -352,7 +357,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
     }
 }
 
-/// Returns `reason` as an error unless a condition holds.
+/// Returns `reason` as an error if `holds` is false.
 fn require(holds: bool, reason: UnusedReason) -> Result<(), UnusedReason> {
     if holds { Ok(()) } else { Err(reason) }
 }
@@ -365,7 +370,7 @@ fn status_of<F: Fetcher>(sharing: &FetchPlan<F>, origin: StatusCode, is_collapse
     cache_status
 }
 
-/// Returns the Cache-Status of an arriving response, which says that it is being stored, or why not.
+/// Returns the Cache-Status of a response that is arriving. It says that the response is being stored, or why not.
 fn arriving<F: Fetcher>(sharing: &FetchPlan<F>, open: &OpenHead<F>, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
@@ -375,13 +380,14 @@ fn arriving<F: Fetcher>(sharing: &FetchPlan<F>, open: &OpenHead<F>, is_collapsed
     }
 }
 
-/// Returns the Cache-Status of a partly stored response, whose missing bytes `continued` brings.
+/// Returns the Cache-Status of a response of which a part was stored. `continued` is the response that brings its
+/// missing bytes.
 pub(super) fn completed(continued: ContinuedBody) -> CacheStatus {
     let status = with_origin_status(CacheStatus::forwarded(Forward::Partial), continued.status);
     if continued.is_stored { stored(status) } else { status }
 }
 
-/// Adds to a Cache-Status that the response is being stored.
+/// Returns a Cache-Status that also says that the response is being stored.
 fn stored(mut cache_status: CacheStatus) -> CacheStatus {
     if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = true;

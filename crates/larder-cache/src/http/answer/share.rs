@@ -20,7 +20,7 @@ use crate::http::{
 };
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Answers by a shared fetch (a flight), as planned.
+    /// Answers the request by a fetch that other requests can share (a flight), as planned.
     ///
     /// # Errors
     /// The origin is unreachable, and no stale response may be served.
@@ -69,10 +69,10 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         self.pass(sharing.forward).await
     }
 
-    /// Validates a stored response in the background while it is being served, unless a validation is in progress (RFC
-    /// 5861 3).
+    /// Validates a stored response in the background while it is being served (RFC 5861 3). Does nothing if a
+    /// validation of it is in progress.
     ///
-    /// The result is stored, or removes the stored response, like that of any flight.
+    /// The outcome updates or removes the stored response, as in any other fetch.
     pub(super) fn refresh(self, sharing: &FetchPlan<F>) {
         let reader = self.board(sharing, false);
         if reader.is_first() {
@@ -89,7 +89,7 @@ async fn keep<F: Fetcher>(mut reader: FlightReader<F>) {
 }
 
 impl<F: Fetcher> CacheQuery<'_, F> {
-    /// Joins a flight, or begins one.
+    /// Joins the flight (the shared fetch) for this request, or begins one.
     fn board(self, sharing: &FetchPlan<F>, alone: bool) -> FlightReader<F> {
         let Self { http, asked } = self;
         let is_reload = sharing.is_reload;
@@ -131,8 +131,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         reader
     }
 
-    /// Returns the key under which requests share a flight: that of the stored response, or of the variant that the
-    /// marker suggests, or of the resource.
+    /// Returns the key under which requests share a flight (a fetch). It is the key of the stored response, or of the
+    /// variant that the marker suggests, or of the resource.
     fn flight_key(self, sharing: &FetchPlan<F>) -> Arc<[u8]> {
         if let Some(found) = &sharing.before {
             return Arc::clone(&found.key);
@@ -146,6 +146,6 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     }
 }
 
-/// Most flights that a request tries before it goes to the origin directly: one for the resource, one for its variant,
-/// and one of its own.
+/// Maximum number of flights (shared fetches) that a request tries before it goes to the origin by itself: one for the
+/// resource, one for its variant, and one of its own.
 const ATTEMPT_COUNT_MAX: usize = 3;

@@ -25,13 +25,14 @@ use crate::{
 };
 
 impl<F: Fetcher> LongBody<F> {
-    /// Adds a client that reads `spans`, which lie within the body. `asked` is the client's request, and `means`
-    /// requests bytes that are missing.
+    /// Adds a client that reads `spans`, which must lie within the body. If bytes are missing, they are requested with
+    /// the client's request `asked` through `means`.
     pub fn attach(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
         self.attach_by(self.means.terms(asked, &self.chunks), means, asked, spans)
     }
 
-    /// Adds a client that waited for the head of the response. The client need not wait for a promise of the bytes.
+    /// Adds a client that has already waited for the head of this response. Its own head is final, so it does not wait
+    /// until all its bytes are certain.
     pub fn attach_waiting(self: &Arc<Self>, means: &Arc<F>, asked: &Arc<F::Asked>, spans: Spans) -> BodyCursor<F> {
         let terms = CursorTerms { promise: PromiseRule::Given, ..self.means.terms(asked, &self.chunks) };
         self.attach_by(terms, means, asked, spans)
@@ -49,7 +50,8 @@ impl<F: Fetcher> LongBody<F> {
         BodyCursor::new(Arc::clone(self), id, terms, &spans)
     }
 
-    /// Adds a client.
+    /// Adds a client on the given terms. If it may cause requests, missing bytes are requested with `asker` from now
+    /// on.
     pub(super) fn enter(self: &Arc<Self>, asker: Option<Asker<F>>, spans: Spans, terms: CursorTerms) -> CursorId {
         let mut orders = Orders::default();
         let id = {
@@ -67,7 +69,8 @@ impl<F: Fetcher> LongBody<F> {
         id
     }
 
-    /// Lets the core probe those chunks of `spans` again that are no longer where they were seen.
+    /// Tells the core which chunks of `spans` have moved in the store since they were seen, or have left it. It probes
+    /// for them again.
     fn doubt_moved(&self, state: &mut BodyState<F>, spans: &Spans, orders: &mut Orders<F>) {
         let Some(len) = state.core.len().filter(|len| *len > CHUNK_BYTES) else { return };
         for span in spans {
@@ -79,7 +82,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Removes a client.
+    /// Removes a client. If nobody else reads the body, a fetch that is nearly complete is finished all the same.
     pub(super) fn leave(self: &Arc<Self>, id: CursorId) {
         let mut orders = Orders::default();
         {
@@ -94,13 +97,13 @@ impl<F: Fetcher> LongBody<F> {
         self.execute(orders);
     }
 
-    /// Receives and stores the whole body, even without clients.
+    /// Continues to receive and store the whole body, even without clients.
     pub fn keep(self: &Arc<Self>) {
         self.on(Event::Keep(0..u64::MAX));
     }
 
-    /// Waits until the body promises a client all its bytes. Returns the response that brings the missing ones, if any.
-    /// Fails if the body cannot promise them.
+    /// Waits until the body promises a client all its bytes. Returns the response that brings the missing ones, or
+    /// `None` if none are missing. Fails if the body cannot give this promise.
     pub(super) fn poll_promise(
         &self,
         id: CursorId,
@@ -118,7 +121,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Returns a client's next bytes with their position, or why there are none.
+    /// Returns a client's next bytes and their position in the body, or the reason why no more come.
     pub(super) fn poll_bytes(
         self: &Arc<Self>,
         id: CursorId,
@@ -158,8 +161,8 @@ impl<F: Fetcher> LongBody<F> {
         Poll::Pending
     }
 
-    /// Returns the part of `bytes` to give to a client. If memory is short, this is a copy of a few bytes, so that a
-    /// client that stops reading holds little memory.
+    /// Returns the part of `bytes` that a client gets at once. If memory is short, this is a copy of a few bytes, so
+    /// that a client that stops reading holds little memory.
     fn portion(&self, bytes: Bytes) -> Bytes {
         let budget = self.budget();
         if !budget.is_scarce() {
@@ -168,17 +171,17 @@ impl<F: Fetcher> LongBody<F> {
         budget.count(Bytes::copy_from_slice(&bytes[..bytes.len().min(SHARE_BYTES_MIN as usize)]))
     }
 
-    /// Returns the position of a client's next byte.
+    /// Returns the position in the body of a client's next byte. `None` if the core has ended the client.
     pub(super) fn position(&self, id: CursorId) -> Option<u64> {
         self.lock().core.position(id)
     }
 
-    /// Returns the trailers after the body.
+    /// Returns the trailers that came after the body, if any.
     pub(super) fn trailers(&self) -> Option<HeaderMap> {
         self.lock().trailers.clone()
     }
 
-    /// Returns the error of a response whose client ended with `end`.
+    /// Returns the error with which a client's body breaks off, when the core ended the client for the reason `end`.
     pub(super) fn error(&self, end: CursorEnd) -> BodyError {
         let state = self.lock();
         let is_arriving = state.fill.as_ref().is_some_and(|fill| !fill.is_committed);
@@ -194,7 +197,8 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Returns a guard that keeps a chunk in the store. `None` if the chunk is not there or need not be kept.
+    /// Returns a guard that keeps a chunk in the store while a client is on its way to it. `None` if the chunk is not
+    /// in the store, or the body is too short to need one.
     pub(super) fn protect(&self, number: u64) -> Option<ReclaimGuard> {
         let store = self.means.cache().shared.store.as_ref()?;
         self.chunks.body_len().filter(|len| *len > CHUNK_BYTES)?;

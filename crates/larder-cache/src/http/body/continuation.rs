@@ -13,7 +13,7 @@ use larder_http::{Timestamp, partial};
 
 use crate::http::fetcher::IncomingBody;
 
-/// The range of a body that is missing, to be requested from the origin.
+/// A missing range of a body, which is requested from the origin.
 ///
 /// ```
 /// use http::{HeaderValue, header};
@@ -26,26 +26,26 @@ use crate::http::fetcher::IncomingBody;
 /// assert_eq!(fields[1], (header::IF_RANGE, validator.clone()));
 /// ```
 pub struct MissingRange<'a> {
-    /// The validator that distinguishes the body's representation from others.
+    /// The validator (an entity tag or a date) that distinguishes the body's representation from others.
     pub validator: &'a HeaderValue,
-    /// Length of the whole body.
+    /// Length of the whole body in bytes.
     pub len: u64,
-    /// Position after the last byte to request.
+    /// End of the missing range: the position after its last byte.
     pub end: u64,
-    /// Whether the origin sends any part of the body on request.
+    /// Whether the origin serves ranges, so that any part of the body can be requested.
     pub is_divisible: bool,
 }
 
-/// The response with which the origin, or another node, continues a body.
+/// The response, of the origin or of another node, that brings the missing bytes of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContinuedBody {
     /// The status of the response.
     pub(crate) status: StatusCode,
-    /// Whether this node stores the bytes.
+    /// Whether this node stores the bytes of the response.
     pub(crate) is_stored: bool,
 }
 
-/// The relation of the origin's response to the bytes that are present. [`MissingRange::judge`] returns it.
+/// Whether the origin's response continues the bytes that are present. [`MissingRange::judge`] returns it.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -64,25 +64,25 @@ pub(crate) struct ContinuedBody {
 /// assert!(matches!(answer, ContinuationAnswer::Changed));
 /// ```
 pub enum ContinuationAnswer<B> {
-    /// The response has the same representation, and brings this part of it.
+    /// The response has the same representation as the present bytes, and brings this part of it.
     Continued {
         /// The status of the response.
         status: StatusCode,
-        /// The bytes that arrive.
+        /// The body of the response, as it arrives.
         body: Box<B>,
         /// The range of the whole body that the response brings.
         span: Range<u64>,
     },
-    /// The response has another representation.
+    /// The response has another representation, so it cannot continue the present bytes.
     Changed,
-    /// The response, with this status, does not show which representation it has.
+    /// The response has this status, and does not show which representation it has.
     Unclear(StatusCode),
-    /// The request failed for this reason.
+    /// There is no response, for this reason.
     Failed(String),
 }
 
 impl MissingRange<'_> {
-    /// Returns the request fields for the missing range from `start` on: Range and If-Range.
+    /// Returns the request fields, Range and If-Range, for the missing range from `start` on.
     pub fn fields(&self, start: u64) -> Vec<(HeaderName, HeaderValue)> {
         let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
         let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");

@@ -21,8 +21,8 @@ use larder_store::ReclaimGuard;
 use super::{continuation::ContinuedBody, error::BodyError, long_body::LongBody};
 use crate::http::{entry::CHUNK_BYTES, fetcher::Fetcher};
 
-/// A client of a body: its position in a body that other clients may read at the same time. Dropping it ends the
-/// client's share in the body.
+/// A client of a body, with its position. Other clients may read the same body at the same time. Drop the cursor when
+/// the client no longer reads.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -44,23 +44,23 @@ pub struct BodyCursor<F: Fetcher> {
     body: Arc<LongBody<F>>,
     id: CursorId,
     terms: CursorTerms,
-    /// The position of the next byte to return.
+    /// Position in the body of the next byte to return.
     position: u64,
-    /// The end of the last wanted span, `u64::MAX` for the end of a body of unknown length.
+    /// End of the last span that the client wants. `u64::MAX` if the client wants a body of unknown length to its end.
     end: u64,
     is_over: bool,
-    /// The first bytes, if they were read before the response began.
+    /// The first bytes, if they were read before the head of the client's response was sent.
     first: Option<Bytes>,
-    /// Whether trailers may still have to be returned.
+    /// Whether the body has ended, but its trailers have not been returned.
     awaits_trailers: bool,
-    /// The guards of the unsent chunks, in order.
+    /// Guards that keep chunks in the store until they are sent, in ascending order of the chunks.
     held: VecDeque<ReclaimGuard>,
-    /// The first chunk without a guard.
+    /// Number of the first chunk for which no guard was taken yet.
     held_end: u64,
 }
 
 impl<F: Fetcher> BodyCursor<F> {
-    /// Creates the cursor of a client that has begun to read `spans`.
+    /// Creates the cursor of a client that was added to `body` and reads `spans`.
     pub(super) fn new(body: Arc<LongBody<F>>, id: CursorId, terms: CursorTerms, spans: &Spans) -> Self {
         let position = spans.first().map_or(0, |span| span.start);
         let end = spans.last().map_or(0, |span| span.end);
@@ -70,8 +70,8 @@ impl<F: Fetcher> BodyCursor<F> {
         Self { body, id, terms, position, end, is_over, first: None, awaits_trailers: false, held, held_end }
     }
 
-    /// Waits until the body promises all bytes. Returns how the origin's response continues the stored bytes, if some
-    /// were missing.
+    /// Waits until the body promises all bytes that the client wants. Returns the response that brings the missing
+    /// ones, or `None` if none are missing.
     ///
     /// # Errors
     /// The body cannot promise the bytes.
@@ -79,7 +79,7 @@ impl<F: Fetcher> BodyCursor<F> {
         poll_fn(|context| self.body.poll_promise(self.id, context)).await
     }
 
-    /// Waits as [`Self::ready`] does, and then for the first bytes, if they are stored.
+    /// Waits for the promise, as [`Self::ready`] does. If no bytes are missing, also waits for the first bytes.
     ///
     /// # Errors
     /// The body cannot promise the bytes, or the first ones cannot be read.
@@ -93,12 +93,13 @@ impl<F: Fetcher> BodyCursor<F> {
         Ok(continued)
     }
 
-    /// Returns how many bytes are still to come if the client reads a single span, or `None` if that is unknown.
+    /// Returns how many bytes are still to come. Exact only for a client that reads a single span. `None` if the length
+    /// of the body is unknown.
     pub fn remaining(&self) -> Option<u64> {
         if self.is_over { Some(0) } else { (self.end < u64::MAX).then(|| self.end - self.position) }
     }
 
-    /// Continues with `span`, which is either the next of the wanted spans or any other part of the body.
+    /// Continues with `span`: the next of the spans that the client wants, or any other part of the body.
     pub(super) fn seek(&mut self, span: Range<u64>) {
         let is_begun = self.first.is_some() && self.position == span.start;
         if is_begun || self.first.is_none() && self.body.position(self.id) == Some(span.start) {
@@ -115,7 +116,7 @@ impl<F: Fetcher> BodyCursor<F> {
         self.held_end = self.position / CHUNK_BYTES;
     }
 
-    /// Returns the next bytes, or the trailers after the whole body.
+    /// Returns the next bytes, or the trailers after the last bytes. `None` is the end.
     pub fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = ready!(self.poll_data(context));
         Poll::Ready(match piece {
@@ -127,7 +128,7 @@ impl<F: Fetcher> BodyCursor<F> {
         })
     }
 
-    /// Returns the next bytes.
+    /// Returns the next bytes. `None` is the end of the body or of the wanted spans.
     pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.is_over {
             return Poll::Ready(None);
@@ -150,14 +151,15 @@ impl<F: Fetcher> BodyCursor<F> {
         }
     }
 
-    /// Notes that `bytes` at `position` are returned.
+    /// Moves the position behind `bytes`, which are about to be returned.
     fn advance(&mut self, position: u64, bytes: Bytes) -> Bytes {
         self.position = position + bytes.len() as u64;
         self.is_over = self.position == self.end;
         bytes
     }
 
-    /// Protects the unsent part from reclaim, up to the limit, and releases the sent part.
+    /// Protects the chunks that are still to be sent from eviction, up to `HELD_COUNT_MAX`. Releases those that were
+    /// sent.
     fn hold(&mut self) {
         let current = self.position / CHUNK_BYTES;
         let end = self.end.div_ceil(CHUNK_BYTES).min(current.saturating_add(HELD_COUNT_MAX));
@@ -176,5 +178,6 @@ impl<F: Fetcher> Drop for BodyCursor<F> {
     }
 }
 
-/// Most chunks that one client protects, which is 1 GiB of a body. The store has a limit for all clients together.
+/// Maximum number of chunks that one client protects from eviction. They are 1 GiB of a body. The store has a limit for
+/// all clients together.
 const HELD_COUNT_MAX: u64 = 1024;

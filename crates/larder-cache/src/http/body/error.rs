@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Why a body could not be completed. The client's connection must then be closed, because the head of its response has
-/// already been sent.
+/// The reason why a body could not be completed. The client's connection must be closed, because the head of its
+/// response was already sent, and no error can be reported any more.
 ///
 /// ```
 /// use larder_cache::http::body::error::BodyError;
@@ -13,24 +13,24 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// The origin broke off or was silent for too long.
+    /// The origin closed the connection too early, or was silent for too long.
     OriginBroke,
-    /// Part of a stored body is gone, and the origin no longer has it.
+    /// A part of a stored body is no longer in the store, and the origin did not send it again.
     PartMissing,
-    /// The reader fell further behind than the body's memory permits.
+    /// The client held up other clients of the body for too long.
     TooSlow,
-    /// The body does not have the digest that its URL names.
+    /// The body does not have the digest that its URL or a listing names.
     WrongDigest,
     /// The body cannot be encoded in the content coding that its head announces.
     NotEncoded,
 }
 
 impl BodyError {
-    /// All reasons, in the order of their numbers.
+    /// All errors, in a fixed order for counters.
     pub const ALL: [Self; 5] =
         [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest, Self::NotEncoded];
 
-    /// Returns the reason's name in metrics.
+    /// Returns the name of this error in metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::OriginBroke => "origin-broke",

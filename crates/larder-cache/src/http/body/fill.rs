@@ -24,49 +24,50 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// The entry that an arriving body becomes.
+/// A response on its way into the store: the plan for its entry, and how much of it is done.
 pub(crate) struct Fill {
     pub(super) plan: Arc<FillPlan>,
-    /// Number of bytes received.
+    /// Number of bytes of the body that have arrived.
     received: u64,
-    /// Whether the store accepts the chunks of this body. `None` until the store was asked.
+    /// Whether the store takes the chunks of this body. `None` until the store was asked.
     is_admitted: Option<bool>,
-    /// Whether the body must not become a stored response.
+    /// Whether the response must not be stored, although its body is received.
     pub(super) is_refused: bool,
-    /// A whole short body, which becomes one entry with its head.
+    /// The pieces of a short body that has arrived as a whole. Such a body is stored in the same entry as its head.
     pub(super) whole: Option<Vec<Bytes>>,
-    /// Whether chunks are stored, but not the head that leads to them.
+    /// Whether chunks are stored without a head, so that no lookup finds them yet.
     pub(super) is_headless: bool,
-    /// Hides the head of a part while the body is arriving.
+    /// A mark that hides the stored head of an incomplete body from lookups while the body arrives.
     pub(super) arrival: Option<ArrivalMark>,
-    /// Whether the head is stored for a body that is incomplete.
+    /// Whether the head was stored although the body was incomplete.
     pub(super) has_part: bool,
-    /// Whether the whole response is stored.
+    /// Whether the head of the complete response was stored, or is being stored.
     pub(super) is_committed: bool,
 }
 
-/// The facts about a response that decide how its body is stored.
+/// The facts about a response that determine how its body is stored.
 pub(crate) struct FillPlan {
     /// The keys under which the response is stored.
     pub place: StorePlace,
-    /// The head in the form to store, without the body's place.
+    /// The head in the form to store, except for where its body is.
     pub head: Arc<StoredHead>,
-    /// The work on the resource, to detect invalidations since the request was sent.
+    /// Shows whether the resource was invalidated since the request was sent.
     pub work: ResourceWork,
-    /// Longest body that is stored, in bytes.
+    /// Maximum length of a body that is stored, in bytes.
     pub size_max: u64,
-    /// Length of the whole body, if it is announced.
+    /// Length of the whole body in bytes. `None` if the response does not announce it.
     pub len: Option<u64>,
-    /// Whether a rule demands or forbids finishing the fetch without clients. `None` without such a rule.
+    /// Whether an operator's rule demands (`true`) or forbids (`false`) that the fetch goes on when no client reads it.
+    /// `None` without such a rule.
     pub finishes: Option<bool>,
     /// Whether the response brings only a part of the body.
     pub is_part: bool,
-    /// Whether the head may be stored before the body has ended, because it replaces no stored response.
+    /// Whether the head may be stored before the body is complete. It may if no stored response would be replaced.
     pub may_announce: bool,
 }
 
 impl Fill {
-    /// Creates the entry that a response becomes.
+    /// Creates the state for a response of which nothing has arrived.
     pub(super) fn new(plan: FillPlan) -> Self {
         Self {
             plan: Arc::new(plan),
@@ -86,12 +87,12 @@ impl Fill {
         self.received += len;
     }
 
-    /// Prevents the body from becoming a stored response.
+    /// Decides that the response is not stored.
     pub(super) fn refuse(&mut self) {
         self.is_refused = true;
     }
 
-    /// Returns whether a fetch without clients is continued, because it is nearly complete or small.
+    /// Returns whether the fetch goes on when no client reads it, because the body is nearly complete or short.
     pub(super) fn is_worth_finishing(&self) -> bool {
         if self.plan.is_part {
             return false;
@@ -105,20 +106,20 @@ impl Fill {
         }
     }
 
-    /// Returns whether a body of this length becomes one entry with its head.
+    /// Returns whether a body of this length is stored in the same entry as its head.
     pub(super) fn is_short(len: Option<u64>) -> bool {
         len.is_some_and(|len| len <= CHUNK_BYTES)
     }
 
-    /// Returns whether enough of the body is still missing to store its head before the body is complete.
+    /// Returns whether so much of the body is missing that its head should be stored before the body is complete.
     ///
-    /// Then a crash does not lose the part that has arrived.
+    /// A crash then does not lose the part that has arrived.
     pub(super) fn is_long_before_its_end(&self) -> bool {
         self.plan.len.is_some_and(|len| len.saturating_sub(self.received) >= CHUNK_BYTES)
     }
 
-    /// Returns whether the store takes the chunks of this body, of which `len` bytes are known. It takes either all of
-    /// them or none.
+    /// Returns whether the store takes the chunks of this body. The decision is made once, for all chunks. `len` is the
+    /// number of bytes that are known, if the length is not announced.
     pub(super) fn admits_chunks(&mut self, cache: &ResponseCache, len: u64) -> bool {
         let len = self.plan.len.unwrap_or(len);
         if self.is_refused || len > self.plan.size_max {
@@ -157,14 +158,14 @@ impl Fill {
 /// assert!(!check.is_passed());
 /// ```
 pub trait BodyCheck: Send {
-    /// Processes the next bytes of the body.
+    /// Takes the next bytes of the body into account.
     fn push(&mut self, bytes: &[u8]);
 
-    /// Returns whether the whole body passes the check.
+    /// Returns whether the body passes the check, after all its bytes were given to [`BodyCheck::push`].
     fn is_passed(self: Box<Self>) -> bool;
 }
 
-/// The checks of a body while it passes, as [`Fetcher::checks`](crate::http::fetcher::Fetcher::checks) returns them. By
+/// The checks that a body must pass, as [`Fetcher::checks`](crate::http::fetcher::Fetcher::checks) returns them. By
 /// default there are none.
 ///
 /// ```
@@ -182,24 +183,25 @@ pub trait BodyCheck: Send {
 /// ```
 #[derive(Default)]
 pub struct BodyChecks {
-    /// The check against the digest that the body's URL or a listing names. No client may receive a complete body that
-    /// fails it.
+    /// The comparison with the digest that the body's URL or a listing names. No client may receive a complete body
+    /// that fails it.
     pub named: Option<Box<dyn BodyCheck>>,
-    /// The check against the digest that the origin names (RFC 9530 3). Clients still receive a body that fails it,
-    /// because they can check it themselves, but it is not stored.
+    /// The comparison with the digest that the origin sends (RFC 9530 3). A body that fails it is not stored, but
+    /// clients still receive it, because they can check it themselves.
     pub repr: Option<Box<dyn BodyCheck>>,
-    /// The check whether the content is complete. A body that fails it still reaches its client, but is not stored.
+    /// The check that the content is complete, for example that of a git pack. A body that fails it is not stored, but
+    /// its client still receives it.
     pub content: Option<Box<dyn BodyCheck>>,
 }
 
-/// The result of the checks of a body that has arrived.
+/// The result of the checks of a body that has arrived as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CheckVerdict {
-    /// Whether the body contradicts the digest in its URL or a listing.
+    /// Whether the body does not have the digest that its URL or a listing names.
     pub(super) is_wrong: bool,
-    /// Whether the body contradicts the digest that its origin names.
+    /// Whether the body does not have the digest that its origin sent with it.
     pub(super) contradicts_itself: bool,
-    /// Whether the body may be stored.
+    /// Whether the body has passed all checks, and may be stored.
     pub(super) is_storable: bool,
 }
 
@@ -210,14 +212,15 @@ impl BodyChecks {
         }
     }
 
-    /// Returns whether there is anything to check.
+    /// Returns whether the body must pass any check.
     pub fn are_any(&self) -> bool {
         self.named.is_some() || self.repr.is_some() || self.content.is_some()
     }
 
-    /// Returns how many of the bytes before `at` are held back from clients until the check has passed.
+    /// Returns how many of the bytes before `at` clients do not get until the whole body has passed its check.
     ///
-    /// `end` is the end of the body, if it is known. Without this, a client could take a wrong body for a complete one.
+    /// `end` is the end of the body, `u64::MAX` if it is unknown. If clients got the last bytes before the check, they
+    /// would take a wrong body for a complete one.
     pub(super) fn held_back(&self, at: u64, end: u64) -> u64 {
         match &self.named {
             None => 0,
@@ -226,7 +229,7 @@ impl BodyChecks {
         }
     }
 
-    /// Returns the result, once all bytes have passed.
+    /// Returns the result of the checks. Called once all bytes have arrived.
     pub(super) fn verdict(self) -> CheckVerdict {
         let Self { named, repr, content } = self;
         let is_wrong = named.is_some_and(|check| !check.is_passed());
@@ -236,7 +239,7 @@ impl BodyChecks {
     }
 }
 
-/// A fetch with fewer bytes left is finished even without clients.
+/// Number of missing bytes below which a fetch is finished even if no client reads it.
 const SMALL_REST_BYTES: u64 = 256 << 10;
 /// Number of bytes at the end of a body that clients get only once the whole body has passed its check.
 const HELD_BACK_BYTES: u64 = 64 << 10;

@@ -8,12 +8,12 @@ use http::HeaderValue;
 
 use crate::http::body_budget::BodyBudget;
 
-/// The facts about a body by which parts of it are joined (RFC 9110 15.3.7.3).
+/// The facts about a body by which parts of it from different responses can be joined (RFC 9110 15.3.7.3).
 #[derive(Clone)]
 pub(super) struct BodyHead {
-    /// The strong validator. `None` also if a response has another validator than the body.
+    /// The strong validator of the body. `None` if it has none, or if a response turns out to have another one.
     pub(super) validator: Option<HeaderValue>,
-    /// Length of the whole body in bytes.
+    /// Length of the whole body in bytes. `None` if it is not known.
     pub(super) len: Option<u64>,
     /// The budget that counts the bytes of bodies in memory.
     pub(super) budget: Arc<BodyBudget>,
@@ -28,7 +28,8 @@ impl Head for BodyHead {
         self.len
     }
 
-    /// Returns whether missing bytes can be requested. Not every origin that sends ranges says so beforehand.
+    /// Returns whether missing bytes can be requested. Does not demand that the origin has announced ranges: not every
+    /// origin that serves them does.
     fn is_divisible(&self) -> bool {
         self.validator.is_some() && self.len.is_some()
     }

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time for which the store has delayed the readers of one response.
+/// Measures for how long the store has delayed the clients of one response.
 #[derive(Default)]
 pub(super) struct HoldUp(Mutex<HoldUpAccount>);
 
@@ -33,7 +33,8 @@ struct HoldUpAccount {
 }
 
 impl HoldUp {
-    /// Awaits `storing`, which stores `len` bytes. Returns `None` if it takes longer than the readers may be delayed.
+    /// Awaits `storing`, which stores `len` bytes. Returns `None` if that would delay the clients for longer than the
+    /// store may.
     pub(super) async fn bounded<T>(&self, len: u64, storing: impl Future<Output = T>) -> Option<T> {
         let mut storing = pin!(storing);
         if let Poll::Ready(stored) = poll_fn(|context| Poll::Ready(storing.as_mut().poll(context))).await {
@@ -48,7 +49,7 @@ impl HoldUp {
         stored
     }
 
-    /// Returns whether the store has delayed the readers for longer than it may.
+    /// Returns whether the store has delayed the clients for longer than it may.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().ignore_poison().is_over
     }
@@ -64,16 +65,17 @@ impl HoldUpAccount {
         self.waited += waited;
     }
 
-    /// Returns the remaining time for which the readers may be delayed.
+    /// Returns for how much longer the store may delay the clients.
     fn left(&self) -> Duration {
         let earned = Duration::from_millis(self.stored_bytes.saturating_mul(1000) / RATE_MIN);
         (GRACE + earned).saturating_sub(self.waited)
     }
 }
 
-/// Lowest rate of a store that keeps up, in bytes per second.
+/// Minimum rate of a store that counts as keeping up, in bytes per second.
 const RATE_MIN: u64 = 32 << 20;
-/// Time for which the readers of a response may be delayed, beyond the time that its bytes take at [`RATE_MIN`].
+/// Time for which the store may delay the clients of a response, in addition to the time that its bytes take at
+/// [`RATE_MIN`].
 const GRACE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
 
     const CHUNK: u64 = 1 << 20;
 
-    /// Returns how many of 1,000 chunks are stored if the readers wait this long for each.
+    /// Returns how many of 1,000 chunks are stored if each of them makes the clients wait for the time `wait`.
     fn chunks_until_given_up(wait: Duration) -> usize {
         let mut hold_up = HoldUpAccount::default();
         let takes = |_: &usize| {

@@ -33,49 +33,50 @@ use crate::http::{
     fetcher::{ClientRequest as _, Fetcher},
 };
 
-/// A long or arriving body, shared by its clients.
+/// A long or arriving body. All its clients share it.
 pub struct LongBody<F: Fetcher> {
     /// The keys, the length and the chunks of the body.
     pub chunks: Arc<ChunkedBody>,
     pub(super) means: Arc<F>,
     state: Mutex<BodyState<F>>,
-    /// The time for which the store has delayed the clients.
+    /// Measures for how long the store has delayed the clients.
     pub(super) hold_up: HoldUp,
-    /// Notified when nothing more will arrive or be stored, see [`LongBody::settled`].
+    /// Wakes the tasks that wait in [`LongBody::settled`].
     rest: Notify,
     created: Instant,
 }
 
-/// The part of a body that a response brings.
+/// The part of a body that a response brings, and how it is stored.
 pub(crate) struct ArrivingPart {
-    /// Length of the whole body, if it is announced.
+    /// Length of the whole body in bytes. `None` if the response does not announce it.
     pub len: Option<u64>,
-    /// The bytes that the response brings. Their end is `u64::MAX` if the body's length is unknown.
+    /// Range of the body that the response brings. Its end is `u64::MAX` if the body's length is unknown.
     pub span: Range<u64>,
-    /// Whether the response is a 200.
+    /// Whether the response is a 200 with the whole body, not a 206.
     pub is_whole: bool,
-    /// Whether the body is to be stored, which the store may still refuse.
+    /// Whether the body is offered to the store, which may still refuse it.
     pub is_stored: bool,
-    /// Whether this node stores the part. Otherwise another node of the fleet does.
+    /// Whether this node of a fleet stores the part. If not, another node does.
     pub is_kept: bool,
-    /// Whether missing bytes may be requested.
+    /// Whether bytes that this response does not bring may be requested.
     pub may_continue: bool,
 }
 
-/// A body whose first response is about to be received.
+/// A body whose first response is about to be received, and what its receiver needs.
 pub(crate) struct BegunBody<F: Fetcher> {
     /// The body, to which clients can attach at once.
     pub body: Arc<LongBody<F>>,
-    /// The number by which the core knows the response.
+    /// The number of the response in the core (the state machine of the body).
     pub run: RunId,
-    /// The orders for the task that receives the response.
+    /// Tells the receiving task to go on, pause or stop.
     pub control: Arc<RunControl>,
     /// The range of the whole body that the response brings.
     pub span: Range<u64>,
 }
 
 impl<F: Fetcher> LongBody<F> {
-    /// Returns the body of a stored response. `None` if it is not in chunks, or its resource has no key.
+    /// Returns the body of a stored response, which other clients may be reading. `None` if the body is not in chunks,
+    /// or if its resource has no key.
     pub fn of_stored(means: &Arc<F>, asked: &Arc<F::Asked>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Arc<Self>> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let primary = asked.key()?;
@@ -92,7 +93,7 @@ impl<F: Fetcher> LongBody<F> {
         }))
     }
 
-    /// Creates the body that a response begins.
+    /// Creates a body whose first response is about to be received.
     pub(crate) fn begin(
         means: &Arc<F>,
         asked: &Arc<F::Asked>,
@@ -132,18 +133,18 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Returns whether the whole body has arrived.
+    /// Returns whether all bytes are in memory or in the store, and the end of the body is proved.
     pub fn is_complete(&self) -> bool {
         self.lock().core.is_complete()
     }
 
-    /// Returns whether the body broke off, and nothing of it is still to come.
+    /// Returns whether a response broke off, nothing more is arriving or being stored, and the body is incomplete.
     pub fn has_failed(&self) -> bool {
         let state = self.lock();
         state.error.is_some() && state.core.is_at_rest() && !state.core.is_complete()
     }
 
-    /// Waits until nothing more will arrive or be stored, unless a client causes it.
+    /// Waits until nothing is arriving or being stored any more. A client may cause new requests later.
     pub async fn settled(&self) {
         loop {
             let rest = self.rest.notified();
@@ -154,7 +155,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Returns the proof that the body is complete, once it is.
+    /// Returns the proof that the body is complete. `None` while it is not.
     pub(super) fn completed(state: &mut BodyState<F>) -> Option<CompletedBody> {
         state.completed.take().or_else(|| {
             let len = state.core.len().filter(|_| state.core.is_complete())?;
@@ -165,9 +166,9 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Applies events to the state, and executes the orders that follow.
+/// Applies events to the body's state, and executes the orders that follow from them.
 impl<F: Fetcher> LongBody<F> {
-    /// Applies an event to the state, and executes the orders that follow.
+    /// Applies an event to the body's state, and executes the orders that follow from it.
     pub(super) fn on(self: &Arc<Self>, event: Event<BodyHead>) {
         let mut orders = Orders::default();
         match event {
@@ -177,7 +178,8 @@ impl<F: Fetcher> LongBody<F> {
         self.execute(orders);
     }
 
-    /// Applies an event, after the core has been told how much memory the body may use now.
+    /// Applies an event. Before that, tells the core (the state machine of the body) how much memory the body may use
+    /// now.
     fn step(&self, event: Event<BodyHead>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         self.update_share(&mut state, orders);
@@ -189,7 +191,7 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Calls `change` with the state, and executes the orders that follow.
+    /// Calls `change` with the body's state, and executes the orders that follow from it.
     pub(super) fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut BodyState<F>, Tick, &mut Orders<F>) -> T) -> T {
         let mut orders = Orders::default();
         let result = {
@@ -217,7 +219,7 @@ impl<F: Fetcher> LongBody<F> {
         self.rest.notify_waiters();
     }
 
-    /// Begins to execute an order. Returns the result if it is available at once.
+    /// Begins to execute an order. Returns the result as an event if it is available at once.
     fn begin_order(self: &Arc<Self>, order: Order<F>) -> Option<Event<BodyHead>> {
         match order {
             Order::Ask { run, ask, control, asker } => {
@@ -236,9 +238,9 @@ impl<F: Fetcher> LongBody<F> {
         }
     }
 
-    /// Reports that a chunk is absent, and that the chunks after it may be absent, too.
+    /// Tells the core that a chunk is not in the store, and that the stored chunks after it may be gone, too.
     ///
-    /// Chunks of a body are often evicted together, and one request can bring them all.
+    /// Chunks of a body are often evicted together. If the core knows, it can request them all at once.
     fn report_absent(&self, range: Range<u64>, orders: &mut Orders<F>) {
         let mut state = self.lock();
         let chunk = range.start / CHUNK_BYTES;
@@ -250,9 +252,10 @@ impl<F: Fetcher> LongBody<F> {
         state.step(self.now(), Event::Read(range, ReadEnd::Absent), orders);
     }
 
-    /// Polls `work` once. If it is not complete, a task continues it. Returns its result if it is available at once.
+    /// Polls `work` once, and returns its result if it is available at once. Otherwise a new task continues `work` and
+    /// reports the result.
     ///
-    /// If the task is dropped, `lost` is reported instead.
+    /// If the task is dropped before it ends, it reports `lost` instead.
     pub(super) fn start(
         self: &Arc<Self>,
         work: impl Future<Output = Event<BodyHead>> + Send + 'static,
@@ -276,7 +279,7 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Starts a task. Returns `lost` if there is no runtime any more.
+    /// Starts a task. If the runtime has ended, returns `lost` instead.
     fn spawn(
         self: &Arc<Self>,
         work: impl Future<Output = ()> + Send + 'static,
@@ -289,7 +292,8 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Starts a timer that reports a tick at `tick`. It replaces an earlier timer, which was for a later time.
+    /// Sets the timer: reports [`Event::Tick`] at `tick`. Cancels the timer that was set before, which was for a later
+    /// time.
     fn begin_timer(self: &Arc<Self>, tick: Tick) -> Option<Event<BodyHead>> {
         let runtime = Handle::try_current().ok()?;
         let body = Arc::downgrade(self);
@@ -306,7 +310,8 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Waits for a turn, in which this body may have a whole chunk in memory although memory is short.
+    /// Starts a task that waits for a turn: the permission to have a whole chunk of this body in memory although memory
+    /// is short.
     ///
     /// Without turns, each body could hold a part of a chunk, and no memory would be left to complete any of them.
     fn begin_turn(self: &Arc<Self>) -> Option<Event<BodyHead>> {
@@ -345,7 +350,8 @@ impl<F: Fetcher> LongBody<F> {
         &self.means.cache().shared.bodies
     }
 
-    /// Tells the core how many bytes it may have in memory, if that has changed by much.
+    /// Tells the core how many bytes of the body may be in memory, if that number has doubled or halved. Orders a turn
+    /// (permission to complete a chunk) if it is too small for a chunk.
     pub(super) fn update_share(&self, state: &mut BodyState<F>, orders: &mut Orders<F>) {
         let share = self.budget().share_bytes(state.core.held_bytes());
         let has_turn = state.turn.is_some();
@@ -372,7 +378,7 @@ impl<F: Fetcher> Drop for LongBody<F> {
     }
 }
 
-/// Guard that reports its event to the body when it is dropped.
+/// A guard that reports its event to the body when it is dropped.
 struct LostReport<F: Fetcher> {
     body: Arc<LongBody<F>>,
     event: Option<Event<BodyHead>>,
@@ -405,14 +411,15 @@ fn sizes<F: Fetcher>(means: &F, asked: &F::Asked, chunks: &ChunkedBody) -> Sizes
     }
 }
 
-/// Bytes in memory with which a body can complete a chunk: the chunk, and what arrives with its end.
+/// Memory in bytes that a body needs to complete a chunk: the chunk itself, and what arrives together with its end.
 const FILLING_BYTES: u64 = CHUNK_BYTES + (128 << 10);
-/// Most chunks that are probed again when one before them is absent.
+/// Maximum number of chunks that are probed again when a chunk before them is absent.
 const DOUBTED_MAX: usize = 64;
-/// Greatest distance from a response's next byte to a byte for which a client waits for this response. A client further
-/// ahead gets a request of its own.
+/// Maximum distance in bytes for which a client waits for a response: from the response's next byte to the client's. A
+/// client further ahead gets a request of its own.
 const AHEAD_BYTES: u64 = 8 << 20;
-/// Most bytes by which a response may be ahead of its fastest client, and reads of the store ahead of a client.
+/// Maximum number of bytes by which a response may be ahead of its fastest client, and reads of the store ahead of
+/// their client.
 const LEAD_BYTES: u64 = 4 << 20;
-/// Number of present bytes between two gaps from which each gap gets its own request.
+/// Minimum number of present bytes between two gaps for which each gap gets a request of its own.
 const GAP_BYTES: u64 = 256 << 10;

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::long_body::LongBody;
 use crate::http::fetcher::Fetcher;
 
-/// The body of a response that is shared.
+/// The body of a response that several clients may read.
 pub enum OpenBody<F: Fetcher> {
-    /// A whole body, which arrived with its head.
+    /// The whole body in memory, because it arrived together with its head.
     Whole(Bytes),
-    /// A body that arrives after its head.
+    /// A body that is still arriving, or was when its head arrived.
     Arriving(Arc<LongBody<F>>),
 }
 
@@ -25,7 +25,7 @@ impl<F: Fetcher> Clone for OpenBody<F> {
 }
 
 impl<F: Fetcher> OpenBody<F> {
-    /// Returns whether the whole body has arrived.
+    /// Returns whether the body is complete.
     pub fn is_complete(&self) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -33,7 +33,7 @@ impl<F: Fetcher> OpenBody<F> {
         }
     }
 
-    /// Returns whether the body broke off, and nothing of it is still to come.
+    /// Returns whether the body is incomplete, and nothing more of it is arriving.
     pub fn has_failed(&self) -> bool {
         match self {
             Self::Whole(_) => false,
@@ -41,7 +41,7 @@ impl<F: Fetcher> OpenBody<F> {
         }
     }
 
-    /// Receives and stores the whole body, even without clients.
+    /// Continues to receive and store the whole body, even without clients.
     pub fn keep(&self) {
         if let Self::Arriving(body) = self {
             body.keep();

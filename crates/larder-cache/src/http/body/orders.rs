@@ -8,16 +8,16 @@ use bytes::Bytes;
 use super::{run_control::RunControl, state::Asker};
 use crate::http::{fetcher::Fetcher, late_commits::LateCommit};
 
-/// Orders in the order in which they were given, and the tasks to wake.
+/// The orders of the core (the state machine of a body), in the order in which they were given, and the tasks to wake.
 pub(super) struct Orders<F: Fetcher> {
     waiting: VecDeque<Order<F>>,
     pub(super) wakers: Vec<Waker>,
-    /// A guard for which the end of the program waits. Held from the moment when clients may have bytes that are yet to
-    /// be stored, until these orders have begun.
+    /// A guard that keeps the program from ending before bytes are stored that clients may already have. Held until
+    /// these orders have begun.
     pub(super) late: Option<LateCommit>,
 }
 
-/// Work that the core has ordered, see [`crate::object::Action`].
+/// A piece of work that the core ordered. Most variants are those of [`crate::object::Action`].
 pub(super) enum Order<F: Fetcher> {
     Ask {
         run: RunId,
@@ -39,7 +39,7 @@ pub(super) enum Order<F: Fetcher> {
     CommitHead {
         is_whole: bool,
     },
-    /// Removes the stored head, because the origin now has another representation.
+    /// Remove the stored head, because the origin now has another representation.
     Forget,
     Timer(Tick),
     GivenUp,
@@ -57,7 +57,7 @@ impl<F: Fetcher> Orders<F> {
         self.waiting.push_back(order);
     }
 
-    /// Wakes the tasks, and returns the next order.
+    /// Wakes the tasks that have to be woken, and returns the next order.
     pub(super) fn next(&mut self) -> Option<Order<F>> {
         self.wakers.drain(..).for_each(Waker::wake);
         self.waiting.pop_front()

@@ -17,7 +17,7 @@ use larder_http::{
 use super::{cursor::BodyCursor, error::BodyError};
 use crate::http::fetcher::Fetcher;
 
-/// The parts of a body that are sent in one response, for a request for several ranges.
+/// A multipart body: the parts of a body that a request for several ranges gets in one response.
 ///
 /// ```
 /// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
@@ -42,32 +42,33 @@ use crate::http::fetcher::Fetcher;
 pub struct PartsReader<F: Fetcher> {
     source: PartsSource<F>,
     pieces: VecDeque<Piece>,
-    /// Bytes that are left of the part being sent.
+    /// Number of bytes that are left of the part that is being sent.
     part_bytes: u64,
     remaining: u64,
 }
 
-/// The source of the parts.
+/// Where the bytes of the parts come from.
 pub(crate) enum PartsSource<F: Fetcher> {
-    /// The whole body, in memory.
+    /// They come from the whole body in memory.
     Whole(Bytes),
-    /// A cursor over all parts. If they are not in ascending order, each gets a cursor of its own.
+    /// They come from a cursor over all parts. If the parts are not in ascending order, the cursor is moved to each of
+    /// them.
     Cursor(Box<BodyCursor<F>>),
 }
 
 impl<F: Fetcher> PartsReader<F> {
-    /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
+    /// Creates a reader that sends the pieces of `multipart`. Its parts must lie within the body.
     pub(crate) fn new(multipart: &Multipart, source: PartsSource<F>) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
         Self { source, pieces, part_bytes: 0, remaining: multipart.content_length() }
     }
 
-    /// Returns the number of bytes still to come.
+    /// Returns the number of bytes still to come, including the delimiters between the parts.
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Returns the next bytes.
+    /// Returns the next bytes. `None` is the end.
     pub fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if self.part_bytes > 0 {
@@ -89,7 +90,7 @@ impl<F: Fetcher> PartsReader<F> {
         }
     }
 
-    /// Returns the next bytes of the part being sent.
+    /// Returns the next bytes of the part that is being sent.
     fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         let PartsSource::Cursor(cursor) = &mut self.source else { return Poll::Ready(Err(BodyError::PartMissing)) };
         let part = ready!(cursor.poll_data(context)).unwrap_or(Err(BodyError::PartMissing));
@@ -97,7 +98,7 @@ impl<F: Fetcher> PartsReader<F> {
         Poll::Ready(part)
     }
 
-    /// Counts the bytes returned. After an error, no bytes follow.
+    /// Subtracts the returned bytes from those still to come. After an error, no bytes follow.
     fn note(&mut self, result: Result<Bytes, BodyError>) -> Result<Bytes, BodyError> {
         match &result {
             Ok(bytes) => self.remaining -= bytes.len() as u64,

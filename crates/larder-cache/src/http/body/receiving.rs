@@ -27,31 +27,31 @@ use super::{
 };
 use crate::http::fetcher::{Fetcher, IncomingBody as _};
 
-/// The next piece of a response.
+/// The next thing that came of a response.
 enum ReceivedPiece {
     Data(Bytes),
     End(CompletedBody),
-    /// The body has ended, without a proof that it is complete.
+    /// The body has ended without a proof that it is complete, and such an end is permitted.
     QuietEnd,
     Broken(BodyError),
-    /// The run was stopped.
+    /// The task was ordered to stop receiving.
     Stopped,
 }
 
-/// A response that is being received.
+/// A response of the origin whose body is about to be received.
 pub struct ReceivedRun<F: Fetcher> {
-    /// The number of the response.
+    /// The number of the response in the core (the state machine of the body).
     pub id: RunId,
-    /// The orders for the task that receives the response.
+    /// Tells this task to go on, pause or stop.
     pub control: Arc<RunControl>,
-    /// The bytes that arrive.
+    /// The body of the response, as it arrives.
     pub body: F::Body,
     /// The range of the whole body that the response brings.
     pub span: Range<u64>,
 }
 
 impl<F: Fetcher> LongBody<F> {
-    /// Requests missing bytes, and receives them.
+    /// Requests missing bytes of the body, and receives the response.
     pub(super) async fn request(
         self: Arc<Self>,
         (id, ask): (RunId, OriginAsk),
@@ -119,7 +119,8 @@ impl<F: Fetcher> LongBody<F> {
         BodyHead { validator, len: self.chunks.body_len(), budget: Arc::clone(self.budget()) }
     }
 
-    /// Receives a response to its end, or until it is stopped. A body that fails its checks breaks off before its end.
+    /// Receives a response until it ends, breaks off or is stopped. If a body fails the check against its known digest,
+    /// it counts as broken off before its end.
     pub async fn receive(self: &Arc<Self>, mut run: ReceivedRun<F>, mut checks: BodyChecks) {
         let guard = RunGuard::new(self, run.id);
         let mut held = HeldBack::default();
@@ -188,7 +189,7 @@ impl<F: Fetcher> LongBody<F> {
         });
     }
 
-    /// Notes why a response broke off. The guard of the run reports that it did.
+    /// Records the reason why a response broke off. The guard of the response then reports that it did.
     fn lose(&self, error: BodyError) {
         self.lock().error = Some(error);
     }
@@ -219,7 +220,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Bytes that clients do not get yet, because the body has not passed its checks.
+/// The last bytes that have arrived. Clients do not get them before the whole body has passed its checks.
 #[derive(Default)]
 struct HeldBack {
     pieces: VecDeque<Bytes>,
@@ -232,7 +233,7 @@ impl HeldBack {
         self.pieces.push_back(bytes);
     }
 
-    /// Takes the first `len` bytes.
+    /// Removes the first `len` bytes, and returns them.
     fn take(&mut self, len: u64) -> VecDeque<Bytes> {
         let mut taken = VecDeque::new();
         let mut left = len;
@@ -249,7 +250,7 @@ impl HeldBack {
     }
 }
 
-/// Reports that a run broke off, unless it has ended otherwise.
+/// A guard that reports on drop that a response broke off, unless its end was reported before.
 struct RunGuard<F: Fetcher>(Option<(Arc<LongBody<F>>, RunId)>);
 
 impl<F: Fetcher> RunGuard<F> {

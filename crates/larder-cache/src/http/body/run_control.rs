@@ -7,38 +7,38 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// The order for a run.
+/// An order for the task that receives a run, which is a response of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RunOrder {
-    /// Receive bytes.
+    /// Receive bytes of the response.
     #[default]
     Go,
-    /// Receive no bytes for now.
+    /// Receive no bytes for now, but keep the connection.
     Pause,
-    /// End the response. None of its bytes are wanted any more.
+    /// Abort the response, because nobody wants its remaining bytes.
     Stop,
 }
 
-/// Controls the task of a run.
+/// Controls the task that receives a run, which is a response of the origin.
 #[derive(Default)]
 pub struct RunControl(Mutex<(RunOrder, Option<Waker>)>);
 
 impl RunControl {
-    /// Gives an order. Returns the task to wake.
+    /// Sets the order for the receiving task. Returns the waker of the task if it must be woken.
     pub(super) fn set(&self, order: RunOrder) -> Option<Waker> {
         let mut state = self.0.lock().ignore_poison();
         state.0 = order;
         state.1.take()
     }
 
-    /// Returns the order, and wakes the task at the next one.
+    /// Returns the current order. The calling task is woken when the order changes.
     pub(super) fn poll(&self, context: &Context<'_>) -> RunOrder {
         let mut state = self.0.lock().ignore_poison();
         state.1 = Some(context.waker().clone());
         state.0
     }
 
-    /// Waits until the run is stopped.
+    /// Waits until the order is [`RunOrder::Stop`].
     pub(super) async fn stopped(&self) {
         poll_fn(|context| if self.poll(context) == RunOrder::Stop { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -20,39 +20,39 @@ use super::{
 };
 use crate::http::{body_budget::FillTurn, fetcher::Fetcher};
 
-/// The state of one body.
+/// The state of one body: the core (its state machine), its clients, and the responses that fill it.
 pub(super) struct BodyState<F: Fetcher> {
     pub(super) core: Core<BodyHead>,
     cursors: BTreeMap<CursorId, CursorSlot>,
     last_cursor: u32,
     runs: Vec<RunSlot>,
-    /// The request and the context with which missing bytes are requested.
+    /// The request with which missing bytes are requested, and the means to send it.
     pub(super) asker: Asker<F>,
-    /// The bytes that the core may have in memory, as it was last told.
+    /// Number of bytes that may be in memory, as the core was told last.
     pub(super) share_bytes: u64,
-    /// Parts of the body that another node sends and that are not stored here.
+    /// Parts of the body that are not stored on this node, because another node stores them.
     pub(super) unkept: Vec<Range<u64>>,
-    /// Why a response broke off.
+    /// The reason why a response broke off. `None` if none did.
     pub(super) error: Option<BodyError>,
-    /// The proof that the body is complete, if only the end of a response tells its length.
+    /// The proof that the body is complete, from a response whose end determined the body's length.
     pub(super) completed: Option<CompletedBody>,
-    /// The trailers after the body.
+    /// The trailers that came after the body, if any.
     pub(super) trailers: Option<HeaderMap>,
-    /// Number of commits of heads that have not ended.
+    /// Number of heads that are being stored.
     pub(super) commits: usize,
-    /// The entry that the arriving body becomes. `None` for an entry that is stored.
+    /// The plan for storing an arriving response. `None` if the body was opened from the store.
     pub(super) fill: Option<Fill>,
-    /// Whether arriving bytes are stored.
+    /// Whether arriving bytes are stored. False once the core has given up storing.
     pub(super) is_storing: bool,
-    /// The turn in which this body completes a chunk, while it lasts.
+    /// Permission to exceed the body's memory share until a chunk is complete. `None` if the body has no such turn.
     pub(super) turn: Option<FillTurn>,
-    /// Whether a task waits for a turn.
+    /// Whether a task is waiting for a turn, the permission to exceed the memory share.
     pub(super) awaits_turn: bool,
-    /// The task that reports the next tick.
+    /// The task of the timer that the core requested last.
     pub(super) timer: Option<AbortHandle>,
 }
 
-/// The request of the client that came last, and the context for requesting missing bytes with it.
+/// The request of the client that attached last, and the means to request missing bytes with it.
 pub(super) struct Asker<F: Fetcher> {
     pub(super) asked: Arc<F::Asked>,
     pub(super) means: Arc<F>,
@@ -64,19 +64,19 @@ impl<F: Fetcher> Clone for Asker<F> {
     }
 }
 
-/// A client of the body.
+/// A client of the body, as the tasks around the core see it: its waker, and what the core has told it.
 #[derive(Default)]
 pub(super) struct CursorSlot {
     pub(super) waker: Option<Waker>,
     pub(super) is_promised: bool,
-    /// Whether the core knows that the client waits.
+    /// Whether the core was told that the client found no bytes.
     pub(super) is_waiting: bool,
-    /// The response that brings the bytes that were missing when the client got its promise.
+    /// The response that brings the bytes that were missing when the client got its promise. `None` if none were.
     pub(super) continued: Option<ContinuedBody>,
     pub(super) end: Option<CursorEnd>,
 }
 
-/// A response of the origin that fills the body, or the request for one.
+/// A response of the origin that fills the body: requested, or in progress.
 struct RunSlot {
     id: RunId,
     control: Arc<RunControl>,
@@ -84,7 +84,7 @@ struct RunSlot {
 }
 
 impl<F: Fetcher> BodyState<F> {
-    /// Creates the state of a body.
+    /// Creates the state of a body without clients.
     pub(super) fn new(core: Core<BodyHead>, asker: Asker<F>, fill: Option<Fill>) -> Self {
         Self {
             core,
@@ -106,7 +106,7 @@ impl<F: Fetcher> BodyState<F> {
         }
     }
 
-    /// Applies an event.
+    /// Applies an event to the core, and collects the orders and wake-ups that follow.
     pub(super) fn step(&mut self, now: Tick, event: Event<BodyHead>, orders: &mut Orders<F>) {
         if matches!(event, Event::Stored(..) | Event::StoredPart(..)) {
             self.turn = None;
@@ -164,33 +164,35 @@ impl<F: Fetcher> BodyState<F> {
         }
     }
 
-    /// Returns whether a chunk is to be completed, and there is no turn for it yet.
+    /// Returns whether the body should wait for a turn, the permission to exceed its memory share until a chunk is
+    /// complete.
     pub(super) fn needs_turn(&self) -> bool {
         self.is_storing && self.turn.is_none() && !self.awaits_turn && !self.core.is_at_rest()
     }
 
-    /// Ends the turn whose time is over at `end`. While the store writes bytes that came in the turn, it continues
-    /// until that write has ended.
+    /// Ends the turn (the permission to exceed the memory share) whose time is over at `end`. While the store is still
+    /// writing, the turn stays until the write has ended.
     pub(super) fn end_turn(&mut self, end: Instant) {
         let is_writing = self.core.is_writing();
         self.turn = self.turn.take().filter(|turn| turn.end != end || is_writing);
     }
 
-    /// Adds a run. `continued` says how its response continues the body, if the response has arrived.
+    /// Adds a response, and returns the control of its task. `continued` says how the response continues the body, if
+    /// its head has arrived.
     pub(super) fn add_run(&mut self, id: RunId, continued: Option<ContinuedBody>) -> Arc<RunControl> {
         let control = Arc::<RunControl>::default();
         self.runs.push(RunSlot { id, control: Arc::clone(&control), continued });
         control
     }
 
-    /// Notes how the response of a run continues the body.
+    /// Records how a response, whose head has just arrived, continues the body.
     pub(super) fn note_continued(&mut self, id: RunId, continued: ContinuedBody) {
         if let Some(slot) = self.runs.iter_mut().find(|slot| slot.id == id) {
             slot.continued = Some(continued);
         }
     }
 
-    /// Removes a run that has ended.
+    /// Removes a response that has ended.
     pub(super) fn remove_run(&mut self, id: RunId) {
         self.runs.retain(|slot| slot.id != id);
     }
@@ -208,7 +210,7 @@ impl<F: Fetcher> BodyState<F> {
         }
     }
 
-    /// Adds a client.
+    /// Adds a client, and returns its number.
     pub(super) fn add_cursor(&mut self) -> CursorId {
         self.last_cursor += 1;
         let id = CursorId(self.last_cursor);
@@ -216,22 +218,22 @@ impl<F: Fetcher> BodyState<F> {
         id
     }
 
-    /// Returns a client that has not left.
+    /// Returns a client that has not been removed.
     pub(super) fn cursor(&mut self, id: CursorId) -> &mut CursorSlot {
         self.cursors.get_mut(&id).expect("the client has not left")
     }
 
-    /// Removes a client.
+    /// Removes a client that no longer reads.
     pub(super) fn remove_cursor(&mut self, id: CursorId) {
         self.cursors.remove(&id);
     }
 
-    /// Returns whether there is no client.
+    /// Returns whether no client reads the body.
     pub(super) fn is_unread(&self) -> bool {
         self.cursors.is_empty()
     }
 
-    /// Returns whether nothing more will arrive or be stored, unless a client causes it.
+    /// Returns whether nothing is arriving or being stored, and no head is being stored. Clients may still read.
     pub(super) fn is_at_rest(&self) -> bool {
         self.core.is_at_rest() && self.commits == 0
     }

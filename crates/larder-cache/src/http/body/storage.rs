@@ -53,7 +53,7 @@ impl<F: Fetcher> LongBody<F> {
         self.start(reading, lost)
     }
 
-    /// Stores a chunk, or keeps a whole short body until its head is stored with it.
+    /// Stores a chunk. A body that is short enough is instead kept in memory, and stored in the same entry as its head.
     pub(super) fn begin_store(self: &Arc<Self>, chunk: u64, pieces: Vec<Bytes>) -> Option<Event<BodyHead>> {
         {
             let mut state = self.lock();
@@ -91,7 +91,7 @@ impl<F: Fetcher> LongBody<F> {
         self.start(storing, Event::Stored(chunk, StoreEnd::Refused))
     }
 
-    /// Stores a part of a chunk.
+    /// Stores a part of a chunk: `part` is its position in the body, and its bytes.
     pub(super) fn begin_store_part(self: &Arc<Self>, chunk: u64, part: (u64, Vec<Bytes>)) -> Option<Event<BodyHead>> {
         let (start, pieces) = part;
         let end = start + pieces.iter().map(Bytes::len).sum::<usize>() as u64;
@@ -114,7 +114,8 @@ impl<F: Fetcher> LongBody<F> {
         self.start(storing, Event::StoredPart(chunk, StoreEnd::Refused))
     }
 
-    /// Stores the head, so that later lookups find what is stored. The head of a stored body is stored already.
+    /// Stores the head, so that later lookups find the stored bytes. Does nothing for a body that was opened from the
+    /// store, because its head is there.
     pub(super) fn begin_commit(self: &Arc<Self>, is_whole: bool) -> Option<Event<BodyHead>> {
         let mut state = self.lock();
         if is_whole {
@@ -134,7 +135,7 @@ impl<F: Fetcher> LongBody<F> {
         if is_due { self.announce(state) } else { None }
     }
 
-    /// Stores the head of a part, and hides it while the body is arriving.
+    /// Stores the head of an incomplete body, and hides it from lookups while the body arrives.
     fn announce(self: &Arc<Self>, mut state: MutexGuard<'_, BodyState<F>>) -> Option<Event<BodyHead>> {
         let fill = state.fill.as_mut()?;
         fill.is_headless = false;
@@ -145,7 +146,7 @@ impl<F: Fetcher> LongBody<F> {
         self.commit(state, CommittedBody::Part)
     }
 
-    /// Begins to store the head with `body`.
+    /// Begins to store the head. `body` says where its body is: in the same entry, or in chunks.
     fn commit(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, BodyState<F>>,
@@ -184,7 +185,7 @@ impl<F: Fetcher> LongBody<F> {
         self.start(committing, Event::Tick)
     }
 
-    /// Removes the stored head, because the origin has another representation.
+    /// Removes the stored head, because the origin now has another representation.
     pub(super) fn begin_forget(self: &Arc<Self>) -> Option<Event<BodyHead>> {
         let body = Arc::clone(self);
         let forgetting = async move {
@@ -194,9 +195,9 @@ impl<F: Fetcher> LongBody<F> {
         self.start(forgetting, Event::Tick)
     }
 
-    /// Notes that the body does not become a stored response.
+    /// Reports that the response is not stored, if the store or the origin was too slow for it.
     ///
-    /// This is reported once, however many of its chunks the store did not take.
+    /// Called once for a body, however many of its chunks the store did not take.
     pub(super) fn note_given_up(&self) -> Option<Event<BodyHead>> {
         let why = if self.hold_up.is_over() {
             "the store cannot keep up"
@@ -210,28 +211,28 @@ impl<F: Fetcher> LongBody<F> {
         None
     }
 
-    /// Reports that the body does not match the digest that `named_by` names.
+    /// Reports that the body does not have the digest that `named_by` names.
     pub(super) fn note_mismatch(&self, named_by: &str) {
         let asked = Arc::clone(&self.lock().asker.asked);
         self.means.note(FetchEvent::Mismatched { asked: &asked, named_by });
     }
 }
 
-/// Whether a body that has arrived or broken off is stored.
+/// Whether a response that has arrived, or has broken off, is in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LandedBody {
-    /// The body is stored, or did not arrive.
+    /// The response is stored, as far as it arrived.
     Kept,
-    /// The body arrived, but is not stored.
+    /// The response arrived, but is not stored.
     Unkept,
 }
 
-/// The end of a fill, when a response has arrived or broken off.
+/// The last step of storing a response, after it has arrived or broken off.
 impl<F: Fetcher> LongBody<F> {
-    /// Waits until everything of an arriving body that will be stored is stored, and ends its fill.
+    /// Waits until everything of an arriving response that will be stored is stored, and ends its storing.
     ///
-    /// The parts of an incomplete body stay if the remainder can be requested; otherwise they are forgotten.
-    /// `is_current` returns whether no later fetch has begun.
+    /// The stored parts of an incomplete body stay if the remainder can be requested; otherwise they are forgotten.
+    /// `is_current` returns whether no later fetch of the resource has begun.
     pub async fn land(self: &Arc<Self>, is_current: impl Fn() -> bool) -> LandedBody {
         self.settled().await;
         let announced = {
@@ -258,7 +259,7 @@ impl<F: Fetcher> LongBody<F> {
     }
 }
 
-/// Ends a commit even if its task is dropped.
+/// A guard that ends a commit of the head on drop, even if the commit's task is dropped.
 struct CommitGuard<F: Fetcher>(Arc<LongBody<F>>);
 
 impl<F: Fetcher> Drop for CommitGuard<F> {
@@ -273,7 +274,8 @@ fn is_unkept(unkept: &[Range<u64>], span: &Range<u64>) -> bool {
 }
 
 impl Fill {
-    /// Returns `range` of a short body that is kept whole until its head is stored.
+    /// Returns the bytes `range` of a short body that is kept in memory until its head is stored. `None` for any other
+    /// body.
     fn whole_part(&self, range: &Range<u64>) -> Option<Bytes> {
         let pieces = self.whole.as_ref()?;
         if let [piece] = &pieces[..] {

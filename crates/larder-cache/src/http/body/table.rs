@@ -12,7 +12,8 @@ use std::{
 use super::long_body::LongBody;
 use crate::http::fetcher::Fetcher;
 
-/// The bodies in use, by representation. A [`Fetcher`] has one, so that all clients of a body share it.
+/// The bodies in use, by the number of their representation. A [`Fetcher`] has one such table, so that all clients of a
+/// body share it.
 pub struct BodyTable<F: Fetcher> {
     bodies: Mutex<HashMap<u64, Weak<LongBody<F>>>>,
 }
@@ -24,7 +25,7 @@ impl<F: Fetcher> Default for BodyTable<F> {
 }
 
 impl<F: Fetcher> BodyTable<F> {
-    /// Returns the body of a representation. If nobody uses it yet, `begin` creates it.
+    /// Returns the body with this representation number. If nobody uses it yet, creates it with `begin`.
     pub(super) fn find_or_begin(&self, representation: u64, begin: impl FnOnce() -> LongBody<F>) -> Arc<LongBody<F>> {
         let mut bodies = self.lock();
         if let Some(found) = bodies.get(&representation).and_then(Weak::upgrade) {
@@ -35,7 +36,8 @@ impl<F: Fetcher> BodyTable<F> {
         begun
     }
 
-    /// Removes the body of a representation, unless a body that is in use has taken its place.
+    /// Removes the body with this representation number. Does nothing if a newer body, which is in use, has replaced
+    /// it.
     pub(super) fn remove(&self, representation: u64) {
         let mut bodies = self.lock();
         if bodies.get(&representation).is_some_and(|body| body.strong_count() == 0) {

@@ -34,27 +34,27 @@ use crate::http::{
     storing::{self, StoreAdmission, StorePlace},
 };
 
-/// A response that is shared as a whole.
+/// A response of the origin that brings the whole body, and is shared by all waiting requests.
 struct WholeResponse {
     head: Arc<StoredHead>,
-    /// Additional fields for the first requester alone.
+    /// Fields of the response that only the first requester gets.
     own: HeaderMap,
     total_len: Option<u64>,
     audience: Audience,
-    /// Whether the store is too far behind with its writes to take this response.
+    /// Whether the store is so far behind with its writes that it cannot take this response.
     behind: bool,
 }
 
-/// The head of a body that the nodes of the fleet divide among them.
+/// The head of a response whose body the nodes of the fleet divide among themselves.
 struct DividedHead {
     head: StoredHead,
-    /// Additional fields for the first requester alone.
+    /// Fields of the response that only the first requester gets.
     own: HeaderMap,
     len: u64,
 }
 
 impl<F: Fetcher> Fetch<F> {
-    /// Shares a response with the readers, and stores it at `place`.
+    /// Gives a response to the waiting requests, and stores it at `place`.
     pub(super) async fn open(&self, answer: OriginAnswer<F::Body>, mut place: StorePlace, selecting: SelectingFields) {
         let status = answer.head.status;
         let cache = self.cache();
@@ -109,7 +109,7 @@ impl<F: Fetcher> Fetch<F> {
         pinned(|| self.share_whole(whole, (body, checks), place)).await;
     }
 
-    /// Shares a response while it arrives, and stores it at `place`.
+    /// Gives a response to the waiting requests while its body arrives, and stores it at `place`.
     async fn share_whole(&self, whole: WholeResponse, (mut body, checks): (F::Body, BodyChecks), place: StorePlace) {
         if let Some(arrived) = Some(&mut body).filter(|_| !checks.are_any()).and_then(F::Body::take_arrived) {
             return self.share_arrived(whole, arrived, place).await;
@@ -135,7 +135,7 @@ impl<F: Fetcher> Fetch<F> {
         self.land_body(begun, body, checks).await;
     }
 
-    /// Shares a response whose body arrived with its head, and stores it at `place`.
+    /// Gives a response whose body arrived with its head to the waiting requests, and stores it at `place`.
     async fn share_arrived(&self, whole: WholeResponse, arrived: (Bytes, CompletedBody), place: StorePlace) {
         let WholeResponse { head, own, total_len, audience, behind } = whole;
         let (bytes, completed) = arrived;
@@ -161,7 +161,7 @@ impl<F: Fetcher> Fetch<F> {
         drop(late);
     }
 
-    /// Begins the body of a response, which is stored at `place`.
+    /// Creates the body of a response, which will be stored at `place`. `part` is what the response brings.
     pub(super) fn begin_body(&self, place: StorePlace, head: &Arc<StoredHead>, part: ArrivingPart) -> BegunBody<F> {
         let keys = BodyKeys {
             primary: Arc::clone(&place.primary),
@@ -182,7 +182,8 @@ impl<F: Fetcher> Fetch<F> {
         LongBody::begin(&self.http.fetcher, &self.asked, keys, plan, part)
     }
 
-    /// Announces a stage with a body, of which `span` arrives. The requests that wait now can read all of `span`.
+    /// Announces a stage of the fetch, with a body of which `span` arrives. Keeps the start of `span` in memory until
+    /// the requests that wait now have begun to read.
     pub(super) fn share_body(&self, stage: FetchStage<F>, body: &Arc<LongBody<F>>, span: Range<u64>) {
         if span.is_empty() {
             return self.flight.set_stage(stage);
@@ -192,8 +193,8 @@ impl<F: Fetcher> Fetch<F> {
         self.flight.set_stage_with(stage, guard);
     }
 
-    /// Receives a body and stores it. If the body could have been stored but was not, removes the stored response whose
-    /// validation brought it.
+    /// Receives a body and stores it. If it could have been stored but was not, removes the older response, for whose
+    /// validation the origin sent this one.
     pub(super) async fn land_body(&self, begun: BegunBody<F>, received: F::Body, checks: BodyChecks) {
         let BegunBody { body, run, control, span } = begun;
         body.receive(ReceivedRun { id: run, control, body: received, span }, checks).await;
@@ -202,7 +203,7 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns whether the nodes of the fleet divide a body of `len` bytes.
+    /// Returns whether the nodes of the fleet divide this body, of `len` bytes, among themselves.
     pub(super) fn is_divided(&self, head: &StoredHead, len: u64) -> bool {
         let asked = &self.asked;
         // Asked first, because most nodes are alone, and the rest reads the fields.
@@ -217,7 +218,8 @@ impl<F: Fetcher> Fetch<F> {
         is_plain && !is_whole_here && head.status() == StatusCode::OK && is_divisible(head.fields())
     }
 
-    /// Shares a body that the nodes of the fleet divide. This response brings its first chunk.
+    /// Gives a response to the waiting requests whose body the nodes of the fleet divide. This response brings the
+    /// first chunk of the body.
     async fn open_divided(&self, divided: DividedHead, received: F::Body, place: StorePlace) {
         let DividedHead { head, own, len } = divided;
         let head = head.with_body(BodyPlace::Chunks { len, representation: random() });
@@ -227,7 +229,8 @@ impl<F: Fetcher> Fetch<F> {
     }
 }
 
-/// Returns the number of the representation in a head, or a new one.
+/// Returns the representation number in a head. If the head has none, because its body is not in chunks, returns a new
+/// one.
 fn representation_of(head: &StoredHead) -> u64 {
     match head.body() {
         BodyPlace::Chunks { representation, .. } => representation,

@@ -31,29 +31,29 @@ use crate::http::{
     storing::{self, StoreAdmission, StorePlace},
 };
 
-/// A part of a response, as it is shared and stored.
+/// A part of a response, with what is needed to store it and to give it to the waiting requests.
 pub(super) struct SharedPart {
-    /// The head of the whole response.
+    /// The head of the whole response, not of the 206.
     pub(super) head: StoredHead,
-    /// Additional fields for the first requester alone.
+    /// Fields of the 206 that only the first requester gets.
     pub(super) own: HeaderMap,
-    /// Length of the whole body.
+    /// Length of the whole body in bytes.
     pub(super) len: u64,
-    /// The part that arrives.
+    /// The part of the body that arrives.
     pub(super) span: Range<u64>,
-    /// The only bytes that will ever be available, if the remainder cannot be requested.
+    /// The arriving part, if no other bytes can ever be requested. `None` if the remainder can be requested.
     pub(super) alone: Option<Span>,
-    /// The status of the response that brings the part.
+    /// The status of the response that brings the part, usually 206.
     pub(super) status: StatusCode,
 }
 
 impl<F: Fetcher> Fetch<F> {
-    /// Returns the range to request, if a part of the response suffices: the client's first range.
+    /// Returns the range to request, made from the client's first range. `None` if the whole response must be
+    /// requested.
     ///
-    /// Only this range is requested, because responses to several requests may have different entity tags. The client's
-    /// further ranges are requested later, with the tag of the first response. A short range is extended to whole
-    /// chunks, so that the store gets whole chunks. A long range contains whole chunks anyway, and its client should
-    /// not wait for the bytes before it.
+    /// The client's further ranges are requested later, with the entity tag of the first response: responses to
+    /// simultaneous requests may have different tags. A short range is extended to whole chunks, so that the store gets
+    /// whole chunks. A long range contains whole chunks anyway, and its client should not wait for the bytes before it.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // A digest can only be checked on the whole body.
         if self.asked.names_digest()
@@ -91,7 +91,8 @@ impl<F: Fetcher> Fetch<F> {
         HeaderValue::try_from(text).ok()
     }
 
-    /// Accepts the 206 for `range`: stores its part and shares it, or gives it to the first requester alone.
+    /// Accepts the 206 that answers a request for `range`. Stores its part and gives it to the waiting requests, or
+    /// gives it to the first requester alone.
     pub(super) async fn accept_part(&self, answer: OriginAnswer<F::Body>, range: &HeaderValue) {
         let cache = self.cache();
         let OriginAnswer { head, body, request_time, response_time } = answer;
@@ -120,7 +121,7 @@ impl<F: Fetcher> Fetch<F> {
         self.share_part(shared, body, place).await;
     }
 
-    /// Decides where to store the part in a 206, or returns the reason not to store it.
+    /// Decides where the part in a 206 is stored, or returns the reason why it is not.
     fn place_of_part(
         &self,
         head: &response::Parts,
@@ -149,7 +150,7 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Shares a part while it arrives, and stores it if its place admits it.
+    /// Gives a part to the waiting requests while it arrives, and stores it if its place permits that.
     pub(super) async fn share_part(&self, shared: SharedPart, received: F::Body, mut place: StorePlace) {
         let SharedPart { head, own, len, span, alone, status } = shared;
         let cache = self.cache();
@@ -193,7 +194,7 @@ impl<F: Fetcher> Fetch<F> {
     }
 }
 
-/// Returns whether a request with these fields needs no more than this span of the body.
+/// Returns whether the present part `there` of a body contains everything that a request with these fields wants.
 pub(crate) fn is_all_wanted(request_fields: &HeaderMap, there: &Span, total_len: u64) -> bool {
     let RangeRequest::Single(wanted) = range::parse(request_fields) else { return false };
     match range::resolve(wanted, total_len) {
@@ -202,19 +203,19 @@ pub(crate) fn is_all_wanted(request_fields: &HeaderMap, there: &Span, total_len:
     }
 }
 
-/// Returns whether a part contains a whole chunk of its body.
+/// Returns whether a part contains at least one whole chunk of its body.
 fn has_whole_chunk(part: &Part) -> bool {
     let end = part.span.last + 1;
     let stored_end = if end == part.total_len { end } else { end - end % CHUNK_BYTES };
     part.span.first.checked_next_multiple_of(CHUNK_BYTES).is_some_and(|start| start < stored_end)
 }
 
-/// Returns the head of the whole response that a part belongs to.
+/// Returns the head of the whole response, made from that of a 206 with a part of it.
 fn head_of(mut received: ReceivedHead, part: &Part, selecting: SelectingFields, targets: &TargetList) -> StoredHead {
     // The origin sent a 206, so it supports ranges, and the missing parts can be requested.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
     partial::whole_head(received, part, random(), selecting, targets)
 }
 
-/// Longest range that is extended to whole chunks. A longer one contains a whole chunk anyway.
+/// Maximum length in bytes of a range that is extended to whole chunks. A longer range contains a whole chunk anyway.
 const SHORT_RANGE_BYTES_MAX: u64 = 2 * CHUNK_BYTES;

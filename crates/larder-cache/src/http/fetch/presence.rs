@@ -37,17 +37,17 @@ use crate::{
     object::{ProbeEnd, Spans},
 };
 
-/// The available share of a stored response, with the data to answer a request.
+/// How much of a stored response is available, and what is needed to answer a request with it.
 pub enum Availability<F: Fetcher> {
-    /// The whole response is available. `None` if the request needs no body from the store.
+    /// All bytes that the request wants are available. `None` if it wants no bytes from the store.
     There(Option<BodyPlan<F>>),
-    /// A part of the body is available, and the remainder can be requested.
+    /// Some of the wanted bytes are missing, and the missing ones can be requested.
     Lacking(BodyPlan<F>),
-    /// A part of the body is available, but the remainder cannot be requested.
+    /// Some of the wanted bytes are missing and cannot be requested, or the store does not respond.
     Gone,
 }
 
-/// A body, and the wanted part of it.
+/// A body, and the parts of it that a request wants.
 pub struct BodyPlan<F: Fetcher> {
     body: Arc<LongBody<F>>,
     fetcher: Arc<F>,
@@ -55,15 +55,15 @@ pub struct BodyPlan<F: Fetcher> {
     wanted: Spans,
 }
 
-/// The data from which a response can be built.
+/// A body from which the answer to a request can be built at once.
 pub(crate) struct ReadyAnswer<F: Fetcher> {
-    /// The body, if it is in chunks.
+    /// The client's cursor in a body in chunks. `None` if the answer needs no bytes from the store.
     pub(crate) body: Option<BodyCursor<F>>,
-    /// The origin's response, if the origin continues the stored body.
+    /// The origin's response that brings the missing bytes. `None` if none are missing.
     pub(crate) continued: Option<ContinuedBody>,
 }
 
-/// Checks the availability of a stored response, without contacting an origin.
+/// Checks how much of a stored response is available for a request. Does not contact an origin.
 pub async fn look<F: Fetcher>(
     fetcher: &Arc<F>,
     asked: &Arc<F::Asked>,
@@ -87,7 +87,8 @@ pub async fn look<F: Fetcher>(
     }
 }
 
-/// Returns the availability of a part that a flight has brought or is bringing.
+/// Returns how much of a response is available for a request, if a flight (a shared fetch) has brought or is bringing a
+/// part of it.
 pub async fn look_at_part<F: Fetcher>(fetcher: &Arc<F>, asked: &Arc<F::Asked>, kept: &KeptPart<F>) -> Availability<F> {
     let EntryBody::Chunks { len, .. } = kept.entry.body else { return Availability::There(None) };
     let Some(body) = &kept.body else { return look(fetcher, asked, &kept.key, &kept.entry).await };
@@ -96,8 +97,8 @@ pub async fn look_at_part<F: Fetcher>(fetcher: &Arc<F>, asked: &Arc<F::Asked>, k
     Availability::There((!plan.wanted.is_empty()).then_some(plan))
 }
 
-/// Returns a cursor over the stored bytes that a request needs, without checking whether they are available. `None` if
-/// the request needs no body from the store.
+/// Returns a cursor over the bytes of a stored response that a request wants. Does not check whether they are
+/// available. `None` if the request wants no bytes from the store.
 pub fn attach<F: Fetcher>(
     fetcher: &Arc<F>,
     asked: &Arc<F::Asked>,
@@ -108,7 +109,8 @@ pub fn attach<F: Fetcher>(
     (!plan.wanted.is_empty()).then(|| plan.attach())
 }
 
-/// Returns how much of a stored response is available for a request that is explained, not answered.
+/// Returns how much of a stored response is available for a request. For `explain`, which only reports how the request
+/// would be answered.
 pub async fn extent(
     cache: &Arc<ResponseCache>,
     primary: &Arc<[u8]>,
@@ -146,7 +148,7 @@ impl<F: Fetcher> BodyPlan<F> {
 }
 
 impl<F: Fetcher> Availability<F> {
-    /// Returns the available extent.
+    /// Returns how much is available, without the body.
     pub fn extent(&self) -> AvailableExtent {
         match self {
             Self::There(_) => AvailableExtent::Whole,
@@ -155,8 +157,8 @@ impl<F: Fetcher> Availability<F> {
         }
     }
 
-    /// Reads the first bytes, or waits until the origin has promised the missing ones. Returns `None` if the response
-    /// must come from another source.
+    /// Waits until an answer can begin: until its first bytes were read, or until the origin has promised the missing
+    /// bytes. Returns `None` if the body is unavailable after all.
     pub(crate) async fn ready(self) -> Option<ReadyAnswer<F>> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
@@ -170,7 +172,7 @@ impl<F: Fetcher> Availability<F> {
     }
 }
 
-/// Returns the byte ranges of a body of `len` bytes that a request needs from the store, in ascending order.
+/// Returns the ranges that a request wants of a body of `len` bytes in the store, in ascending order.
 fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) -> Spans {
     let has_body = method != Method::HEAD && matches!(conditional::evaluate(fields, &entry.head), Precondition::Pass);
     if !has_body {
@@ -188,7 +190,7 @@ fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) ->
     }
 }
 
-/// Probes the chunks that `wanted` needs, several at a time. Returns whether all are stored.
+/// Probes the store for the chunks of the wanted ranges, several at a time. Returns whether it has them all.
 async fn are_there(body: &Arc<ChunkedBody>, wanted: &Spans) -> Result<bool, StoreTrouble> {
     let mut looks = JoinSet::new();
     let parts = wanted.iter().flat_map(|span| {
@@ -216,5 +218,5 @@ async fn are_there(body: &Arc<ChunkedBody>, wanted: &Spans) -> Result<bool, Stor
     }
 }
 
-/// Most chunks probed at a time for one response.
+/// Maximum number of chunks for which the store is probed at a time, for one response.
 const LOOKS_AT_ONCE_MAX: usize = 64;

@@ -19,13 +19,14 @@ use slab::Slab;
 use super::stage::{Audience, FetchStage, OpenHead, PrivateResponse};
 use crate::http::{body::cursor::BodyCursor, fetcher::Fetcher, work::ResourceWork};
 
-/// A request to an origin, and the requests that wait for its response.
+/// A flight: a request to an origin, and the clients' requests that share its response.
 pub struct Flight<F: Fetcher> {
-    /// The work on the resource, to detect invalidations since the flight began.
+    /// Shows whether the resource was invalidated since the flight began.
     pub work: ResourceWork,
-    /// Whether the request that started the flight demands a response no older than itself.
+    /// Whether the request that started the flight is a reload, which accepts only a response that is requested after
+    /// it arrived.
     is_reload: bool,
-    /// Whether the request may have been sent to the origin.
+    /// Whether the flight's request to the origin may already have been sent.
     left: AtomicBool,
     state: Mutex<FlightState<F>>,
 }
@@ -33,17 +34,18 @@ pub struct Flight<F: Fetcher> {
 struct FlightState<F: Fetcher> {
     stage: FetchStage<F>,
     private: Option<Box<PrivateResponse<F>>>,
-    /// Whether the response is a 304 to the first requester's condition.
+    /// Whether the response is a 304 to a condition of the first requester.
     answered_condition: bool,
-    /// Whether the flight is closed to new readers.
+    /// Whether no more requests may join the flight.
     closed: bool,
     readers: Slab<Option<Waker>>,
-    /// Keeps the first bytes of the body in memory until the requests that wait now have begun to read them.
+    /// A cursor that keeps the first bytes of the body in memory until the requests that wait now have begun to read
+    /// them.
     guard: Option<BodyCursor<F>>,
 }
 
 impl<F: Fetcher> Flight<F> {
-    /// Creates a flight that has no response yet.
+    /// Creates a flight (a shared fetch) that has no response yet.
     pub fn new(work: ResourceWork, is_reload: bool) -> Self {
         let state = FlightState {
             stage: FetchStage::Waiting,
@@ -56,7 +58,7 @@ impl<F: Fetcher> Flight<F> {
         Self { work, is_reload, left: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Marks the request as sent. Reloads that arrive later do not share this flight.
+    /// Records that the flight's request is being sent. Reloads that arrive from now on do not join the flight.
     pub(super) fn leave(&self) {
         self.left.store(true, SeqCst);
     }
@@ -69,12 +71,13 @@ impl<F: Fetcher> Flight<F> {
         self.is_reload
     }
 
-    /// Returns the head of the response, once it has arrived and is shared.
+    /// Returns the head of the response. `None` if it has not arrived, or if the response is not shared.
     pub fn head(&self) -> Option<StoredHead> {
         self.open().map(|open| StoredHead::clone(&open.head))
     }
 
-    /// Announces the stage to the readers. Nobody may join a flight whose response is for its first requester alone.
+    /// Announces a stage to the waiting requests. If the stage is for the first requester alone, no more requests may
+    /// join.
     pub(super) fn set_stage(&self, stage: FetchStage<F>) {
         let mut state = self.lock();
         state.closed |= stage.audience() == Audience::FirstAsker;
@@ -82,8 +85,8 @@ impl<F: Fetcher> Flight<F> {
         state.wake_readers();
     }
 
-    /// Announces a stage with a body. `guard` keeps the first bytes in memory until the requests that wait now have
-    /// begun to read them.
+    /// Announces a stage with a body. `guard` is a cursor that keeps the first bytes in memory until the requests that
+    /// wait now have begun to read them.
     pub(super) fn set_stage_with(&self, stage: FetchStage<F>, guard: BodyCursor<F>) {
         let mut state = self.lock();
         let unneeded = if state.readers.is_empty() { Some(guard) } else { state.guard.replace(guard) };
@@ -92,7 +95,7 @@ impl<F: Fetcher> Flight<F> {
         self.set_stage(stage);
     }
 
-    /// Announces a response for the first requester alone.
+    /// Announces a response that is for the first requester alone.
     pub(super) fn set_private(&self, response: PrivateResponse<F>) {
         let mut state = self.lock();
         state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
@@ -101,22 +104,22 @@ impl<F: Fetcher> Flight<F> {
         self.set_stage(FetchStage::Private);
     }
 
-    /// Takes the response that is for the first requester alone. Only the first call returns it.
+    /// Takes the response that is for the first requester alone. Only the first call returns the response.
     pub fn take_private(&self) -> Option<Box<PrivateResponse<F>>> {
         self.lock().private.take()
     }
 
-    /// Returns whether the response was a 304 to the first requester's condition.
+    /// Returns whether the response is a 304 to a condition of the first requester.
     pub fn answered_a_condition(&self) -> bool {
         self.lock().answered_condition
     }
 
-    /// Returns whether the whole body has arrived.
+    /// Returns whether the response is shared, and its whole body has arrived.
     pub fn is_complete(&self) -> bool {
         self.open().is_some_and(|open| open.body.is_complete())
     }
 
-    /// Returns the response, once its head has arrived and is shared.
+    /// Returns the shared response. `None` until its head has arrived, or if the response is not shared.
     fn open(&self) -> Option<Arc<OpenHead<F>>> {
         match &self.lock().stage {
             FetchStage::Open(open) => Some(Arc::clone(open)),
@@ -124,7 +127,8 @@ impl<F: Fetcher> Flight<F> {
         }
     }
 
-    /// Ends an unfinished flight with `failure`, because its fetch was aborted.
+    /// Closes the flight if its fetch was aborted, and wakes the waiting requests. If the head has not arrived, the
+    /// flight fails with `failure`.
     pub(super) fn abandon_if_unfinished(&self, failure: impl FnOnce() -> F::Failure) {
         let is_complete = self.is_complete();
         let mut state = self.lock();
@@ -135,7 +139,7 @@ impl<F: Fetcher> Flight<F> {
         state.wake_readers();
     }
 
-    /// Adds a reader, unless the flight is closed.
+    /// Adds a waiting request, and returns its index. `None` if no more requests may join.
     pub(super) fn add_reader(&self) -> Option<usize> {
         let is_broken = self.open().is_some_and(|open| open.body.has_failed());
         let mut state = self.lock();
@@ -153,7 +157,7 @@ impl<F: Fetcher> Flight<F> {
         drop(guard);
     }
 
-    /// Waits until the head has arrived or the fetch has failed, and returns its stage.
+    /// Waits until the head of the response has arrived or the fetch has failed, and returns that stage.
     pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage<F>> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {

@@ -11,31 +11,32 @@ use crate::http::{
     fetcher::Fetcher,
 };
 
-/// The waiting requests that may use a response.
+/// Which of the waiting requests may use a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Every request that the response matches.
+    /// Every request that the response matches may use it.
     Shared,
-    /// The request that started the fetch, and no other.
+    /// Only the request that started the fetch may use the response.
     FirstAsker,
 }
 
-/// The stage of a fetch.
+/// The stage that a fetch has reached, with what it offers to the waiting requests.
 pub enum FetchStage<F: Fetcher> {
-    /// The head has not arrived yet.
+    /// The head of the response has not arrived yet.
     Waiting,
-    /// The head has arrived. Every request that matches it may read the body.
+    /// The head of a shared response has arrived. Every request that matches it may read the body.
     Open(Arc<OpenHead<F>>),
-    /// The origin confirmed the stored response, which has a new head.
+    /// The origin has confirmed the stored response, which got a new head.
     Confirmed(Arc<ConfirmedEntry>),
-    /// The response is stored completely, or a part is stored and the remainder can be fetched.
+    /// A part of a response is arriving or stored, and the remainder may be fetched. Or the whole response was already
+    /// stored.
     Part(Arc<KeptPart<F>>),
-    /// The origin responded with an error that a stale response may replace.
+    /// The origin sent an error, which a stale response may replace.
     OriginFailing,
-    /// The response is for the first requester alone. [`Flight::take_private`](super::shared::Flight::take_private)
-    /// returns it.
+    /// The response is for the first requester alone, who calls
+    /// [`Flight::take_private`](super::shared::Flight::take_private).
     Private,
-    /// The fetch failed.
+    /// There is no response, for this reason.
     Failed(F::Failure),
 }
 
@@ -54,7 +55,7 @@ impl<F: Fetcher> Clone for FetchStage<F> {
 }
 
 impl<F: Fetcher> FetchStage<F> {
-    /// Returns the requests that may use what the stage offers.
+    /// Returns which of the waiting requests may use what the stage offers.
     pub fn audience(&self) -> Audience {
         match self {
             Self::Open(open) => open.audience,
@@ -66,84 +67,85 @@ impl<F: Fetcher> FetchStage<F> {
     }
 }
 
-/// A stored response that the origin has confirmed.
+/// A stored response that the origin has just confirmed with a 304.
 pub struct ConfirmedEntry {
-    /// The entry with its new head.
+    /// The stored response with its new head.
     pub entry: Arc<CachedEntry>,
     /// The key under which the response is stored.
     pub key: Arc<[u8]>,
-    /// The marker of the resource's variants, if the confirmation changed what the response varies on.
+    /// The marker that lists the resource's variants, if the 304 changed what the response varies on.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Fields of the confirmation that are for the first requester alone.
+    /// Fields of the 304 that only the first requester gets.
     pub own: HeaderMap,
-    /// The requests that may use the response.
+    /// Which of the waiting requests may use the response.
     pub audience: Audience,
 }
 
-/// The head of a response whose body is being read.
+/// A shared response whose head has arrived. The body may still be arriving.
 pub struct OpenHead<F: Fetcher> {
-    /// The head in the form to store, without the body's place.
+    /// The head in the form to store, except for where its body is.
     pub head: Arc<StoredHead>,
-    /// Additional fields for the first requester alone.
+    /// Fields of the response that only the first requester gets.
     pub own: HeaderMap,
-    /// Length of the whole body, if the origin stated it.
+    /// Length of the whole body in bytes. `None` if the origin did not state it.
     pub total_len: Option<u64>,
-    /// The requests that may use the response.
+    /// Which of the waiting requests may use the response.
     pub audience: Audience,
-    /// Why a storable response will not be stored, if that is already known.
+    /// The reason why the response will not be stored, if that is already known.
     pub unstored: Option<larder_http::Reason>,
-    /// Whether the store has admitted the response before its body arrived.
+    /// Whether the store has agreed to take the response before its body has arrived.
     pub is_admitted: bool,
-    /// The marker of the resource's variants, if the response varies.
+    /// The marker that lists the resource's variants, if the response varies.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// The body.
+    /// The body, whole or arriving.
     pub body: OpenBody<F>,
 }
 
-/// A response for one requester alone.
+/// A response that only the request that started the fetch may use.
 pub struct PrivateResponse<F: Fetcher> {
-    /// The status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The fields.
+    /// The fields of the response.
     pub fields: HeaderMap,
     /// The body, as it arrives.
     pub body: F::Body,
-    /// Why no other requester may use the response.
+    /// The reason why no other request may use the response.
     pub reason: larder_http::Reason,
-    /// Whether the response answers exactly the range or condition that the first requester sent.
+    /// Whether the response answers exactly the range or condition that the first requester sent, so that it can be
+    /// passed on as it is.
     pub is_exact: bool,
 }
 
-/// The source of a part.
+/// Where a part of a response comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartSource {
-    /// The cache: the part was stored before.
+    /// From the cache, where it was stored before.
     Cache,
-    /// The origin or another node, which has just sent the part in a response with this status.
+    /// From a response that the origin, or another node, has just sent.
     Arrived {
-        /// The status of the response.
+        /// The status of that response.
         status: StatusCode,
-        /// Whether the part is stored here.
+        /// Whether this node stores the part.
         is_stored: bool,
     },
 }
 
-/// A part of a response, which is usually stored.
+/// A part of a response that a fetch has brought, or a whole response that was stored meanwhile.
 pub struct KeptPart<F: Fetcher> {
-    /// The entry of the response.
+    /// The entry of the response, with the head of the whole response.
     pub entry: Arc<CachedEntry>,
     /// The key under which the response is stored.
     pub key: Arc<[u8]>,
-    /// The marker of the resource's variants, if the response varies.
+    /// The marker that lists the resource's variants, if the response varies.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// Fields that arrived with the part and are for the first requester alone.
+    /// Fields of the arriving response that only the first requester gets.
     pub own: HeaderMap,
-    /// The requests that may use the part.
+    /// Which of the waiting requests may use the part.
     pub audience: Audience,
-    /// The only bytes that will ever be available, if the remainder cannot be requested.
+    /// The arriving part, if no other bytes can ever be requested. `None` if the remainder can be requested.
     pub alone: Option<Span>,
-    /// The source of the part.
+    /// Where the part comes from.
     pub source: PartSource,
-    /// The body, while a part of it arrives.
+    /// The body while a part of it arrives. `None` if the response was stored before.
     pub body: Option<Arc<LongBody<F>>>,
 }

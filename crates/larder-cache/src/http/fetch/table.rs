@@ -14,13 +14,14 @@ use std::{
 use super::{reader::FlightReader, shared::Flight};
 use crate::http::fetcher::Fetcher;
 
-/// The flights in progress.
+/// The flights in progress: the fetches that requests can share.
 pub struct FlightTable<F: Fetcher> {
     hasher: RandomState,
     shards: Box<[Shard<F>]>,
 }
 
-/// The flights of one shard, in no order. There are so many shards that nearly all have one flight or none.
+/// The flights (shared fetches) of one shard, in no order. There are so many shards that nearly all have one flight or
+/// none.
 type Shard<F> = Mutex<Vec<TableEntry<F>>>;
 
 struct TableEntry<F: Fetcher> {
@@ -28,29 +29,31 @@ struct TableEntry<F: Fetcher> {
     flight: Arc<Flight<F>>,
 }
 
-/// A flight that was joined or begun.
+/// The flight (the shared fetch) that a request has joined or begun.
 pub struct JoinedFlight<F: Fetcher> {
-    /// The reader for the request that joined or began it.
+    /// The reader with which the request waits for the flight.
     pub reader: FlightReader<F>,
-    /// Whether the flight is new and must be started.
+    /// Whether the request has begun the flight, and must start its fetch.
     pub is_first: bool,
-    /// The earlier flight for whose response head this new flight waits. `None` unless both are reloads.
+    /// An earlier flight: this one waits until its response head has arrived. `None` unless both flights are reloads.
     ///
-    /// Later requests share the new flight instead of beginning their own. So the origin gets one request at a time,
-    /// however many clients reload the resource.
+    /// While this flight waits, other reloads can join it. So the origin gets one request at a time, however many
+    /// clients reload the resource.
     pub after: Option<Arc<Flight<F>>>,
-    /// The flight's shard. `None` if it is not in the table.
+    /// The shard of the table that has the flight. `None` if the flight is not in the table, so that it cannot be
+    /// joined.
     pub shard: Option<ShardIndex>,
 }
 
-/// The index of a key's shard, so that the key is hashed once.
+/// The index of a key's shard, kept so that the key is hashed only once.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardIndex(usize);
 
 impl<F: Fetcher> FlightTable<F> {
-    /// Joins the flight for a key if `is_current` accepts it. Otherwise replaces it with a new one from `begin`.
+    /// Joins the flight (the shared fetch) for a key if `is_current` accepts it. Otherwise replaces it with a new
+    /// flight from `begin`.
     ///
-    /// A reload joins only a flight whose request has not been sent yet.
+    /// A reload (`is_reload`) joins only a flight whose request to the origin has not been sent yet.
     pub fn join(
         &self,
         key: &Arc<[u8]>,
@@ -75,7 +78,7 @@ impl<F: Fetcher> FlightTable<F> {
         JoinedFlight { reader: FlightReader::first(flight), is_first: true, after, shard }
     }
 
-    /// Returns whether there is a flight for a key.
+    /// Returns whether a flight (a shared fetch) for a key is in progress.
     pub fn is_flying(&self, key: &Arc<[u8]>) -> bool {
         self.shard(self.index_of(key)).iter().any(|entry| entry.key == *key)
     }
@@ -84,12 +87,12 @@ impl<F: Fetcher> FlightTable<F> {
         ShardIndex(self.hasher.hash_one(key) as usize % SHARD_COUNT)
     }
 
-    /// Returns whether this flight is the one in the table for its key.
+    /// Returns whether this flight is in the table, so that requests can join it.
     pub(super) fn has(&self, shard: ShardIndex, flight: &Arc<Flight<F>>) -> bool {
         self.shard(shard).iter().any(|entry| Arc::ptr_eq(&entry.flight, flight))
     }
 
-    /// Removes a flight from the table, unless another has replaced it.
+    /// Removes a flight from the table. Does nothing if another flight has replaced it there.
     pub(super) fn remove(&self, shard: ShardIndex, flight: &Arc<Flight<F>>) {
         let mut flights = self.shard(shard);
         if let Some(at) = flights.iter().position(|entry| Arc::ptr_eq(&entry.flight, flight)) {
@@ -108,5 +111,6 @@ impl<F: Fetcher> Default for FlightTable<F> {
     }
 }
 
-/// Number of shards. A lookup compares the keys of one shard, so there are about as many shards as flights in progress.
+/// Number of shards. A lookup compares all keys of a shard, so there should be about as many shards as flights in
+/// progress.
 const SHARD_COUNT: usize = 4096;

@@ -35,29 +35,30 @@ use crate::{
     },
 };
 
-/// A fetch: the task that brings a flight the response of the origin.
+/// A fetch: the task that gets a response from the origin for a flight, which is the set of requests that share it.
 pub struct Fetch<F: Fetcher> {
     /// The cache.
     pub http: Arc<HttpCache<F>>,
-    /// The request that starts it.
+    /// The client's request that started the fetch.
     pub asked: Arc<F::Asked>,
-    /// The flight whose response this fetch brings.
+    /// The flight to which the response is announced.
     pub flight: Arc<Flight<F>>,
-    /// The resource's key.
+    /// The key of the resource.
     pub primary: Arc<[u8]>,
-    /// The flight's shard of the table. `None` if it is not in the table.
+    /// The shard of the table that has the flight. `None` if the flight is not in the table.
     pub shard: Option<ShardIndex>,
-    /// The stored response that the origin is asked to confirm.
+    /// The stored response that the origin is asked to confirm. `None` if there is none.
     pub before: Option<FoundResponse>,
-    /// Whether the stored response may be served in place of an error.
+    /// Whether the stored response may be served if the origin fails.
     pub stale_if_error: bool,
-    /// The marker of the resource's variants, if it is known.
+    /// The marker that lists the resource's variants, if the lookup found one.
     pub marker: Option<Arc<ResourceMarker>>,
-    /// The page group of requests with the same Referer, or 0.
+    /// The page group of the request, which its Referer determines. 0 if there is none.
     pub group: u32,
-    /// The fetch whose response head must arrive before this fetch begins.
+    /// An earlier flight whose response head must arrive before this fetch begins.
     pub after: Option<Arc<Flight<F>>>,
-    /// See [`FetchPlan::absent_since`](crate::http::answer::plan::FetchPlan::absent_since).
+    /// The moment before the lookup, see
+    /// [`FetchPlan::absent_since`](crate::http::answer::plan::FetchPlan::absent_since).
     pub absent_since: Option<ChangeMoment>,
 }
 
@@ -67,7 +68,7 @@ impl<F: Fetcher> Fetch<F> {
         self.http.fetcher.cache()
     }
 
-    /// Runs the fetch to its end.
+    /// Runs the fetch until its response is received and stored, or has failed.
     pub async fn run(self) {
         self.http.fetcher.note(FetchEvent::Begun);
         // Dropping the guard wakes all readers, however the fetch ends.
@@ -81,7 +82,8 @@ impl<F: Fetcher> Fetch<F> {
         landing.0.fly().await;
     }
 
-    /// Waits for the origin's response to another fetch, then continues with the response that is stored by then.
+    /// Waits until the head of another fetch's response has arrived. Then takes what is stored as the response to
+    /// confirm.
     async fn follow(&mut self, after: &Arc<Flight<F>>) {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
@@ -89,15 +91,15 @@ impl<F: Fetcher> Fetch<F> {
         self.look_again().await;
     }
 
-    /// Returns whether the response to confirm may have been removed, replaced or purged after the lookup and before
-    /// this work began.
+    /// Returns whether the response to confirm may have been removed, replaced or purged between the lookup and the
+    /// start of this flight.
     ///
-    /// Removals after that mark the work as outdated.
+    /// A later removal is noticed by `Flight::work`.
     fn has_changed(&self) -> bool {
         self.before.as_ref().is_some_and(|found| !lookup::is_unchanged(self.cache(), &self.primary, found))
     }
 
-    /// Takes the response that is stored now as the one to confirm.
+    /// Looks the request up again, and takes the response that is stored now as the one to confirm.
     async fn look_again(&mut self) {
         let found = lookup::find(self.cache(), &self.primary, self.asked.fields()).await;
         match found {
@@ -143,7 +145,8 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns a response that another flight stored after this flight's lookup and before its entry into the table.
+    /// Returns a usable response that another fetch has stored since this request's lookup, before this flight entered
+    /// the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart<F>> {
         let cache = self.cache();
         let store = cache.shared.store.as_ref()?;
@@ -168,8 +171,8 @@ impl<F: Fetcher> Fetch<F> {
         usable.then(|| KeptPart { entry, key, marker, own, audience, alone: None, source, body: None })
     }
 
-    /// Remembers whether the resource's responses can be shared. If not, later requests do not wait for one another's
-    /// responses.
+    /// Remembers whether requests can share the resource's responses. If they cannot, later requests do not wait for
+    /// each other's fetches.
     pub(super) fn note_audience(&self, audience: Audience) {
         let uncollapsible = &self.cache().shared.uncollapsible;
         match audience {
@@ -178,10 +181,10 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns which requests may use a stored response that a 304 has updated to this head.
+    /// Returns which of the waiting requests may use a stored response whose head a 304 has updated to `head`.
     ///
-    /// If the fields of the 304 forbid storing it, the response is for the first requester alone, as a whole response
-    /// would be (RFC 9111 5.2.2.5, 5.2.2.7).
+    /// If the new fields forbid storing the response, only the first requester may use it, as with a whole response
+    /// (RFC 9111 5.2.2.5, 5.2.2.7).
     fn audience_of_updated(&self, head: &StoredHead) -> Audience {
         let settings = &self.cache().http;
         if let Storability::Refuse { .. } = storable::decide_updated(self.asked.fields(), head, settings) {
@@ -194,12 +197,13 @@ impl<F: Fetcher> Fetch<F> {
         Audience::Shared
     }
 
-    /// Returns whether other requests find this fetch in the table.
+    /// Returns whether other requests can still join this fetch.
     pub(super) fn is_in_table(&self) -> bool {
         self.shard.is_some_and(|shard| self.http.flights.has(shard, &self.flight))
     }
 
-    /// Returns the client's own conditions if nothing is stored, so that the origin can respond with a 304.
+    /// Returns the conditions of the client's request that are sent to the origin. If nothing is stored, the origin can
+    /// then answer the client with a 304.
     fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
         let fields = self.asked.fields();
         let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
@@ -211,8 +215,8 @@ impl<F: Fetcher> Fetch<F> {
         present.filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
-    /// Asks the origin whether a stored response is still valid. Returns `false` if the reply concerns another
-    /// response, so that the whole response must be requested.
+    /// Asks the origin to confirm a stored response, and handles its reply. Returns `false` if the reply is a 304 for
+    /// another response, so that the whole response must be requested.
     async fn confirm(&self, found: &FoundResponse, edits: &RequestEdits) -> bool {
         let mut answer = match self.ask(edits).await {
             Ok(answer) => answer,
@@ -276,7 +280,7 @@ impl<F: Fetcher> Fetch<F> {
         true
     }
 
-    /// Sends the request, and checks the framing of the response.
+    /// Sends a request to the origin, and returns the response with the times of both.
     async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer<F::Body>, F::Failure> {
         let request_time = self.http.fetcher.now();
         let (head, body) = self.http.fetcher.ask(&self.asked, edits).await?;
@@ -284,7 +288,8 @@ impl<F: Fetcher> Fetch<F> {
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
 
-    /// Accepts a response: shares and stores it, or gives it to the first requester alone.
+    /// Accepts a response of the origin. Stores it and gives it to the waiting requests, or gives it to the first
+    /// requester alone.
     async fn accept(&self, answer: OriginAnswer<F::Body>) {
         let status = answer.head.status;
         // An error must neither replace a stale response that may be served instead, nor be shared.
@@ -310,11 +315,11 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Removes a stored response if its validation brought a response that is not stored (RFC 9111 4.3.3).
+    /// Removes the stored response if the origin, when asked to confirm it, sent a new one that is not stored (RFC 9111
+    /// 4.3.3).
     ///
-    /// If the content is gone or has changed, this applies to all clients, however fresh the stored response is. Other
-    /// statuses, responses to one client's credentials, and responses with `no-store` matter only once the stored
-    /// response is stale.
+    /// A response which shows that the content is gone or has changed removes it however fresh it is. Other statuses,
+    /// responses to one client's credentials, and responses to requests with `no-store` remove it only if it is stale.
     async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
         let is_replaced = status == StatusCode::OK
@@ -329,17 +334,19 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Removes a stored response whose validation brought a response that could have been stored but was not.
+    /// Removes the stored response if the origin, when asked to confirm it, sent a new one that could have been stored
+    /// but was not.
     pub(super) async fn forget_unkept(&self) {
         if let Some(found) = self.before.as_ref().filter(|found| was_validated(found)) {
             drop(storing::remove(self.cache(), &found.key).await);
         }
     }
 
-    /// Removes the response to be confirmed if its replacement varies on other fields.
+    /// Removes the response that was to be confirmed if its replacement is stored under another key, because it varies
+    /// on other fields.
     ///
-    /// Requests that the new response does not match would otherwise still find the old one at its key (RFC 9111 4.1).
-    /// Nothing is replaced if the request has fields of [`larder_http::telling`] that other requests lack.
+    /// Requests that the new response does not match would otherwise still find the old one (RFC 9111 4.1). Nothing is
+    /// removed if the request has fields of [`larder_http::telling`] that the stored response was not selected by.
     pub(super) async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(self.asked.fields()) {
@@ -347,8 +354,8 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the page group of a response with these fields: the group of its Referer, or a new one if other requests
-    /// will refer to it.
+    /// Returns the page group of a response with these fields: the one that the request's Referer determines, or a new
+    /// one if other requests will name this response as their Referer.
     pub(super) fn group_of(&self, response_fields: &impl Fields) -> u32 {
         if groups::is_document(response_fields) {
             let asker = PageAsker { client: self.asked.client(), now: self.http.fetcher.now() };
@@ -358,7 +365,7 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the exchange in the form that the caching rules use.
+    /// Returns the request and the response in the form that the caching rules take.
     pub(super) fn exchange<'a>(
         &'a self,
         answered: &'a response::Parts,
@@ -375,12 +382,13 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the longest body that is stored for a response with this ruling, in bytes.
+    /// Returns the maximum length in bytes of a body that is stored: that of the operator's ruling for the response, or
+    /// else the general one.
     pub(super) fn size_max(&self, ruling: Option<Ruling>) -> u64 {
         ruling.and_then(|ruling| ruling.size_max).unwrap_or(self.http.entry_bytes_max)
     }
 
-    /// Returns the place at which to store a response, or the reason not to store it.
+    /// Decides where a response is stored, or returns the reason why it is not.
     fn place(&self, answer: &OriginAnswer<F::Body>) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
@@ -402,7 +410,7 @@ impl<F: Fetcher> Fetch<F> {
     }
 }
 
-/// An origin's response, as received.
+/// A response of the origin, with the times of request and response.
 pub(super) struct OriginAnswer<B> {
     pub(super) head: response::Parts,
     pub(super) body: B,
@@ -410,7 +418,7 @@ pub(super) struct OriginAnswer<B> {
     pub(super) response_time: Timestamp,
 }
 
-/// Ensures that a fetch leaves the table and wakes its readers, however it ends.
+/// A guard which ensures that a fetch leaves the table and wakes the waiting requests, however it ends.
 struct LandingGuard<F: Fetcher>(Fetch<F>);
 
 impl<F: Fetcher> Drop for LandingGuard<F> {
@@ -423,25 +431,26 @@ impl<F: Fetcher> Drop for LandingGuard<F> {
     }
 }
 
-/// Returns whether the request carried the stored response's validators. Only then does a full response mean that the
-/// stored one is outdated (RFC 9111 4.3.3).
+/// Returns whether the request to the origin had the stored response's validators. Only then does a whole response show
+/// that the stored one is outdated (RFC 9111 4.3.3).
 fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
 }
 
-/// Notes in the ruling in a response's fields that its body is stored only if it matches its digest.
+/// Marks a response as one that is stored only if its body has the known digest. The mark is in the operator's ruling,
+/// a field of the response.
 pub(super) fn put_verified(fields: &mut HeaderMap) {
     if let Some(ruling) = Ruling::of(fields) {
         Ruling { is_verified: true, ..ruling }.put(fields);
     }
 }
 
-/// Returns whether a status says that the content no longer exists.
+/// Returns whether a status says that the content no longer exists (404 or 410).
 pub(super) fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
-/// Returns whether a stale response may be served in place of this status (RFC 5861 4).
+/// Returns whether a response with this status may be replaced by a stale one (RFC 5861 4).
 pub fn is_origin_error(status: StatusCode) -> bool {
     matches!(
         status,

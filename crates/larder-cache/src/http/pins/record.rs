@@ -15,26 +15,26 @@ use std::{
 
 use larder_device::{Journal, create_own_file, whole_lines};
 
-/// The record of pinned keys.
+/// The record of pinned keys, in a file.
 pub(super) struct PinRecord {
     journal: Option<Journal>,
     has_failed: bool,
-    /// The last error in writing or syncing a line. `None` if there was none, or it has been taken.
+    /// The last error in writing or syncing the file. `None` if there was none, or if a caller has taken it.
     error: Option<String>,
 }
 
-/// A line of the record.
+/// A line of the record of pinned keys.
 pub(super) struct PinLine {
     pub(super) key: Vec<u8>,
-    /// Length of the entry's head and body.
+    /// Length of the entry's head and body together, in bytes.
     pub(super) len_bytes: u64,
 }
 
-/// A rewritten record that has not replaced the old one yet.
+/// A rewritten record in a file of its own, which has not replaced the old record yet.
 pub(super) struct RewrittenRecord {
     path: PathBuf,
     file: File,
-    /// Length of the part of the old record that this one replaces.
+    /// Length in bytes of the part of the old record that the rewritten one replaces.
     read_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ impl PinRecord {
         Self { journal, has_failed: false, error: None }
     }
 
-    /// Returns whether the record has a path.
+    /// Returns whether the record has a file.
     pub(super) fn has_place(&self) -> bool {
         self.journal.is_some()
     }
@@ -56,13 +56,13 @@ impl PinRecord {
         self.journal.as_ref().map_or(0, Journal::len_bytes)
     }
 
-    /// Returns a copy that reads the current content.
+    /// Returns a copy of the record for reading what it contains now.
     pub(super) fn snapshot(&self) -> Self {
         let journal = self.journal.as_ref().map(|journal| Journal::new(journal.path().to_owned(), journal.len_bytes()));
         Self { journal, has_failed: false, error: None }
     }
 
-    /// Adds a line.
+    /// Appends a line for a key.
     pub(super) fn append(&mut self, key: &[u8], len_bytes: u64) {
         let Some(journal) = &mut self.journal else { return };
         if let Err(error) = journal.append(&show(key, len_bytes)) {
@@ -74,12 +74,13 @@ impl PinRecord {
         }
     }
 
-    /// Returns why writing or syncing a line has failed since the last call. `None` if nothing has failed.
+    /// Returns the last error in writing or syncing the file since the last call. `None` if there was none.
     pub(super) fn take_error(&mut self) -> Option<String> {
         self.error.take()
     }
 
-    /// Removes the lines appended after `len_bytes`, except those for which `stays` returns `true`.
+    /// Undoes appends: removes the lines behind the first `len_bytes` of the file, except for those for which `stays`
+    /// returns `true`.
     pub(super) fn truncate(&mut self, len_bytes: u64, stays: &mut dyn FnMut(&PinLine) -> bool) {
         let mut kept = Vec::new();
         self.each_from(len_bytes, &mut |line| {
@@ -98,7 +99,7 @@ impl PinRecord {
         }
     }
 
-    /// Makes the appended lines durable. Returns whether the record has grown enough to be rewritten.
+    /// Makes the appended lines durable. Returns whether the record has grown so much that it should be rewritten.
     pub(super) fn sync(&mut self) -> bool {
         let Some(journal) = &mut self.journal else { return false };
         if let Err(error) = journal.sync() {
@@ -108,7 +109,7 @@ impl PinRecord {
         journal.has_grown(GROWN_BYTES_MIN)
     }
 
-    /// Puts the rewritten record in place, with the lines that were appended in the meantime.
+    /// Replaces the record with a rewritten one, to which it adds the lines that were appended meanwhile.
     pub(super) fn replace(&mut self, mut rewritten: RewrittenRecord) {
         let Some(journal) = &mut self.journal else { return };
         let appended = rewritten.read_bytes..journal.len_bytes();
@@ -119,7 +120,7 @@ impl PinRecord {
         }
     }
 
-    /// Calls `tell` with every line, oldest first. The last line of a key counts.
+    /// Calls `tell` with every line, oldest first. If a key has several lines, the last one counts.
     pub(super) fn each(&self, tell: &mut dyn FnMut(&PinLine)) {
         self.each_from(0, tell);
     }
@@ -146,8 +147,8 @@ impl PinRecord {
         }
     }
 
-    /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` if
-    /// that fails or is cancelled.
+    /// Writes a new record that has each key once, and only the lines for which `stays` returns `true`. Returns `None`
+    /// if that fails or is cancelled.
     pub(super) fn rewrite(
         &self,
         stays: &dyn Fn(&PinLine) -> bool,
@@ -185,7 +186,7 @@ impl PinRecord {
     }
 }
 
-/// Returns the length of the whole lines of a file, as far as it can be read.
+/// Returns the length of a file without an incomplete last line, as far as the file can be read.
 fn whole_len_bytes(path: &Path) -> u64 {
     let read = || -> io::Result<u64> {
         let Some(file) = open(path)? else { return Ok(0) };
@@ -216,7 +217,7 @@ fn copy(path: &Path, octets: std::ops::Range<u64>, to: &mut File) -> io::Result<
     io::copy(&mut part(file, octets)?, to).map(drop)
 }
 
-/// Formats a line: the length, a space, and the key, in which non-graphic octets are percent-encoded.
+/// Formats a line: the length, a space, and the key. Octets of the key that are not graphic are percent-encoded.
 fn show(key: &[u8], len_bytes: u64) -> Vec<u8> {
     let mut line = format!("{len_bytes} ").into_bytes();
     for &octet in key {
@@ -247,9 +248,9 @@ fn parse(line: &[u8]) -> Option<PinLine> {
     Some(PinLine { key, len_bytes })
 }
 
-/// Longest line. A key has at most 16 KiB, and each octet takes up to three characters.
+/// Maximum length of a line in bytes. A key has at most 16 KiB, and each octet takes up to three characters.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// A record shorter than this is not rewritten because of growth.
+/// Size in bytes below which the record is not rewritten, however much it has grown.
 const GROWN_BYTES_MIN: u64 = 1 << 20;
 
 /// Returns a 64-bit fingerprint of a key.

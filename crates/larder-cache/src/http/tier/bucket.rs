@@ -19,15 +19,15 @@ use super::{
     names,
 };
 
-/// The packs of one tier in a bucket.
+/// The packs (files with many entries) of one tier, in a bucket of an object store.
 pub(super) struct PackBucket {
     bucket: AmazonS3,
-    /// The prefix of this tier's packs.
+    /// The beginning of the names of this tier's packs.
     prefix: String,
 }
 
 impl PackBucket {
-    /// Returns the packs of the tier with this name. Nothing is requested yet.
+    /// Returns the packs of the tier with the name `tier`, in the bucket that `place` describes. Sends no request yet.
     ///
     /// # Errors
     /// The settings or the credentials are invalid.
@@ -50,12 +50,12 @@ impl PackBucket {
         Ok(Self { bucket, prefix })
     }
 
-    /// Stores a pack.
+    /// Stores a pack under its name.
     pub(super) async fn put(&self, name: PackName, bytes: Bytes) -> io::Result<()> {
         self.bucket.put(&self.path(name), bytes.into()).await.map(drop).map_err(failed)
     }
 
-    /// Reads the record at a place of a pack.
+    /// Reads the record of an entry from its pack.
     ///
     /// # Errors
     /// `NotFound` if the pack does not exist.
@@ -77,12 +77,12 @@ impl PackBucket {
         Ok(bytes.freeze())
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the bucket.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         self.bucket.delete(&self.path(name)).await.map_err(failed)
     }
 
-    /// Removes the packs with numbers below `end` that are not among `known`.
+    /// Removes packs that the tier does not know: those with a number below `end` that are not among `known`.
     pub(super) async fn remove_others(&self, known: &HashSet<PackName>, end: u32) -> io::Result<()> {
         let mut listed = self.bucket.list(Some(&Path::from(self.prefix.as_str())));
         while let Some(object) = listed.try_next().await.map_err(failed)? {
@@ -99,7 +99,7 @@ impl PackBucket {
     }
 }
 
-/// Returns the error as one of I/O, with all its causes.
+/// Converts an error of the object store to one of I/O, with all its causes in the text.
 fn failed(error: Error) -> io::Error {
     let kind = match error {
         Error::NotFound { .. } => io::ErrorKind::NotFound,
@@ -108,6 +108,6 @@ fn failed(error: Error) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
-/// Longest time for one request, even if nobody waits for it any more.
+/// Maximum time for one request, even if nobody waits for it any more.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,18 +4,19 @@
 
 use std::time::{Duration, Instant};
 
-/// A number of units per day, of which a part may be used at once.
+/// A budget: a number of units per day, of which only a part may be used at once.
 pub(super) struct DailyBudget {
     per_day: u64,
-    /// Most units that can be available: an hour's part, or what one operation needs.
+    /// Maximum number of units that can be available at a time: those of an hour, but at least what one operation
+    /// needs.
     burst: f64,
     available: f64,
     updated: Instant,
 }
 
 impl DailyBudget {
-    /// Creates a budget of `per_day` units. `None` stands for no limit. An hour's part of the units is available at
-    /// once, but at least `burst_min`.
+    /// Creates a budget of `per_day` units per day. The units of an hour are available at once, but at least
+    /// `burst_min`. If `per_day` is `None`, returns `None`: there is no limit.
     pub(super) fn new(per_day: Option<u64>, burst_min: u64, now: Instant) -> Option<Self> {
         let per_day = per_day?;
         let burst = (per_day as f64 / 24.0).max(burst_min as f64);
@@ -31,13 +32,13 @@ impl DailyBudget {
         self.available >= count as f64
     }
 
-    /// Takes `count` units.
+    /// Takes `count` units from the budget.
     pub(super) fn spend(&mut self, count: u64) {
         self.available -= count as f64;
     }
 }
 
-/// Pauses during which the tier is not used, longer after each failure.
+/// The pauses after failures, in which the tier is not used. Each failure makes the next pause longer.
 #[derive(Default)]
 pub(super) struct FailureRest {
     failure_count: u32,
@@ -45,7 +46,7 @@ pub(super) struct FailureRest {
 }
 
 impl FailureRest {
-    /// Returns whether the tier may be used. After a pause, one operation may try.
+    /// Returns whether the tier may be used now. After a pause, one operation may try.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => false,
@@ -57,24 +58,24 @@ impl FailureRest {
         }
     }
 
-    /// Returns whether a pause continues. Once it is over, something must be tried for the tier to be used again.
+    /// Returns whether the tier is paused now. After the pause, one successful operation makes it usable again.
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Returns whether the tier is paused, or has not been tried since.
+    /// Returns whether the tier is paused, or was not used successfully since its last pause.
     pub(super) fn is_resting(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Records a success. Returns whether it ends a pause.
+    /// Records a success. Returns whether that made a paused tier usable again.
     pub(super) fn succeed(&mut self) -> bool {
         self.failure_count = 0;
         self.until.take().is_some()
     }
 
-    /// Records a failure. Returns whether a pause begins. Too few failures in a row cause no pause, because other
-    /// operations may succeed.
+    /// Records a failure. Returns whether that begins a pause. Fewer than `FAILURE_COUNT_MIN` consecutive failures do
+    /// not, because other operations may succeed.
     pub(super) fn fail(&mut self, now: Instant) -> bool {
         self.failure_count = self.failure_count.saturating_add(1);
         if self.failure_count < FAILURE_COUNT_MIN {
@@ -91,10 +92,10 @@ impl FailureRest {
 }
 
 const DAY: Duration = Duration::from_hours(24);
-/// Consecutive failures after which the tier is paused.
+/// Number of consecutive failures after which the tier is paused.
 const FAILURE_COUNT_MIN: u32 = 3;
 const REST_MIN: Duration = Duration::from_secs(1);
-/// Most times that a pause doubles. The longest pause is 64 s.
+/// Maximum number of times that a pause is doubled. The longest pause is 64 s.
 const REST_DOUBLINGS_MAX: u32 = 6;
 
 #[cfg(test)]

@@ -13,21 +13,21 @@ use super::{
     record::TierEntry,
 };
 
-/// A change of a key in the store. Until it is dropped, no older entry of the key goes to the tier or comes back from
-/// it.
+/// A guard for a change of a key in the store. Until it is dropped, no older entry of the key goes to the tier or comes
+/// back from it.
 pub struct TierChange {
     tier: Arc<Tier>,
     hash: u64,
 }
 
-/// An operation that makes all entries of the store invalid. Until it is dropped, no entry goes to the tier or comes
-/// back from it.
+/// A guard for an operation that makes all entries of the store invalid. Until it is dropped, no entry goes to the tier
+/// or comes back from it.
 pub struct TierClearing {
     tier: Arc<Tier>,
     packs: Vec<PackName>,
 }
 
-/// An entry that is on its way back into the store.
+/// A guard for an entry of the tier that is being put back into the store.
 struct RestoringEntry {
     tier: Arc<Tier>,
     hash: u64,
@@ -35,7 +35,7 @@ struct RestoringEntry {
 
 impl Tier {
     /// Begins a change of a key in the store. The tier forgets its entry of the key for good, even if the process is
-    /// killed right afterwards.
+    /// killed immediately after that.
     pub async fn change(self: &Arc<Self>, key: &[u8]) -> TierChange {
         let hash = hash_of(key);
         let (is_known, is_restoring) = {
@@ -53,7 +53,7 @@ impl Tier {
         change
     }
 
-    /// Begins to make all entries invalid, because the store is about to be emptied or invalidated.
+    /// Begins to make all entries of the tier invalid, because the store is about to be emptied or invalidated.
     pub async fn begin_clearing(self: &Arc<Self>) -> TierClearing {
         let packs = self.lock().index.begin_clearing();
         let clearing = TierClearing { tier: Arc::clone(self), packs };
@@ -61,8 +61,8 @@ impl Tier {
         clearing
     }
 
-    /// Puts a found entry back into the store, in the background. If the key is changed meanwhile, the change wins, and
-    /// `undone` is called.
+    /// Puts an entry that was found in the tier back into the store, in the background. If its key is changed
+    /// meanwhile, the entry is removed again and `undone` is called.
     pub fn put_back(self: &Arc<Self>, key: Vec<u8>, entry: TierEntry, undone: impl FnOnce(&[u8]) + Send + 'static) {
         let hash = hash_of(&key);
         if !self.lock().index.begin_restoring(hash, entry.place) {
@@ -84,7 +84,7 @@ impl Tier {
         });
     }
 
-    /// Waits until the entry with this hash is not on its way back into the store; with `None`, until no entry is.
+    /// Waits until the entry with this hash is not being put back into the store. With `None`, waits until no entry is.
     async fn restored(&self, hash: Option<u64>) {
         let is_over = |index: &TierIndex| !index.is_restoring(hash);
         loop {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// The settings of the second tier behind the store. By default there is none.
+/// The settings of the second tier, which takes entries that the store evicts. By default there is no second tier.
 ///
 /// ```
 /// use larder_cache::http::tier::TierConfig;
@@ -17,51 +17,51 @@ use std::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierConfig {
-    /// The folder for the tier's packs, such as one on another disk or a network file system. Each Larder makes a
-    /// folder of its own in it. Default none.
+    /// The folder for the tier's packs (files with many entries), for example on another disk or a network file system.
+    /// Each Larder creates a folder of its own in it. Default: none.
     pub folder: Option<PathBuf>,
-    /// The bucket for the tier's packs, if there is no folder. Without both, evicted entries are lost.
+    /// The bucket for the tier's packs, if there is no folder. Without a folder or a bucket, evicted entries are lost.
     pub bucket: TierBucket,
-    /// A file with the secret that signs the records in the tier. Default none: a secret of the store signs them.
+    /// A file with the secret key that signs the records in the tier. Default: none; the store then derives a key.
     pub secret: Option<PathBuf>,
-    /// Most bytes in the tier. If there are more, the oldest packs are removed. Default 100 GB.
+    /// Maximum number of bytes in the tier. Above it, the oldest packs are removed. Default: 100 GB.
     pub bytes_max: u64,
-    /// Whether all evicted entries go to the tier. If not (the default), only long ones do, and those that were
+    /// Whether all evicted entries go to the tier. Otherwise (the default), only those do that are long or were
     /// requested again.
     pub admits_all: bool,
-    /// Shortest entry, in bytes, that goes to the tier although it was not requested again. Default 256 KiB.
+    /// Minimum length in bytes of an entry that goes to the tier although it was not requested again. Default: 256 KiB.
     pub large_bytes: u64,
-    /// Longest time that a request waits for the tier. After that the origin is contacted. Default 1 s.
+    /// Maximum time that a request waits for the tier. After that, the origin is contacted. Default: 1 s.
     pub timeout: Duration,
-    /// Longest time that an entry waits until its pack is full. A longer time makes fewer packs. Entries that wait are
-    /// not found. Default one minute.
+    /// Maximum time that an entry waits until its pack is full. The longer it is, the fewer packs there are. Waiting
+    /// entries cannot be found. Default: one minute.
     pub pack_age: Duration,
-    /// Most bytes written per day. Default none: no limit.
+    /// Maximum number of bytes written to the tier per day. Default: no limit.
     pub write_bytes_per_day: Option<u64>,
-    /// Most packs stored per day. Default none: no limit.
+    /// Maximum number of packs stored per day. Default: no limit.
     pub puts_per_day: Option<u64>,
 }
 
-/// A bucket of an object store that speaks S3. The credentials come from the environment, in the variables that AWS's
-/// own tools use.
+/// A bucket of an object store with the S3 interface. The credentials come from the environment, from the same
+/// variables that AWS's own tools use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierBucket {
-    /// The bucket's name. Default none: no bucket is used.
+    /// The name of the bucket. Default: none; no bucket is used.
     pub name: Option<String>,
-    /// The URL of the object store. Default: that of AWS in the region.
+    /// The URL of the object store. Default: AWS in the region.
     pub endpoint: Option<String>,
-    /// The region. Default: that of the environment, or `us-east-1`.
+    /// The region of the bucket. Default: that of the environment, or `us-east-1`.
     pub region: Option<String>,
-    /// Prefix of all names in the bucket, without slashes at its ends. Default empty.
+    /// Prefix of all names in the bucket, without a slash at either end. Default: empty.
     pub prefix: String,
 }
 
-/// The place for packs.
+/// Where the tier's packs are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum TierPlace<'a> {
-    /// A folder.
+    /// In this folder.
     Folder(&'a Path),
-    /// A bucket.
+    /// In this bucket.
     Bucket(&'a TierBucket),
 }
 
@@ -83,7 +83,7 @@ impl Default for TierConfig {
 }
 
 impl TierConfig {
-    /// Returns the place for packs, if there is one.
+    /// Returns where packs are stored. `None` if there is no second tier.
     pub fn place(&self) -> Option<TierPlace<'_>> {
         match (&self.folder, &self.bucket.name) {
             (Some(folder), _) => Some(TierPlace::Folder(folder)),
@@ -92,7 +92,8 @@ impl TierConfig {
         }
     }
 
-    /// Returns why these settings cannot be used. `None` if they can.
+    /// Returns the reason why these settings cannot be used. `None` if they can. `has_store` says whether there is a
+    /// store.
     pub fn fault(&self, has_store: bool) -> Option<&'static str> {
         match self.place() {
             None if *self != Self::default() => Some("the second tier has no place for its packs"),

@@ -21,16 +21,17 @@ use super::{
     names,
 };
 
-/// The packs of one tier in a folder.
+/// The packs (files with many entries) of one tier, in a folder.
 pub(super) struct PackFolder(Arc<PathBuf>);
 
 impl PackFolder {
-    /// Returns the packs of the tier with this name. Nothing is read or written yet.
+    /// Returns the packs of the tier with the name `tier`, in a folder of its own within `folder`. Reads and writes
+    /// nothing yet.
     pub(super) fn new(folder: &Path, tier: u64) -> Self {
         Self(Arc::new(folder.join(names::folder_of(tier))))
     }
 
-    /// Stores a pack.
+    /// Stores a pack under its name.
     pub(super) async fn put(&self, name: PackName, bytes: Bytes) -> io::Result<()> {
         let path = self.path(name);
         run(move || {
@@ -45,10 +46,10 @@ impl PackFolder {
         .await
     }
 
-    /// Reads the record at a place of a pack.
+    /// Reads the record of an entry from its pack.
     ///
     /// # Errors
-    /// `NotFound` if the pack does not exist. Any other kind if the folder cannot be read, or is not there.
+    /// `NotFound` if the pack does not exist. Any other kind if the folder cannot be read, or does not exist.
     pub(super) async fn read(&self, place: RecordPlace) -> io::Result<Bytes> {
         let path = self.path(place.pack);
         let folder = Arc::clone(&self.0);
@@ -61,14 +62,14 @@ impl PackFolder {
         .await
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the folder.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         let path = self.path(name);
         run(move || fs::remove_file(path)).await
     }
 
-    /// Removes the packs with numbers below `end` that are not among `known`: those that were stored just before a
-    /// kill. Other files stay.
+    /// Removes packs that the tier does not know, because they were stored just before a kill: those with a number
+    /// below `end` that are not among `known`. Other files stay.
     pub(super) async fn remove_others(&self, known: HashSet<PackName>, end: u32) -> io::Result<()> {
         let folder = Arc::clone(&self.0);
         run(move || {
@@ -89,9 +90,9 @@ impl PackFolder {
     }
 }
 
-/// Returns the error, with another kind if the folder itself is missing.
+/// Returns the error, but with a kind other than `NotFound` if the whole folder is missing.
 ///
-/// A file system that is not mounted may return with all of its packs, so the pack does not count as gone.
+/// The folder's file system may only be unmounted, and return with all packs. So the pack must not count as gone.
 fn unless_away(error: io::Error, folder: &Path) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => {
@@ -113,7 +114,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
 
-    /// At stake: other files in a folder that Larder tidies, and packs that are stored meanwhile.
+    /// Guards against removing other files from the folder, and packs that are stored meanwhile.
     #[test]
     fn only_old_packs_that_nobody_knows_are_removed() {
         let home = tempfile::tempdir().unwrap();

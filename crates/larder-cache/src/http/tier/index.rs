@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{journal::JournalLine, recent_changes::RecentChanges};
 
-/// The name of a pack. The salt is random, so no two packs have the same name.
+/// The name of a pack, a file with many entries. The salt is random, so no two packs have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PackName {
     pub(super) number: u32,
     pub(super) salt: u64,
 }
 
-/// The place of an entry's record, as the index keeps it.
+/// Where an entry's record is, in the short form of the index: the number of its pack, and a range within the pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackPlace {
     pub(super) pack: u32,
@@ -23,7 +23,7 @@ pub(super) struct PackPlace {
     pub(super) len: u32,
 }
 
-/// The place of an entry's record, with the whole name of its pack.
+/// Where an entry's record is: the whole name of its pack, and a range within the pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordPlace {
     pub(super) pack: PackName,
@@ -31,7 +31,7 @@ pub(super) struct RecordPlace {
     pub(super) len: u32,
 }
 
-/// An entry of a pack that is not in the index yet.
+/// An entry in a pack that is being filled or stored, so that the index does not lead to it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedEntry {
     pub(super) hash: u64,
@@ -39,39 +39,39 @@ pub(super) struct PackedEntry {
     pub(super) len: u32,
 }
 
-/// A pack that is stored in the tier.
+/// A pack (a file with many entries) that is stored in the tier.
 #[derive(Clone, Debug)]
 struct StoredPack {
     salt: u64,
     bytes: u64,
-    /// The keys that were added with this pack. Some of them may have been forgotten since.
+    /// Hashes of the keys whose entries came with this pack. Some of the entries may have been forgotten since.
     hashes: Vec<u64>,
 }
 
-/// The place of an entry in a pack that is not stored yet.
+/// Where an entry is in a pack that is not stored yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WaitingPlace {
     pack: u32,
     offset: u32,
 }
 
-/// The index of the second tier.
+/// The index of the second tier: finds the record of an entry by the hash of its key.
 pub(super) struct TierIndex {
     places: HashMap<u64, PackPlace>,
     packs: BTreeMap<u32, StoredPack>,
     bytes: u64,
     next_pack: u32,
-    /// Lines that the journal does not have yet.
+    /// Lines that must still be written to the journal.
     lines: Vec<JournalLine>,
-    /// Keys that wait in memory until their pack is stored.
+    /// Entries in packs that are not stored yet, by the hash of their key.
     waiting: HashMap<u64, WaitingPlace>,
-    /// Keys that are being changed, with the number of changes.
+    /// Keys that are being changed in the store, by their hash, each with the number of its changes in progress.
     changing: HashMap<u64, u32>,
-    /// Keys whose entries are on their way back into the store.
+    /// Hashes of the keys whose entries are being put back into the store.
     restoring: HashSet<u64>,
-    /// Number of operations that are emptying the tier.
+    /// Number of operations in progress that make all entries invalid.
     clearing_count: u32,
-    /// The keys that changed recently, so that entries read before their change are refused.
+    /// The keys that changed recently. An entry that was read from the store before its key's change is refused.
     changes: RecentChanges,
 }
 
@@ -91,7 +91,7 @@ impl TierIndex {
         }
     }
 
-    /// Applies a line of the journal. Impossible packs, and entries outside of their packs, are left out.
+    /// Applies a line of the journal. Skips impossible packs, and entries that lie outside of their pack.
     pub(super) fn apply(&mut self, line: &JournalLine) {
         match *line {
             JournalLine::Pack { name, bytes } => {
@@ -111,7 +111,7 @@ impl TierIndex {
         }
     }
 
-    /// Returns the lines of a journal that describes the whole index.
+    /// Returns the lines of a new journal that describes the whole index.
     pub(super) fn snapshot(&self) -> Vec<JournalLine> {
         let packs = self.packs.iter().map(|(&number, stored)| {
             let name = PackName { number, salt: stored.salt };
@@ -124,14 +124,14 @@ impl TierIndex {
         std::mem::take(&mut self.lines)
     }
 
-    /// Returns the place of a key's entry.
+    /// Returns where the record of a key's entry is. `None` if the tier has no entry of the key.
     pub(super) fn find(&self, hash: u64) -> Option<RecordPlace> {
         let PackPlace { pack: number, offset, len } = *self.places.get(&hash)?;
         let salt = self.packs.get(&number)?.salt;
         Some(RecordPlace { pack: PackName { number, salt }, offset, len })
     }
 
-    /// Returns whether a key's entry is stored, or waits to be.
+    /// Returns whether a key's entry is stored in the tier, or waits for that in a pack.
     pub(super) fn knows(&self, hash: u64) -> bool {
         self.places.contains_key(&hash) || self.waiting.contains_key(&hash)
     }
@@ -140,7 +140,7 @@ impl TierIndex {
         self.places.len()
     }
 
-    /// Returns the number of entries whose pack is not stored yet.
+    /// Returns the number of entries in packs that are not stored yet.
     pub(super) fn waiting_count(&self) -> usize {
         self.waiting.len()
     }
@@ -153,15 +153,16 @@ impl TierIndex {
         self.packs.len()
     }
 
-    /// Returns the names of all packs.
+    /// Returns the names of all stored packs.
     pub(super) fn packs(&self) -> Vec<PackName> {
         self.packs.iter().map(|(&number, stored)| PackName { number, salt: stored.salt }).collect()
     }
 
-    /// Begins to read entries from the store for the tier, and returns the moment.
+    /// Begins a look: a read of entries from the store for the tier. Returns the moment at which it began, as a number
+    /// of changes.
     ///
-    /// An entry that is read before [`TierIndex::end_look`] may be added with this moment, unless its key has changed
-    /// since.
+    /// Entries that are read before [`TierIndex::end_look`] are added with this moment. Those whose key has changed
+    /// since then are refused.
     pub(super) fn begin_look(&mut self) -> u64 {
         self.changes.begin_look()
     }
@@ -170,27 +171,27 @@ impl TierIndex {
         self.changes.end_look(moment);
     }
 
-    /// Returns the number of the next pack, which no pack has had.
+    /// Returns the number that the next pack will get. No pack had it before.
     pub(super) fn next_pack(&self) -> u32 {
         self.next_pack
     }
 
-    /// Takes the number of the next pack.
+    /// Begins a pack, and returns its number.
     pub(super) fn begin_pack(&mut self) -> u32 {
         let pack = self.next_pack;
         self.next_pack = pack.checked_add(1).expect("two billion packs of 16 MiB are never stored");
         pack
     }
 
-    /// Returns whether an entry that was read from the store after `moment` may be added: its key has not changed
-    /// since, and the tier does not have it yet.
+    /// Returns whether an entry may be added that was read from the store by the look which began at `moment`. Its key
+    /// must not have changed since then, and the tier must not have the entry yet.
     pub(super) fn accepts(&self, hash: u64, moment: u64) -> bool {
         let is_late = !self.changes.is_unchanged(hash, moment) || self.changing.contains_key(&hash);
         !is_late && self.clearing_count == 0 && !self.knows(hash)
     }
 
-    /// Records that an entry, read from the store after `moment`, waits at a place. Returns `false` if it is not
-    /// accepted.
+    /// Records that an entry is in a pack that is not stored yet. It was read by the look that began at `moment`.
+    /// Returns `false` if the entry may not be added.
     pub(super) fn await_pack(&mut self, hash: u64, (pack, offset): (u32, u32), moment: u64) -> bool {
         let accepted = self.accepts(hash, moment);
         if accepted {
@@ -199,7 +200,7 @@ impl TierIndex {
         accepted
     }
 
-    /// Begins a change of a key: its entry is forgotten, and none is added until the change ends. Returns whether the
+    /// Begins a change of a key: forgets its entry, and accepts no other until the change ends. Returns whether the
     /// journal must record that.
     pub(super) fn begin_change(&mut self, hash: u64) -> bool {
         *self.changing.entry(hash).or_insert(0) += 1;
@@ -216,8 +217,8 @@ impl TierIndex {
         }
     }
 
-    /// Begins to put an entry back into the store. Returns `false` if it is no longer at this place, or is being put
-    /// back.
+    /// Begins to put an entry back into the store. Returns `false` if the entry is no longer at `place`, or is already
+    /// being put back.
     pub(super) fn begin_restoring(&mut self, hash: u64, place: RecordPlace) -> bool {
         self.find(hash) == Some(place) && self.restoring.insert(hash)
     }
@@ -226,12 +227,13 @@ impl TierIndex {
         assert!(self.restoring.remove(&hash), "an entry is put back only once at a time");
     }
 
-    /// Returns whether the entry with this hash is on its way back into the store; with `None`, whether any entry is.
+    /// Returns whether the entry with this hash is being put back into the store. With `None`, returns whether any
+    /// entry is.
     pub(super) fn is_restoring(&self, hash: Option<u64>) -> bool {
         hash.map_or(!self.restoring.is_empty(), |hash| self.restoring.contains(&hash))
     }
 
-    /// Forgets a key's entry. Returns whether it was stored.
+    /// Forgets the entry of a key. Returns whether the entry was in a stored pack.
     pub(super) fn forget(&mut self, hash: u64) -> bool {
         self.waiting.remove(&hash);
         let is_known = self.places.remove(&hash).is_some();
@@ -241,9 +243,9 @@ impl TierIndex {
         is_known
     }
 
-    /// Adds a pack that was stored, with those of its entries whose keys have not changed meanwhile.
+    /// Adds a pack that was stored. Skips entries whose keys have changed meanwhile.
     ///
-    /// Returns whether it added any entry. A pack without current entries is useless.
+    /// Returns `false`, and adds nothing, if all entries are outdated: the pack is then useless.
     pub(super) fn add_pack(&mut self, name: PackName, bytes: u64, entries: &[PackedEntry]) -> bool {
         let is_current = |entry: &&PackedEntry| {
             let place = WaitingPlace { pack: name.number, offset: entry.offset };
@@ -266,12 +268,12 @@ impl TierIndex {
         true
     }
 
-    /// Gives up a pack that could not be stored.
+    /// Forgets the entries of a pack that could not be stored.
     pub(super) fn give_up(&mut self, pack: u32) {
         self.waiting.retain(|_, place| place.pack != pack);
     }
 
-    /// Removes the oldest packs until at most `bytes_max` bytes are stored. Returns the removed packs.
+    /// Removes the oldest packs until the tier has at most `bytes_max` bytes. Returns the names of the removed packs.
     pub(super) fn shrink_to(&mut self, bytes_max: u64) -> Vec<PackName> {
         let mut removed = Vec::new();
         while (self.bytes > bytes_max || self.places.len() > ENTRY_COUNT_MAX)
@@ -283,13 +285,13 @@ impl TierIndex {
         removed
     }
 
-    /// Removes a pack, with all its entries.
+    /// Removes a pack and all its entries from the index.
     pub(super) fn remove_pack(&mut self, pack: u32) {
         self.drop_pack(pack);
         self.lines.push(JournalLine::PackRemoved { pack });
     }
 
-    /// Forgets all packs and entries, even entries whose pack is not stored yet. Returns the packs.
+    /// Forgets all packs and entries, also those in packs that are not stored yet. Returns the names of the packs.
     pub(super) fn clear(&mut self) -> Vec<PackName> {
         let packs = self.packs();
         packs.iter().for_each(|name| self.remove_pack(name.number));
@@ -299,7 +301,8 @@ impl TierIndex {
         packs
     }
 
-    /// Forgets everything, and adds nothing until [`TierIndex::end_clearing`]. Returns the packs.
+    /// Forgets all packs and entries, and accepts no others until [`TierIndex::end_clearing`]. Returns the names of the
+    /// packs.
     pub(super) fn begin_clearing(&mut self) -> Vec<PackName> {
         self.clearing_count += 1;
         self.clear()
@@ -330,9 +333,9 @@ impl TierIndex {
     }
 }
 
-/// Most entries, so that the index takes at most about 3 GB. Beyond it, the oldest packs are removed.
+/// Maximum number of entries, with which the index takes about 3 GB. Above it, the oldest packs are removed.
 const ENTRY_COUNT_MAX: usize = 64 << 20;
-/// Highest number of a pack. A journal with a higher one is damaged.
+/// Maximum number of a pack. A journal with a higher number is damaged.
 const PACK_NUMBER_MAX: u32 = u32::MAX / 2;
 
 #[cfg(test)]

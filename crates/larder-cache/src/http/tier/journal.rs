@@ -15,7 +15,7 @@ use larder_device::{Journal, whole_records};
 
 use super::index::{PackName, PackPlace};
 
-/// A change of the index.
+/// A line of the journal: a change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalLine {
     Pack { name: PackName, bytes: u64 },
@@ -24,22 +24,22 @@ pub(super) enum JournalLine {
     PackRemoved { pack: u32 },
 }
 
-/// The beginning of a journal: the tier and the store that it belongs to.
+/// The beginning of a journal: says to which tier and to which store the journal belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournalTitle {
-    /// The name of this tier's packs. No other tier has it.
+    /// The name of the tier, a random number. No other tier has it.
     pub(super) tier: u64,
-    /// The store's generation, a number that changes when the store is emptied or invalidated.
+    /// The store's generation: a number that changes when the store is emptied or invalidated.
     pub(super) generation: u64,
-    /// The mark of the key under which the packs are signed, or 0 if they are not signed.
+    /// A number that identifies the key with which the records are signed. 0 if they are not signed.
     pub(super) key_mark: u64,
 }
 
-/// A journal that is open for appending.
+/// The tier's journal, a file that is open for appending.
 pub(super) struct TierJournal(Journal);
 
 impl TierJournal {
-    /// Reads a journal. Returns `None` if there is no file, or if it is damaged.
+    /// Reads a journal. Returns `None` if the file does not exist or is damaged.
     pub(super) fn read(path: &Path) -> Option<(JournalTitle, Vec<JournalLine>)> {
         let bytes = fs::read(path).ok()?;
         let is_unsigned = bytes.starts_with(MAGIC_UNSIGNED);
@@ -74,8 +74,8 @@ impl TierJournal {
         Ok(Self(journal))
     }
 
-    /// Appends lines. Blocks until the system has them. If one of them forgets an entry, blocks until they are on the
-    /// disk: after a power loss, an entry that was replaced or removed must not come back.
+    /// Appends lines. Blocks until the operating system has them or, if a line forgets an entry, until they are on the
+    /// disk: an entry that was replaced or removed must not come back after a power loss.
     ///
     /// # Errors
     /// The lines cannot be written.
@@ -86,7 +86,8 @@ impl TierJournal {
         if forgets { self.0.sync() } else { Ok(()) }
     }
 
-    /// Returns whether most of the file is outdated.
+    /// Returns whether so much of the file is outdated that it should be rewritten. `entry_count` is the number of
+    /// entries in the index.
     pub(super) fn is_wasteful(&self, entry_count: usize) -> bool {
         self.0.len_bytes() > ((2 * entry_count + LINES_KEPT) * LINE_BYTES) as u64
     }
@@ -137,7 +138,7 @@ impl JournalLine {
     }
 }
 
-/// Returns a checksum against damage (FNV-1a). It need not resist forgery, because only the owner of the store can
+/// Returns a checksum (FNV-1a) that detects damage. It need not detect forgery, because only the owner of the store can
 /// write the file.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
@@ -145,11 +146,11 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 const MAGIC: &[u8] = b"LTJ00002";
 const TITLE_BYTES: usize = 40;
-/// First bytes of a journal from before records were signed. Its title has no mark of a key.
+/// The first bytes of a journal of an earlier version, which did not sign records. Its title does not identify a key.
 const MAGIC_UNSIGNED: &[u8] = b"LTJ00001";
 const TITLE_BYTES_UNSIGNED: usize = 32;
 const LINE_BYTES: usize = 28;
-/// A file with fewer lines than this is never rewritten.
+/// Number of lines up to which a journal is never rewritten.
 const LINES_KEPT: usize = 10_000;
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ use super::{
     journal::{JournalTitle, TierJournal},
 };
 
-/// Sends orders to the thread that writes the journal.
+/// Sends orders to the thread that writes the tier's journal.
 pub(super) struct JournalWriter(Sender<JournalOrder>);
 
-/// An order, and the way to report that it is done.
+/// An order for the thread that writes the journal, and the channel to report that it is done.
 pub(super) struct JournalOrder {
     work: JournalWork,
     done: oneshot::Sender<()>,
@@ -33,33 +33,34 @@ pub(super) struct JournalOrder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JournalWork {
-    /// Write the lines that the file does not have yet.
+    /// Write the index's lines that the file does not have yet.
     Append,
-    /// Begin a new file, for the store's present generation.
+    /// Begin a new file, because the store's generation has changed.
     BeginAgain,
-    /// Write the lines, and end.
+    /// Write the remaining lines, and end the thread.
     Stop,
 }
 
 impl JournalWriter {
-    /// Creates the sender of orders, and the receiver for the thread.
+    /// Creates the sender of orders, and the receiver for the writing thread.
     pub(super) fn new() -> (Self, Receiver<JournalOrder>) {
         let (orders, received) = mpsc::channel();
         (Self(orders), received)
     }
 
-    /// Orders the thread to write the index's lines. The receiver completes once the file has them, or once the tier
-    /// was given up.
+    /// Orders the thread to write the index's new lines. The returned receiver completes when the file has them, or
+    /// when the tier was given up.
     pub(super) fn append(&self) -> oneshot::Receiver<()> {
         self.order(JournalWork::Append)
     }
 
-    /// Orders the thread to begin a new file. Later orders apply to that file.
+    /// Orders the thread to begin a new file, because the store's generation has changed. Later orders apply to the new
+    /// file.
     pub(super) fn begin_again(&self) {
         drop(self.order(JournalWork::BeginAgain));
     }
 
-    /// Orders the thread to end. It writes nothing afterwards.
+    /// Orders the thread to write the remaining lines and to end. The returned receiver completes when that is done.
     pub(super) fn stop(&self) -> oneshot::Receiver<()> {
         self.order(JournalWork::Stop)
     }
@@ -72,10 +73,10 @@ impl JournalWriter {
     }
 }
 
-/// Starts the thread that writes the journal. It ends with the tier.
+/// Starts the thread that writes the journal. It ends when the tier is dropped or stopped.
 ///
 /// # Errors
-/// The system cannot start a thread.
+/// The operating system cannot start a thread.
 pub(super) fn start(
     tier: Weak<Tier>,
     journal: TierJournal,
@@ -141,7 +142,8 @@ impl JournalThread {
     }
 }
 
-/// Takes the tier out of use: without its journal, removed entries could come back after a kill.
+/// Takes the tier out of use, because the journal cannot be written: without it, removed entries could come back after
+/// a kill.
 fn give_up(tier: &Tier, journal: &TierJournal, error: &io::Error) {
     let path = journal.path();
     tracing::error!(%error, path = %path.display(), "the journal of the second tier cannot be written: it is not used");

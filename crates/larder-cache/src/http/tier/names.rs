@@ -2,17 +2,17 @@
 
 use super::index::PackName;
 
-/// Returns the name of a tier's folder. Several tiers can be in one place.
+/// Returns the name of a tier's folder. The folders of several tiers can be in one place.
 pub(super) fn folder_of(tier: u64) -> String {
     format!("larder-{tier:016x}")
 }
 
-/// Returns the name of a pack's file or object.
+/// Returns the name of the file, or of the object in a bucket, that contains a pack.
 pub(super) fn file_of(name: PackName) -> String {
     format!("{:08x}-{:016x}.pack", name.number, name.salt)
 }
 
-/// Returns the pack that a file name stands for, even if the file is incomplete. `None` if it is not the name of a
+/// Returns the pack to which a file name belongs, even that of an incomplete file. `None` if the name is not that of a
 /// pack.
 pub(super) fn parse(file: &str) -> Option<PackName> {
     let (number, rest) = file.split_once('-')?;

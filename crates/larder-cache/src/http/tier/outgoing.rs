@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{chunk_format::split_chunk_key, random};
 
-/// A pack that is being filled.
+/// A pack (a file with many entries) that is being filled in memory.
 pub(super) struct OpenPack {
     name: PackName,
     bytes: Vec<u8>,
@@ -30,22 +30,23 @@ pub(super) struct OpenPack {
     opened: Instant,
 }
 
-/// A pack to be stored.
+/// A pack (a file with many entries) that is complete and waits to be stored.
 pub(super) struct SealedPack {
     name: PackName,
     bytes: Bytes,
     entries: Vec<PackedEntry>,
 }
 
-/// A look: a read of entries of the store, some of which go to the tier. An entry is left out if its key changes before
-/// the look is dropped.
+/// A look: a read of entries from the store, some of which go to the tier. The tier refuses an entry whose key has
+/// changed since the look began.
 pub struct TierLook {
     pub(super) tier: Arc<Tier>,
     pub(super) moment: u64,
 }
 
 impl Tier {
-    /// Adds an entry to the open pack. It was read from the store by the look that began at `moment`.
+    /// Adds an entry to the open pack, if the tier accepts it. The entry was read from the store by the look that began
+    /// at `moment`.
     fn take(&self, entry: &EvictedEntry, moment: u64) {
         let hash = hash_of(&entry.key);
         if self.is_out_of_use.load(Relaxed) || !self.lock().index.accepts(hash, moment) {
@@ -77,7 +78,7 @@ impl Tier {
         }
     }
 
-    /// Passes a full pack on to the task that stores it, or drops it if too many bytes are already waiting.
+    /// Passes a complete pack to the task that stores packs. Drops the pack if too many bytes are already waiting.
     fn send(&self, state: &mut TierState, pack: SealedPack) {
         let len = pack.bytes.len();
         let name = pack.name;
@@ -91,8 +92,8 @@ impl Tier {
         }
     }
 
-    /// Adds the heads of the long bodies whose chunks were just taken. The store still has these heads, because each
-    /// was stored after its chunks.
+    /// Adds the heads of the long bodies whose chunks have just gone to the tier. The store still has the heads,
+    /// because each was stored after its chunks.
     async fn add_heads(self: Arc<Self>) {
         let look = self.begin_look();
         let heads = std::mem::take(&mut self.lock().heads);
@@ -134,7 +135,8 @@ impl Tier {
         }
     }
 
-    /// Stores a pack. The error is `None` if the tier is paused.
+    /// Stores a pack. The error is the reason why that failed, or `None` if it was not tried because the tier is
+    /// paused.
     async fn put(&self, name: PackName, bytes: Bytes) -> Result<(), Option<String>> {
         if !self.lock_rest().admits(Instant::now()) {
             return Err(None);
@@ -159,7 +161,7 @@ impl Tier {
 }
 
 impl TierState {
-    /// Returns whether another pack may wait to be stored.
+    /// Returns whether a pack of `len` bytes may wait to be stored, in addition to those that wait already.
     fn has_room_for(&self, len: usize) -> bool {
         self.waiting_bytes == 0 || self.waiting_bytes + len <= WAITING_BYTES_MAX
     }
@@ -169,8 +171,8 @@ impl TierState {
         Some(SealedPack { name, bytes: bytes.into(), entries })
     }
 
-    /// Adds a pack that was stored. Returns the packs to be removed: the oldest ones beyond `bytes_max`, or this one if
-    /// nothing in it is current.
+    /// Adds a pack that was stored to the index. Returns the packs to be removed: the oldest ones above `bytes_max`, or
+    /// this pack if all its entries are outdated.
     fn add(&mut self, name: PackName, len: u64, entries: &[PackedEntry], bytes_max: u64) -> Vec<PackName> {
         match self.index.add_pack(name, len, entries) {
             true => self.index.shrink_to(bytes_max),
@@ -178,13 +180,13 @@ impl TierState {
         }
     }
 
-    /// Returns whether the budgets permit another pack.
+    /// Returns whether the daily budgets permit another pack.
     fn may_write(&mut self, now: Instant) -> bool {
         let writes = self.writes.as_mut().is_none_or(|writes| writes.has(PACK_BYTES as u64, now));
         writes && self.puts.as_mut().is_none_or(|puts| puts.has(1, now))
     }
 
-    /// Takes a pack of this length from the budgets.
+    /// Takes a pack of `len` bytes from the daily budgets.
     fn spend(&mut self, len: usize) {
         self.writes.iter_mut().for_each(|writes| writes.spend(len as u64));
         self.puts.iter_mut().for_each(|puts| puts.spend(1));
@@ -199,7 +201,7 @@ impl OpenPack {
 }
 
 impl TierLook {
-    /// Adds an entry that the store has, or that the store did not admit.
+    /// Adds an entry to the tier that was read from the store, or that the store did not admit.
     pub fn take(&self, entry: &EvictedEntry) {
         self.tier.take(entry, self.moment);
     }
@@ -211,7 +213,7 @@ impl Drop for TierLook {
     }
 }
 
-/// Returns the receiver of the entries that the store evicts.
+/// Returns the receiver to which the store passes the entries that it evicts.
 pub(super) fn receiver(tier: &Weak<Tier>) -> EvictionReceiver {
     let wanting = tier.clone();
     let beginning = tier.clone();
@@ -238,7 +240,7 @@ pub(super) fn receiver(tier: &Weak<Tier>) -> EvictionReceiver {
     EvictionReceiver { wants: Box::new(wants), begin: Box::new(begin), finish: Box::new(finish) }
 }
 
-/// Stores packs as they are sealed.
+/// Stores each pack that is passed to it, one after the other. A task of the tier.
 pub(super) async fn store_packs(tier: Weak<Tier>, mut packs: mpsc::Receiver<SealedPack>) {
     while let Some(pack) = packs.recv().await {
         let Some(tier) = tier.upgrade() else { return };
@@ -247,7 +249,7 @@ pub(super) async fn store_packs(tier: Weak<Tier>, mut packs: mpsc::Receiver<Seal
     }
 }
 
-/// Seals packs that have been open for long.
+/// Completes packs that are not full after the time `pack_age`. A task of the tier.
 pub(super) async fn tend(tier: Weak<Tier>, pack_age: Duration) {
     loop {
         tokio::time::sleep(pack_age.clamp(TEND_INTERVAL_MIN, TEND_INTERVAL_MAX)).await;
@@ -262,9 +264,10 @@ pub(super) async fn tend(tier: Weak<Tier>, pack_age: Duration) {
     }
 }
 
-/// Removes packs that are not in the index, and those of a tier that was given up.
+/// Removes packs that are not in the index, and all packs of `outdated`, a tier that was given up.
 ///
-/// `known` and `end` describe the index at the start of the tier, because later packs may not be in the index yet.
+/// `known` and `end` are the packs and the next number at the start of the tier. Packs with later numbers stay, because
+/// they may not be in the index yet.
 pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, outdated: Option<PackStorage>) {
     drop(storage.remove_others(known.into_iter().collect(), end).await);
     if let Some(outdated) = outdated {
@@ -272,14 +275,15 @@ pub(super) async fn tidy(storage: PackStorage, known: Vec<PackName>, end: u32, o
     }
 }
 
-/// Length of a pack.
+/// Length of a full pack in bytes.
 pub(super) const PACK_BYTES: usize = 16 << 20;
-/// Longest time to store or remove a pack.
+/// Maximum time to store or remove a pack.
 const PUT_PATIENCE: Duration = Duration::from_secs(60);
-/// Most bytes of packs that wait to be stored, in addition to the one that is being stored. Further packs are dropped.
+/// Maximum number of bytes in packs that wait to be stored, in addition to the pack that is being stored. Further packs
+/// are dropped.
 const WAITING_BYTES_MAX: usize = 2 * PACK_BYTES;
-/// Most packs that wait to be stored. A pack that is not full is stored after a time only if few bytes wait.
+/// Maximum number of packs that wait to be stored.
 pub(super) const PACKS_WAITING_MAX: usize = 64;
-/// Shortest time between two checks of the open pack's age.
+/// Minimum time between two checks of the open pack's age.
 const TEND_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const TEND_INTERVAL_MAX: Duration = Duration::from_millis(500);

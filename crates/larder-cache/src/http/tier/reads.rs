@@ -18,23 +18,24 @@ use super::{
     record::{self, TierEntry},
 };
 
-/// Why an entry was not read.
+/// The reason why an entry was not read from the tier.
 enum ReadFault {
-    /// The pack does not exist any more.
+    /// Its pack does not exist any more.
     Gone,
-    /// The tier failed, or took too long.
+    /// The storage failed for this reason, or took too long.
     Failure(String),
-    /// The tier is being stopped.
+    /// The tier is being stopped, so its tasks have ended.
     Stopping,
 }
 
 impl Tier {
-    /// Returns whether the tier has an entry under this key, without I/O.
+    /// Returns whether the tier has an entry of this key. Needs no I/O.
     pub fn has(&self, key: &[u8]) -> bool {
         self.locate(hash_of(key)).is_some()
     }
 
-    /// Finds a key's entry. Costs nothing if the tier has none. Faults, and an answer after the time-out, are misses.
+    /// Finds the entry of a key. Needs no I/O if the tier has none. Returns `None` also if the tier is paused or fails,
+    /// or if it takes longer than its time-out.
     pub async fn find(self: &Arc<Self>, key: &[u8]) -> Option<TierEntry> {
         let hash = hash_of(key);
         let place = self.locate(hash)?;
@@ -80,7 +81,8 @@ impl Tier {
         }
     }
 
-    /// Verifies a record. A damaged one is forgotten.
+    /// Verifies a record that was read at `place`, and returns its entry. Forgets the entry if the record is damaged.
+    /// Returns `None` also if the key was changed meanwhile.
     fn accept(&self, bytes: &Bytes, place: RecordPlace, key: &[u8]) -> Option<TierEntry> {
         let hash = hash_of(key);
         let entry = record::decode(bytes, place, key, &self.key);
@@ -99,5 +101,5 @@ impl Tier {
     }
 }
 
-/// Most reads at a time. Further reads are skipped, because the tier may have stopped responding.
+/// Maximum number of concurrent reads. Further reads are skipped, because the storage may have stopped responding.
 const READ_COUNT_MAX: u64 = 64;

@@ -7,20 +7,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// The changes since the oldest look in progress.
+/// The keys that changed since the oldest look in progress began. A look is a read of entries from the store for the
+/// tier.
 #[derive(Default)]
 pub(super) struct RecentChanges {
-    /// Number of changes so far.
+    /// Number of changes of keys so far.
     count: u64,
-    /// The number of the change up to which every key counts as changed.
+    /// Number of a change: up to it, every key counts as changed.
     floor: u64,
     last: HashMap<u64, u64>,
-    /// The number of looks in progress, by the number of changes when they began.
+    /// The looks in progress (reads of entries from the store), by the number of changes when they began. Several may
+    /// have the same number.
     looks: BTreeMap<u64, u32>,
 }
 
 impl RecentChanges {
-    /// Begins a look. Returns its moment.
+    /// Begins a look, a read of entries from the store. Returns its moment: the number of changes so far.
     pub(super) fn begin_look(&mut self) -> u64 {
         *self.looks.entry(self.count).or_default() += 1;
         self.count
@@ -37,7 +39,8 @@ impl RecentChanges {
         }
     }
 
-    /// Returns whether a key has not changed since the look that began at `moment`. The look must still be in progress.
+    /// Returns whether a key has not changed since `moment`, at which a look (a read of entries from the store) began.
+    /// The look must still be in progress.
     pub(super) fn is_unchanged(&self, hash: u64, moment: u64) -> bool {
         debug_assert!(self.looks.contains_key(&moment), "the look is in progress");
         moment >= self.floor && self.last.get(&hash).is_none_or(|number| *number <= moment)
@@ -64,14 +67,15 @@ impl RecentChanges {
     }
 }
 
-/// Most keys whose changes are kept. A look lasts about a second.
+/// Maximum number of keys whose changes are remembered. Many changes fit, because a look (a read of entries) lasts only
+/// about a second.
 const KEY_COUNT_MAX: usize = 1 << 18;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// At stake: evicted entries that the tier refuses because other keys have changed.
+    /// Guards against refusing evicted entries because other keys have changed.
     #[test]
     fn change_is_seen_by_looks_in_progress_at_its_key_only() {
         let mut changes = RecentChanges::default();

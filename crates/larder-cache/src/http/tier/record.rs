@@ -26,21 +26,22 @@ pub struct TierEntry {
     pub head: Bytes,
     /// The body of the entry.
     pub body: Bytes,
-    /// The hints that the store had with the entry.
+    /// The hints, such as the expiry, with which the entry was stored in the store.
     pub hints: Hints,
     pub(super) place: RecordPlace,
 }
 
-/// The digest of an entry's key, head and body.
+/// The digest of an entry's key, head and body. A part of what a record's signature covers.
 pub(super) struct ContentDigest(Digest);
 
-/// Computes the digest of an entry's content: the part of a record's digest that does not depend on the record's place,
-/// and that takes the most time.
+/// Computes the digest of an entry's content. It takes most of the time, and does not depend on where the record will
+/// be, so it is computed without the lock.
 pub(super) fn digest_of(entry: &EvictedEntry) -> ContentDigest {
     ContentDigest(sha256(&[&entry.key, &entry.head, &entry.body]))
 }
 
-/// Appends an entry's record to a pack with this salt. Returns its offset and length.
+/// Appends the record of an entry to a pack, whose name has this salt. Returns the offset and the length of the record
+/// in the pack.
 pub(super) fn append(
     pack: &mut Vec<u8>,
     salt: u64,
@@ -67,12 +68,13 @@ pub(super) fn append(
     (offset, u32::try_from(pack.len() - start).expect("a pack is short"))
 }
 
-/// Returns the length of an entry's record.
+/// Returns the length of the record of an entry, in bytes.
 pub(super) fn len_of(entry: &EvictedEntry) -> usize {
     FIXED_BYTES + entry.key.len() + entry.head.len() + entry.body.len() + CODE_BYTES
 }
 
-/// Decodes the record of `key` at a place.
+/// Decodes and verifies the record of `key` that was read at `place`. `None` if it is damaged, forged, or the record of
+/// another key or place.
 pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &TierKey) -> Option<TierEntry> {
     steps::take(bytes.len());
     if bytes.len() != place.len as usize || bytes.len() < FIXED_BYTES + CODE_BYTES {
@@ -100,10 +102,11 @@ pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &T
     })
 }
 
-/// Writes a record with these bytes as its content, and reads it back. Reads the bytes as a record, too.
+/// For fuzzing: writes a record with these bytes as its content, and reads it back. Also reads the bytes themselves as
+/// a record.
 ///
 /// # Panics
-/// If a record is read that is not the one that was written.
+/// If a record is accepted that is not the one that was written.
 #[doc(hidden)] // for the fuzz target of larder-proxy
 pub fn fuzz(bytes: &[u8]) {
     use super::index::PackName;
@@ -137,7 +140,7 @@ fn sha256(parts: &[&[u8]]) -> Digest {
 }
 
 const MAGIC: &[u8] = b"LTE2";
-/// Bytes of a record before its key.
+/// Length of a record without its key, head and body, in bytes.
 const FIXED_BYTES: usize = 48;
 
 #[cfg(test)]
@@ -161,7 +164,7 @@ mod tests {
         append(pack, 77, (&entry(), &digest_of(&entry())), &key())
     }
 
-    /// At stake: serving a page that somebody with access to the tier wrote there.
+    /// Guards against serving a page that somebody with access to the tier wrote there.
     #[test]
     fn record_under_another_key_is_refused() {
         let mut pack = Vec::new();
@@ -208,7 +211,7 @@ mod tests {
         assert!(decode(&Bytes::new(), at(0, 0, 77), b"", &key()).is_none());
     }
 
-    /// At stake: a panic or a large allocation because of lengths that another program wrote.
+    /// Guards against a panic or a large allocation because of lengths that another program wrote.
     #[test]
     fn record_with_impossible_lengths_is_refused() {
         let mut pack = Vec::new();

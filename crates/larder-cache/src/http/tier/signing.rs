@@ -9,12 +9,12 @@ use ring::{
     hmac::{self, HMAC_SHA256, Key},
 };
 
-/// The key of a tier. Cheap to clone.
+/// The key with which a tier signs its records. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct TierKey(Key);
 
 impl TierKey {
-    /// Returns the key made from a secret, or without one, the key that the store derives.
+    /// Returns the key made from a secret. Without a secret, returns the key that the store derives.
     pub(super) fn load(secret: Option<&str>, store: &Store) -> Self {
         match secret {
             Some(secret) => Self::new(secret.as_bytes()),
@@ -26,18 +26,18 @@ impl TierKey {
         Self(Key::new(HMAC_SHA256, key))
     }
 
-    /// Returns the authentication code (HMAC) of a message, which `parts` make up.
+    /// Returns the authentication code (HMAC) of a message, which consists of `parts`.
     pub(super) fn sign(&self, parts: [&[u8]; 2]) -> [u8; CODE_BYTES] {
         let code = hmac::sign(&self.0, &parts.concat());
         code.as_ref().try_into().expect("HMAC-SHA256 has 32 bytes")
     }
 
-    /// Returns whether a code is the authentication code of a message. Takes equally long for every code.
+    /// Returns whether `code` is the authentication code of a message. Takes the same time for every code.
     pub(super) fn verify(&self, parts: [&[u8]; 2], code: &[u8]) -> bool {
         hmac::verify(&self.0, &parts.concat(), code).is_ok()
     }
 
-    /// Returns a number by which the key is recognized, and which does not reveal it. It is never 0.
+    /// Returns a number that identifies the key without revealing it. Never 0.
     pub(super) fn mark(&self) -> u64 {
         short_digest(&self.sign([PURPOSE.as_bytes(), b"mark"])).max(1)
     }

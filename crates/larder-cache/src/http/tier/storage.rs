@@ -14,7 +14,7 @@ use super::{
     index::{PackName, RecordPlace},
 };
 
-/// The storage of one tier's packs. Cheap to clone.
+/// Where the packs (files with many entries) of one tier are stored. Cheap to clone.
 #[derive(Clone)]
 pub(super) enum PackStorage {
     Folder(Arc<PackFolder>),
@@ -23,7 +23,7 @@ pub(super) enum PackStorage {
 }
 
 impl PackStorage {
-    /// Returns the storage of the tier with this name. Nothing is read or written yet.
+    /// Returns the storage of the tier with the name `tier`. Reads and writes nothing yet.
     ///
     /// # Errors
     /// The settings of a bucket are invalid, or the program was built without the feature `tier-s3`.
@@ -41,7 +41,7 @@ impl PackStorage {
         }
     }
 
-    /// Stores a pack.
+    /// Stores a pack under its name.
     pub(super) async fn put(&self, name: PackName, bytes: Bytes) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.put(name, bytes).await,
@@ -50,7 +50,7 @@ impl PackStorage {
         }
     }
 
-    /// Reads the record at a place of a pack.
+    /// Reads the record of an entry from its pack.
     ///
     /// # Errors
     /// `NotFound` if the pack does not exist. Any other kind if the folder or bucket cannot be read.
@@ -62,7 +62,7 @@ impl PackStorage {
         }
     }
 
-    /// Removes a pack.
+    /// Removes a pack from the folder or bucket.
     pub(super) async fn remove(&self, name: PackName) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.remove(name).await,
@@ -71,8 +71,8 @@ impl PackStorage {
         }
     }
 
-    /// Removes the packs with numbers below `end` that are not among `known`: those that were stored just before a
-    /// kill. Other files and objects stay.
+    /// Removes packs that the tier does not know, because they were stored just before a kill: those with a number
+    /// below `end` that are not among `known`. Other files and objects stay.
     pub(super) async fn remove_others(&self, known: HashSet<PackName>, end: u32) -> io::Result<()> {
         match self {
             Self::Folder(folder) => folder.remove_others(known, end).await,
