@@ -65,7 +65,7 @@ const INDEX_SHARE: u64 = 2;
 /// Ratio of the cache's memory to the limit for bytes that wait to be written to disk.
 const DIRTY_SHARE: u64 = 4;
 
-/// How many bytes of a cache's memory each of its parts may take.
+/// The number of bytes of a cache's memory that each of its parts may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MemoryParts {
     index_bytes: u64,

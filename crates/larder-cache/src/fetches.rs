@@ -77,7 +77,7 @@ pub(crate) struct StoringValue {
     len_bytes: u64,
 }
 
-/// What a caller does in a fetch that it has joined or begun.
+/// The role of a caller in a fetch that it has joined or begun.
 pub(crate) enum FetchRole {
     /// The caller carries out the fetch, and also waits for its outcome.
     Leader(FetchLead, FetchWait),

@@ -27,7 +27,7 @@ pub(crate) struct Lifetime {
     pub(crate) usable_until_ms: u64,
 }
 
-/// How a value may be used at some moment.
+/// The freshness of a value at some moment, which decides how the value may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Fresh,

@@ -96,7 +96,7 @@ struct PurgeCheck {
     must_rewrite: bool,
 }
 
-/// Where purges are recorded.
+/// The place where purges are recorded.
 enum PurgeRecordPlace {
     /// Nowhere, and none is needed: no stored response outlives the process.
     NotNeeded,

@@ -46,7 +46,7 @@ pub struct Value {
     found_at_ms: u64,
 }
 
-/// Where the bytes of a value are: in memory, in one entry of the store, or in chunks.
+/// The place of the bytes of a value: in memory, in one entry of the store, or in chunks.
 #[derive(Clone)]
 pub(crate) enum ValueBody {
     Memory(Bytes),

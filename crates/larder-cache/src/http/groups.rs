@@ -160,8 +160,8 @@ pub fn is_document(response_fields: &impl Fields) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 
-/// Puts a page view into a set. It replaces the older view of the same page, or else the view whose latest request is
-/// farthest in time.
+/// Puts a page view into a set, in place of the older view of the same page. If the set has none, the new view replaces
+/// the view whose latest request is farthest in time.
 fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
     let distance = |way: &usize| set[*way].last_millis.abs_diff(page.last_millis);

@@ -47,7 +47,7 @@ pub enum NotInvalid {
     NoUrl,
     /// The response is hidden, but the store could not make that durable. It may reappear after a crash.
     NotDurable(String),
-    /// The response is hidden on this node, but other nodes of the fleet could not be told yet.
+    /// The response is hidden on this node, but other nodes of the fleet could not be notified yet.
     NotShared(String),
 }
 

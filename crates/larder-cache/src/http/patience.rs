@@ -159,13 +159,12 @@ impl StorePause {
 /// The reason that is reported if a change of the store may not be durable because the store took too long.
 pub(super) const NO_ANSWER: &str = "the store does not respond";
 
-/// For how long a caller waits for a read of the store.
+/// The maximum time that a caller waits for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPatience {
-    /// For as long as the store's time limit. While the store is paused, nothing is read. For data that the origin also
-    /// has.
+    /// The store's time limit. While the store is paused, nothing is read. For data that the origin also has.
     Short,
-    /// For as long as a client may wait without progress, even while the store is paused. For data that exists nowhere
+    /// The time that a client may wait without progress, even while the store is paused. For data that exists nowhere
     /// else.
     Long,
 }

@@ -57,7 +57,7 @@ pub struct PinChange<T> {
     pub unrecorded: Option<String>,
 }
 
-/// How much is pinned by one pattern, or by all patterns together.
+/// The number and size of the responses that are pinned by one pattern, or by all patterns together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinTotals {
     /// Number of pinned responses.

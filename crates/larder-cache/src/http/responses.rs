@@ -18,9 +18,9 @@ use crate::http::{
 };
 use crate::purges::PurgeVerdict;
 
-/// What a scan of the stored responses reports.
+/// A report from a scan of the stored responses: its progress, or a response that it found.
 pub enum WalkStep<'a> {
-    /// How far the scan has come. Reported repeatedly.
+    /// The progress of the scan. Reported repeatedly.
     Passed {
         /// Number of bytes that were scanned.
         bytes: u64,

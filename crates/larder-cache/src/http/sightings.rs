@@ -24,7 +24,7 @@ pub(crate) struct ChunkSightings(Cache<u64, Arc<BodySightings>, ChunkCount>);
 /// For each chunk of one body, by its number: where it was seen in the store.
 pub(crate) struct BodySightings(Mutex<Box<[ChunkSighting]>>);
 
-/// What the last probe or write found out about a chunk.
+/// The result of the last probe or write of a chunk, if there was one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSighting {
     /// Nothing is known about the chunk.

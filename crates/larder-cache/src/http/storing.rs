@@ -29,7 +29,7 @@ use crate::http::{
     work::ResourceWork,
 };
 
-/// Where a response is stored: under the key of its resource or, if the response varies, under the key of a variant.
+/// The place where a response is stored: under the key of its resource or, if the response varies, that of a variant.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::ACCEPT_LANGUAGE};
@@ -227,7 +227,7 @@ pub async fn commit_for_good(
     }
 }
 
-/// Where a commit has put a response.
+/// The place where a commit has put a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommitOutcome {
     InStore,

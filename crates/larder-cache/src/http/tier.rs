@@ -100,7 +100,7 @@ struct TierState {
     puts: Option<DailyBudget>,
 }
 
-/// What the journal of an earlier run says at the start.
+/// The state of the tier after an earlier run, as read from its journal at the start.
 struct FormerTier {
     index: TierIndex,
     title: JournalTitle,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Where a byte of the body is.
+/// The place of a byte of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The byte is in memory.

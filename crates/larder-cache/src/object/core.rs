@@ -78,7 +78,7 @@ pub struct Core<H> {
     timer: Option<Tick>,
 }
 
-/// How much of the body the head in the store announces.
+/// The extent of the body that the head in the store announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CommittedExtent {
     /// No head of the body was committed to the store.

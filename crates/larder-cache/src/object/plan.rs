@@ -46,7 +46,7 @@ pub(super) struct View<'a> {
     pub(super) room: u64,
 }
 
-/// What to do next: probes, reads, requests, and a verdict on each response in progress.
+/// The next steps for an object: probes, reads, requests, and a verdict on each response in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Numbers of the chunks for which the store is to be probed.

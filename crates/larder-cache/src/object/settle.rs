@@ -2,7 +2,7 @@
 
 use super::{Action, Actions, CursorEnd, Head, PromiseRule, Tick, asks, core::Core, cursors::Cursor};
 
-/// What a change of the state means for clients: promises, wake-ups and ends.
+/// The effects of a change of the state on clients: promises, wake-ups and ends.
 impl<H: Head> Core<H> {
     /// Gives the clients their promises, wakes those that have bytes to take, and ends those that are finished or
     /// cannot be served.

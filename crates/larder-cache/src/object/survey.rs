@@ -7,7 +7,7 @@ use super::{
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What a client, or the cache itself, still waits for: the steps until all bytes of some spans are present.
+/// The steps that remain until all bytes of some spans are present, for a client or for the cache itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     /// Parts that are neither present nor coming, in ascending order. They must be requested.

@@ -42,7 +42,7 @@ impl PurgeScope {
     }
 }
 
-/// What a purge does to the responses that it concerns.
+/// The effect of a purge on the responses that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeMode {
     /// The responses are no longer served.
@@ -63,7 +63,7 @@ pub struct Purge {
     pub mode: PurgeMode,
     /// Time at which the purge was made, in milliseconds since the Unix epoch.
     pub at_ms: i64,
-    /// Which responses the purge concerns.
+    /// The responses that the purge concerns.
     pub scope: PurgeScope,
 }
 
@@ -81,7 +81,7 @@ impl Purge {
     }
 }
 
-/// What all purges so far mean for one response.
+/// The combined effect of all purges so far on one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeVerdict {
     /// No purge concerns the response, so it may be used.

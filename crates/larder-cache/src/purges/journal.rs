@@ -27,7 +27,7 @@ use super::{
 /// The file that holds the record of purges, one purge or fact a line.
 pub(super) struct PurgeJournal(Journal);
 
-/// What the file contains when the program starts.
+/// The content of the journal's file when the program starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JournalState {
     Nothing,

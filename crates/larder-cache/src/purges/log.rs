@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 
 use super::index::Purge;
 
-/// How far this node has followed the log of another node, or a log that all nodes share. Everything up to the position
-/// has been applied here.
+/// The position that this node has reached in the log of another node, or in a log that all nodes share. Everything up
+/// to the position has been applied here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     /// The other node's name, or the address of the shared log.

@@ -39,7 +39,8 @@ fn decode(record: &[u8; 32]) -> Option<Purge> {
     is_valid.then(|| Purge { number: u64::from_le_bytes(*number), mode: PurgeMode::Hard, at_ms: 0, scope })
 }
 
-/// Distance between the first purge numbers of two runs of the program. No run could remove so many tags.
+/// Distance between the first purge numbers of two successive runs of the program. No single run could remove this
+/// number of tags.
 const NUMBERS_OF_A_RUN: u64 = 1 << 32;
 
 #[cfg(test)]

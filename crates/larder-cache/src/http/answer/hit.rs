@@ -41,7 +41,7 @@ pub struct HitAnswer<F: Fetcher> {
 
 /// A request that is answered with a stored response, and the facts that the answer needs.
 pub struct HitRequest<'a> {
-    /// What the cache adds to the response, such as its name in Via.
+    /// The entries that the cache adds to fields of the response, such as its name in Via.
     pub marks: &'a ResponseMarks,
     /// The method of the request.
     pub method: &'a Method,

@@ -31,7 +31,7 @@ use crate::http::{
     lookup::{self, FoundResponse, LookupResult},
 };
 
-/// What the cache found for a request: a verdict, and an answer or a plan.
+/// The result of looking up a request in the cache: a verdict, and an answer or a plan.
 pub struct LookResult<F: Fetcher> {
     /// The kind of the result, without its data.
     pub verdict: LookVerdict,
@@ -39,7 +39,7 @@ pub struct LookResult<F: Fetcher> {
     pub answer: CacheAnswer<F>,
 }
 
-/// How the cache answers a request.
+/// The verdict of the cache on a request: whether a stored response answers it, and under which condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookVerdict {
     /// A stored response answers the request.
@@ -79,7 +79,7 @@ struct SeenResponse<F: Fetcher> {
     lost: Forward,
 }
 
-/// What came of answering with a stored response that may be used.
+/// The outcome of answering with a stored response that may be used.
 enum StoredAnswer<F: Fetcher> {
     Served(Answer<F>),
     /// Nothing was answered: only the origin can evaluate the request's preconditions (RFC 9111 4.3.2).

@@ -5,7 +5,7 @@ use larder_http::{CacheStatus, StoredFields, fields::strip_hop_by_hop, ruling};
 
 use crate::http::entry::{ADDED_FIELD_COUNT, CACHE_STATUS};
 
-/// What the cache adds to responses: its own entries in the Via and Cache-Status fields.
+/// The entries that the cache adds to the Via and Cache-Status fields of responses.
 ///
 /// ```
 /// use http::HeaderMap;

@@ -47,12 +47,11 @@ pub struct PartsReader<F: Fetcher> {
     remaining: u64,
 }
 
-/// Where the bytes of the parts come from.
+/// The source of the bytes for the parts of a multipart response.
 pub(crate) enum PartsSource<F: Fetcher> {
-    /// They come from the whole body in memory.
+    /// The whole body in memory.
     Whole(Bytes),
-    /// They come from a cursor over all parts. If the parts are not in ascending order, the cursor is moved to each of
-    /// them.
+    /// A cursor over all parts. If the parts are not in ascending order, the cursor is moved to each of them.
     Cursor(Box<BodyCursor<F>>),
 }
 

@@ -28,7 +28,7 @@ pub(super) struct BodyState<F: Fetcher> {
     runs: Vec<RunSlot>,
     /// The request with which missing bytes are requested, and the means to send it.
     pub(super) asker: Asker<F>,
-    /// Number of bytes that may be in memory, as the core was told last.
+    /// Number of bytes that may be in memory, as last reported to the core.
     pub(super) share_bytes: u64,
     /// Parts of the body that are not stored on this node, because another node stores them.
     pub(super) unkept: Vec<Range<u64>>,
@@ -69,7 +69,7 @@ impl<F: Fetcher> Clone for Asker<F> {
 pub(super) struct CursorSlot {
     pub(super) waker: Option<Waker>,
     pub(super) is_promised: bool,
-    /// Whether the core was told that the client found no bytes.
+    /// Whether the core has been notified that the client found no bytes.
     pub(super) is_waiting: bool,
     /// The response that brings the bytes that were missing when the client got its promise. `None` if none were.
     pub(super) continued: Option<ContinuedBody>,

@@ -37,7 +37,7 @@ use crate::{
     object::{ProbeEnd, Spans},
 };
 
-/// How much of a stored response is available, and what is needed to answer a request with it.
+/// The availability of those bytes of a stored response that a request wants.
 pub enum Availability<F: Fetcher> {
     /// All bytes that the request wants are available. `None` if it wants no bytes from the store.
     There(Option<BodyPlan<F>>),

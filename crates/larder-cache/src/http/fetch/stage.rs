@@ -11,10 +11,10 @@ use crate::http::{
     fetcher::Fetcher,
 };
 
-/// Which of the waiting requests may use a response.
+/// The waiting requests that may use a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Every request that the response matches may use it.
+    /// Every request that the response matches may use the response.
     Shared,
     /// Only the request that started the fetch may use the response.
     FirstAsker,
@@ -77,7 +77,7 @@ pub struct ConfirmedEntry {
     pub marker: Option<Arc<ResourceMarker>>,
     /// Fields of the 304 that only the first requester gets.
     pub own: HeaderMap,
-    /// Which of the waiting requests may use the response.
+    /// The waiting requests that may use the response.
     pub audience: Audience,
 }
 
@@ -89,7 +89,7 @@ pub struct OpenHead<F: Fetcher> {
     pub own: HeaderMap,
     /// Length of the whole body in bytes. `None` if the origin did not state it.
     pub total_len: Option<u64>,
-    /// Which of the waiting requests may use the response.
+    /// The waiting requests that may use the response.
     pub audience: Audience,
     /// The reason why the response will not be stored, if that is already known.
     pub unstored: Option<larder_http::Reason>,
@@ -116,7 +116,7 @@ pub struct PrivateResponse<F: Fetcher> {
     pub is_exact: bool,
 }
 
-/// Where a part of a response comes from.
+/// The source of a part of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartSource {
     /// From the cache, where it was stored before.
@@ -140,11 +140,11 @@ pub struct KeptPart<F: Fetcher> {
     pub marker: Option<Arc<ResourceMarker>>,
     /// Fields of the arriving response that only the first requester gets.
     pub own: HeaderMap,
-    /// Which of the waiting requests may use the part.
+    /// The waiting requests that may use the part.
     pub audience: Audience,
     /// The arriving part, if no other bytes can ever be requested. `None` if the remainder can be requested.
     pub alone: Option<Span>,
-    /// Where the part comes from.
+    /// The source of the part.
     pub source: PartSource,
     /// The body while a part of it arrives. `None` if the response was stored before.
     pub body: Option<Arc<LongBody<F>>>,

@@ -382,8 +382,8 @@ impl<F: Fetcher> Fetch<F> {
         }
     }
 
-    /// Returns the maximum length in bytes of a body that is stored: that of the operator's ruling for the response, or
-    /// else the general one.
+    /// Returns the maximum length in bytes of a body that is stored. If the operator's ruling for the response sets no
+    /// maximum, the general one applies.
     pub(super) fn size_max(&self, ruling: Option<Ruling>) -> u64 {
         ruling.and_then(|ruling| ruling.size_max).unwrap_or(self.http.entry_bytes_max)
     }

@@ -56,7 +56,7 @@ pub struct TierBucket {
     pub prefix: String,
 }
 
-/// Where the tier's packs are stored.
+/// The place where the tier's packs are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum TierPlace<'a> {
     /// In this folder.

@@ -15,7 +15,7 @@ pub(super) struct PackName {
     pub(super) salt: u64,
 }
 
-/// Where an entry's record is, in the short form of the index: the number of its pack, and a range within the pack.
+/// The place of an entry's record in the short form of the index: the number of its pack, and a range within the pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackPlace {
     pub(super) pack: u32,
@@ -23,7 +23,7 @@ pub(super) struct PackPlace {
     pub(super) len: u32,
 }
 
-/// Where an entry's record is: the whole name of its pack, and a range within the pack.
+/// The place of an entry's record: the whole name of its pack, and a range within the pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordPlace {
     pub(super) pack: PackName,
@@ -48,7 +48,7 @@ struct StoredPack {
     hashes: Vec<u64>,
 }
 
-/// Where an entry is in a pack that is not stored yet.
+/// The place of an entry in a pack that is not stored yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WaitingPlace {
     pack: u32,

@@ -20,7 +20,7 @@ use super::{
 
 /// The reason why an entry was not read from the tier.
 enum ReadFault {
-    /// Its pack does not exist any more.
+    /// The entry's pack no longer exists.
     Gone,
     /// The storage failed for this reason, or took too long.
     Failure(String),

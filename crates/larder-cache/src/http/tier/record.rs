@@ -102,8 +102,8 @@ pub(super) fn decode(bytes: &Bytes, place: RecordPlace, key: &[u8], tier_key: &T
     })
 }
 
-/// For fuzzing: writes a record with these bytes as its content, and reads it back. Also reads the bytes themselves as
-/// a record.
+/// Writes a record with these bytes as its content, and reads it back. Also reads the bytes themselves as a record. For
+/// fuzzing.
 ///
 /// # Panics
 /// If a record is accepted that is not the one that was written.

@@ -14,7 +14,7 @@ use super::{
     index::{PackName, RecordPlace},
 };
 
-/// Where the packs (files with many entries) of one tier are stored. Cheap to clone.
+/// The place where the packs (files with many entries) of one tier are stored. Cheap to clone.
 #[derive(Clone)]
 pub(super) enum PackStorage {
     Folder(Arc<PackFolder>),
