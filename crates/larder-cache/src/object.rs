@@ -185,8 +185,6 @@ pub enum Event<H> {
     /// The cache itself wants these bytes in the store, for example to finish a download after its client has
     /// disconnected.
     Keep(Range<u64>),
-    /// The cache itself no longer wants the bytes of the last [`Event::Keep`].
-    Unkeep,
     /// The time that [`Action::Timer`] requested has come.
     Tick,
 }

@@ -145,9 +145,6 @@ impl<H: Head> Core<H> {
         if self.is_divisible() && is_wanted && !self.retries.fail(now, run.received > 0) {
             self.end_retries(now, actions);
         }
-        if self.runs.is_empty() && !self.can_continue() {
-            self.keep = None;
-        }
     }
 
     /// Drops the last chunk from memory, so that it is requested again. Keeps it if its response ended as announced, or

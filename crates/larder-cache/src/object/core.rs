@@ -161,15 +161,25 @@ impl<H: Head> Core<H> {
 
     /// Takes all steps that follow from the state after an event: for clients, store, memory and responses.
     fn follow(&mut self, now: Tick, actions: &mut Actions) {
+        self.drop_vain_want();
         self.settle(now, actions);
         self.store_chunks(now, actions);
         self.make_room(now, actions);
         while self.carry_out_plan(now, actions) || self.end_stranded(now, actions) {
             self.release(now);
+            self.drop_vain_want();
         }
         self.complete_chunks(now, actions);
         self.store_parts(actions);
         self.set_timer(now, actions);
+    }
+
+    /// Forgets the span that the cache itself wants to store if nothing can bring its bytes: no response is in progress,
+    /// and no other one can continue this body. The object would never be at rest.
+    fn drop_vain_want(&mut self) {
+        if self.runs.is_empty() && !self.can_continue() {
+            self.keep = None;
+        }
     }
 
     /// Returns whether applying the event without the shortcut in `steady` leads to the expected state and actions.
@@ -282,7 +292,6 @@ impl<H: Head> Core<H> {
             Event::Outdated => self.outdate(actions),
             Event::Budget(share) => self.share = share,
             Event::Keep(span) => self.keep = self.keepable(span).filter(|keep| self.lacks_stored(keep)),
-            Event::Unkeep => self.keep = None,
             Event::Tick => self.timer = self.timer.filter(|timer| *timer > now),
         }
     }
@@ -775,6 +784,19 @@ mod tests {
         assert_eq!(driver.end(FIRST), [store(1, 4..8)]);
         driver.on(Event::Stored(0, StoreEnd::Done));
         assert_eq!(driver.on(Event::Stored(1, StoreEnd::Done)), [Action::CommitHead { is_whole: true }]);
+        assert!(driver.core.is_idle());
+    }
+
+    /// At stake: a fetch that never ends, because its last client left after the response had broken off.
+    #[test]
+    fn body_that_nothing_can_continue_is_not_wanted_by_the_cache() {
+        let mut driver = Driver::arriving(plain(Some(8)), true);
+        driver.attach(A, 0..8);
+        driver.came(FIRST, 0..4);
+        driver.on(Event::Came(FIRST, Arrival::Broken));
+        driver.on(Event::Left(A));
+        driver.on(Event::Keep(0..8));
+        driver.on(Event::Stored(0, StoreEnd::Done));
         assert!(driver.core.is_idle());
     }
 

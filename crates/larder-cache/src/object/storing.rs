@@ -27,6 +27,8 @@ impl<H: Head> Core<H> {
             ProbeEnd::Absent => {}
             ProbeEnd::Trouble => self.avoid_unprobed(now, span, actions),
         }
+        // What was doubted may be the last that the store seemed to lack.
+        self.commit(actions);
     }
 
     /// Requests a chunk from the origin for which the probe of the store failed.

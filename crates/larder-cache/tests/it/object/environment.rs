@@ -142,7 +142,6 @@ pub(crate) enum Step {
     Squeeze,
     Release,
     Keep,
-    Unkeep,
     Tick,
 }
 
@@ -309,9 +308,6 @@ impl State {
         }
         if purse.keeps > 0 && !self.world.is_kept {
             steps.push(Step::Keep);
-        }
-        if self.world.is_kept {
-            steps.push(Step::Unkeep);
         }
         let is_free = !self.world.is_work_due() || self.world.is_unwanted();
         if !self.world.timers.is_empty() && self.world.now < LATEST_MS && (is_free || purse.early_ticks > 0) {
@@ -489,10 +485,6 @@ impl State {
                 self.world.is_kept = true;
                 self.world.ledger.wanted |= chunk_bits(0..LEN);
                 self.feed(Event::Keep(0..LEN), scenario, journal)
-            }
-            Step::Unkeep => {
-                self.world.is_kept = false;
-                self.feed(Event::Unkeep, scenario, journal)
             }
             Step::Tick => self.tick(scenario, journal),
         }
@@ -716,9 +708,15 @@ impl World {
         is_store_due || self.exchanges.iter().any(|exchange| !exchange.is_paused)
     }
 
-    /// Returns whether nobody wants anything of the object.
+    /// Returns whether nobody ever wants anything of the object: no client reads it, and the cache itself did not want
+    /// it.
     pub(crate) fn is_unwanted(&self) -> bool {
-        !self.is_kept && !self.clients.iter().any(Client::is_attached)
+        !self.is_kept && self.is_unread()
+    }
+
+    /// Returns whether no client reads the object.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.clients.iter().any(Client::is_attached)
     }
 
     /// Returns a client that takes its bytes before anything else happens, because it came too late before.

@@ -249,7 +249,7 @@ fn take_safely(state: &mut State, step: Step, scenario: &Scenario, journal: &mut
 
 fn is_at_rest(state: &State) -> bool {
     let world = &state.world;
-    world.is_unwanted() && !world.is_work_due() && world.exchanges.is_empty() && state.core.is_idle()
+    world.is_unread() && !world.is_work_due() && world.exchanges.is_empty() && state.core.is_idle()
 }
 
 /// Returns the step that a fair world takes next for a client that takes its bytes while the others stand still. One
@@ -264,13 +264,14 @@ fn fair_step(steps: &[Step], client: usize) -> Option<Step> {
 }
 
 /// Returns the step that is next when all clients leave (one in haste takes its bytes before), and then the store
-/// answers and time passes.
+/// answers, the origin sends what the cache itself wants, and time passes.
 fn leaving_step(steps: &[Step], state: &State) -> Option<Step> {
-    if state.world.is_unwanted() {
+    if state.world.is_unread() {
         let answer = steps.iter().find(|step| is_good_answer(**step));
-        return answer.or_else(|| steps.iter().find(|step| **step == Step::Tick)).copied();
+        let arrival = || steps.iter().find(|step| state.world.is_kept && is_good_arrival(**step));
+        return answer.or_else(arrival).or_else(|| steps.iter().find(|step| **step == Step::Tick)).copied();
     }
-    let leaves = |step: &&Step| matches!(step, Step::Leave(_) | Step::Unkeep);
+    let leaves = |step: &&Step| matches!(step, Step::Leave(_));
     let takes = |step: &&Step| matches!(step, Step::Take(_));
     steps.iter().find(leaves).or_else(|| steps.iter().find(takes)).copied()
 }
