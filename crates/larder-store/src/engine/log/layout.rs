@@ -257,7 +257,6 @@ impl LogState {
         }
         self.last_sequence = last_sequence;
         self.free = free.into();
-        self.begin_groups();
         self.is_barred = true;
         match first_sequence {
             Some(first_sequence) => self.lift_bar(first_sequence),
@@ -451,7 +450,7 @@ impl LogState {
     /// Returns the number of free segments. Does not count a segment that is still to be taken for the places of
     /// buffered records.
     pub(crate) fn free_count(&self) -> usize {
-        self.free.len() - usize::from(self.lacks_groups()).min(self.free.len())
+        self.free.len() - usize::from(self.lacks_places()).min(self.free.len())
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 
 const OBJECTS: u64 = 11;
 const LEN: usize = 3000;
+/// Segments that a store of these options keeps free for writers.
+const RESERVE_SEGMENTS: u64 = 3;
 
 /// The entries that a store passed on.
 type Received = Arc<Mutex<Vec<(u64, Reader)>>>;
@@ -90,6 +92,34 @@ fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
     check(&store, "running");
     block_on(store.close()).unwrap();
     check(&open(&device, &options), "after a stop");
+}
+
+/// At stake: the hits of a store without pages. A segment set aside for pages that never come would take an eighth of
+/// the entries of this store. A full store that gets pages must still keep them together.
+#[test]
+fn a_full_store_sets_a_segment_aside_when_the_first_page_comes() {
+    let store = open(&Arc::new(MemoryDevice::new(options().size_bytes)), &options());
+    let segment_count = store.stats().segment_count;
+    let entries_count = 2 * options().size_bytes / LEN as u64;
+    for key in 0..entries_count {
+        assert!(crate::support::insert(&store, key, 1, LEN));
+        block_on(store.maintain());
+    }
+    assert_eq!(store.stats().segments_in_use, segment_count - RESERVE_SEGMENTS);
+    let pages_count = entries_count / OBJECTS;
+    let page_first = entries_count / 100 + 1;
+    for page in page_first..page_first + pages_count {
+        (0..OBJECTS).for_each(|object| insert_object(&store, page, object));
+        block_on(store.maintain());
+    }
+    block_on(store.sync()).unwrap();
+    block_on(store.maintain());
+    assert_eq!(store.stats().segments_in_use, segment_count - RESERVE_SEGMENTS - 1);
+    let received = receive(&store);
+    for page in page_first + pages_count - 10..page_first + pages_count {
+        let reads = reads_of(&store, &received, page);
+        assert!(reads <= 2, "{reads} reads for page {page}");
+    }
 }
 
 /// At stake: a page that comes back with an object that was replaced, removed or invalidated.

@@ -1,14 +1,16 @@
 //! Buffers of groups: the records of a page wait here for the others of it, and are written next to each other.
 //!
 //! Owns: the places of buffered records. They are in a segment that is kept free for this, so that the index finds a
-//! record as any other. Nothing is written to that segment. When a buffer is released, its records are appended to the
-//! open unit, and the index follows them to their final places. [`WaitingGroups`] decides when a group is complete.
+//! record as any other. Nothing is written to that segment. It is set aside when the first record of a group comes,
+//! because it costs hits on a volume of few segments. When a buffer is released, its records are appended to the open
+//! unit, and the index follows them to their final places. [`WaitingGroups`] decides when a group is complete.
 //!
 //! Invariants: every buffered record finds room when it is released, because clients and reclaim leave as many segments
 //! ([`LogState::segments_for_groups`]). A record waits for no other of its key: the older one is released first. A
 //! flush releases the buffers that it covers. The records of a group that go to different generations wait apart, and
 //! those that reclaim rewrites only until it has read its segment. Cost: the records in memory, which count as bytes to
-//! be written, and a segment of the volume. Source: HashCache (NSDI 2009), which buffers each group.
+//! be written, and once there are groups, a segment of the volume. Source: HashCache (NSDI 2009), which buffers each
+//! group.
 
 use super::{
     AppendRole, AppendedRecord, LogState, RESERVE_SEGMENTS_MIN, SEQUENCE_LAST,
@@ -91,9 +93,11 @@ pub(super) struct GroupId {
 /// The groups of a volume whose records wait in memory for more records.
 pub(super) struct GroupBuffers {
     waiting: WaitingGroups<GroupId, BufferedRecord>,
-    /// Segment that gives buffered records their positions until they are written; `None` until a free segment can be
-    /// spared for this.
+    /// Segment that gives buffered records their positions until they are written; `None` until it is wanted and a free
+    /// segment can be spared for it.
     pub(super) segment: Option<SegmentId>,
+    /// Whether a record of a group was to be buffered in this run.
+    is_wanted: bool,
     record_bytes_max: u64,
     /// For each generation, the maximum number of bytes that the buffered records take when they are written.
     room_bytes: [u64; 2],
@@ -112,6 +116,7 @@ impl GroupBuffers {
         Self {
             waiting: WaitingGroups::new(window, group_bytes_max, bytes_max),
             segment: None,
+            is_wanted: false,
             record_bytes_max: group_bytes_max.min(geometry.segment_bytes / RECORD_DIVISOR),
             room_bytes: [0; 2],
             places: HashMap::new(),
@@ -194,6 +199,7 @@ impl LogState {
         if !self.is_buffered(record) {
             return None;
         }
+        self.begin_groups();
         let len_bytes = self.geometry.stepped(record.len_bytes());
         let id = GroupId { row: appender.generation(), group: record.meta.group };
         let groups = self.groups.as_ref()?;
@@ -329,10 +335,16 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Takes a free segment whose positions stand for those of buffered records, if one can be spared. Until then,
-    /// nothing is buffered.
-    pub(super) fn begin_groups(&mut self) {
-        if self.lacks_groups() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
+    /// Makes the log set a segment aside whose positions stand for those of buffered records. If none can be spared
+    /// now, the next reclaim does so. Until then, nothing is buffered.
+    fn begin_groups(&mut self) {
+        self.groups.iter_mut().for_each(|groups| groups.is_wanted = true);
+        self.take_lacking_places();
+    }
+
+    /// Takes the wanted segment for buffered records, if a free one can be spared.
+    fn take_lacking_places(&mut self) {
+        if self.lacks_places() && self.free.len() > RESERVE_SEGMENTS_MIN.max(self.reclaim_only_count) {
             self.take_places();
         }
     }
@@ -343,7 +355,7 @@ impl LogState {
     pub(super) fn change_places(&mut self, now: ClockMoment) {
         let unused = self.segment_of_groups().filter(|_| !self.has_reclaimed);
         self.has_reclaimed = true;
-        self.begin_groups();
+        self.take_lacking_places();
         let Some(unused) = unused else { return };
         self.release_all(|_| true, now);
         self.take_places();
@@ -360,9 +372,9 @@ impl LogState {
         }
     }
 
-    /// Returns whether buffered records have no segment for their places, because none could be spared.
-    pub(super) fn lacks_groups(&self) -> bool {
-        self.groups.as_ref().is_some_and(|groups| groups.segment.is_none())
+    /// Returns whether a segment is wanted for the positions of buffered records, but none could be spared yet.
+    pub(super) fn lacks_places(&self) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.is_wanted && groups.segment.is_none())
     }
 
     /// Returns the segment whose positions stand for those of buffered records; `None` if there is none.
