@@ -174,8 +174,8 @@ impl<H: Head> Core<H> {
         self.set_timer(now, actions);
     }
 
-    /// Forgets the span that the cache itself wants to store if nothing can bring its bytes: no response is in progress,
-    /// and no other one can continue this body. The object would never be at rest.
+    /// Forgets the span that the cache itself wants to store, if no response is in progress and none can continue this
+    /// body. Otherwise the object would never be at rest.
     fn drop_vain_want(&mut self) {
         if self.runs.is_empty() && !self.can_continue() {
             self.keep = None;
