@@ -187,6 +187,16 @@ pub enum StoreEvent {
 }
 
 /// The receiver of a cache's events.
+///
+/// ```
+/// use larder_cache::http::{StoreEvent, StoreEventSink};
+/// use std::sync::{Arc, mpsc};
+///
+/// let (sender, events) = mpsc::channel();
+/// let sink: StoreEventSink = Arc::new(move |event| sender.send(event).expect("the receiver exists"));
+/// sink(StoreEvent::TooSlow);
+/// assert!(matches!(events.try_recv(), Ok(StoreEvent::TooSlow)));
+/// ```
 pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
 
 /// The parts of the cache that all workers share under one configuration. A fetch begins with [`CacheShared::begin`],

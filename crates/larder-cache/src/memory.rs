@@ -32,6 +32,23 @@ use std::{
 };
 
 /// A value that knows how much memory it takes. [`MemoryCache`] has an example.
+///
+/// ```
+/// use larder_cache::{MemoryCache, Weigh};
+///
+/// #[derive(Clone)]
+/// struct Rows(Vec<u64>);
+///
+/// impl Weigh for Rows {
+///     fn weight_bytes(&self) -> u64 {
+///         (self.0.capacity() * size_of::<u64>()) as u64
+///     }
+/// }
+///
+/// let cache = MemoryCache::new(1 << 20);
+/// cache.insert(b"query", Rows(vec![0; 1000]), cache.moment());
+/// assert!(cache.bytes() >= 8000);
+/// ```
 pub trait Weigh {
     /// Returns the memory of the value in bytes, without that of its key and of the cache's tables.
     fn weight_bytes(&self) -> u64;
@@ -85,6 +102,24 @@ type LastChange = u64;
 
 /// The number of changes in a cache when a read of the store began, see [`MemoryCache::moment`]. [`MemoryCache`] has an
 /// example.
+///
+/// ```
+/// use larder_cache::{ChangeMoment, MemoryCache};
+/// # #[derive(Clone)]
+/// # struct Page;
+/// # impl larder_cache::Weigh for Page {
+/// #     fn weight_bytes(&self) -> u64 { 100 }
+/// # }
+///
+/// let pages = MemoryCache::new(1 << 20);
+/// let before: ChangeMoment = pages.moment();
+/// // Meanwhile, another task changes the page in the store.
+/// pages.remove(b"/");
+/// pages.insert(b"/", Page, before);
+/// assert!(!pages.contains(b"/"), "it may be the old page");
+/// pages.insert(b"/", Page, pages.moment());
+/// assert!(pages.contains(b"/"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 
