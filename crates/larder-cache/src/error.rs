@@ -3,6 +3,22 @@
 use std::{error, fmt, sync::Arc};
 
 /// The result of a call to the cache.
+///
+/// ```
+/// use larder_cache::Cache;
+///
+/// async fn name_of(cache: &Cache, id: u32) -> larder_cache::Result<String> {
+///     let name = cache.get(format!("name/{id}")).await?;
+///     Ok(name.map_or("unknown".to_owned(), |name| String::from_utf8_lossy(&name).into_owned()))
+/// }
+///
+/// # let directory = tempfile::tempdir().unwrap();
+/// # futures_executor::block_on(async {
+/// # let cache = Cache::builder(directory.path()).disk("32MB").memory("8MB").open()?;
+/// assert_eq!(name_of(&cache, 7).await?, "unknown");
+/// # larder_cache::Result::Ok(())
+/// # }).unwrap();
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The reason why a call failed. A missing, expired or damaged value is not an error: a lookup of it returns `None`.

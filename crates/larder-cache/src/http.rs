@@ -187,6 +187,16 @@ pub enum StoreEvent {
 }
 
 /// A function that is called for each event of a cache.
+///
+/// ```
+/// use larder_cache::http::{StoreEvent, StoreEventSink};
+/// use std::sync::{Arc, mpsc};
+///
+/// let (sender, events) = mpsc::channel();
+/// let sink: StoreEventSink = Arc::new(move |event| sender.send(event).expect("the receiver exists"));
+/// sink(StoreEvent::TooSlow);
+/// assert!(matches!(events.try_recv(), Ok(StoreEvent::TooSlow)));
+/// ```
 pub type StoreEventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
 
 /// The parts of the cache that all workers share under one configuration. Call [`CacheShared::begin`] before each

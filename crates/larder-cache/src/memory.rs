@@ -31,7 +31,24 @@ use std::{
     thread,
 };
 
-/// A value that can tell how much memory it takes. [`MemoryCache`] has an example.
+/// A value that can tell how much memory it takes.
+///
+/// ```
+/// use larder_cache::{MemoryCache, Weigh};
+///
+/// #[derive(Clone)]
+/// struct Rows(Vec<u64>);
+///
+/// impl Weigh for Rows {
+///     fn weight_bytes(&self) -> u64 {
+///         (self.0.capacity() * size_of::<u64>()) as u64
+///     }
+/// }
+///
+/// let cache = MemoryCache::new(1 << 20);
+/// cache.insert(b"query", Rows(vec![0; 1000]), cache.moment());
+/// assert!(cache.bytes() >= 8000);
+/// ```
 pub trait Weigh {
     /// Returns the memory that the value takes, in bytes. Its key and the cache's tables are not included.
     fn weight_bytes(&self) -> u64;
@@ -87,6 +104,24 @@ type LastChange = u64;
 
 /// A moment in the life of a cache: the number of changes so far, see [`MemoryCache::moment`]. [`MemoryCache`] has an
 /// example.
+///
+/// ```
+/// use larder_cache::{ChangeMoment, MemoryCache};
+/// # #[derive(Clone)]
+/// # struct Page;
+/// # impl larder_cache::Weigh for Page {
+/// #     fn weight_bytes(&self) -> u64 { 100 }
+/// # }
+///
+/// let pages = MemoryCache::new(1 << 20);
+/// let before: ChangeMoment = pages.moment();
+/// // Meanwhile, another task changes the page in the store.
+/// pages.remove(b"/");
+/// pages.insert(b"/", Page, before);
+/// assert!(!pages.contains(b"/"), "it may be the old page");
+/// pages.insert(b"/", Page, pages.moment());
+/// assert!(pages.contains(b"/"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 

@@ -6,6 +6,21 @@
 use std::{fmt, io};
 
 /// A result with a [`DeviceError`].
+///
+/// ```
+/// use larder_device::VolumeFile;
+/// use std::path::Path;
+///
+/// fn size_of(path: &Path) -> larder_device::Result<u64> {
+///     Ok(VolumeFile::open(path)?.len_bytes())
+/// }
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("volume");
+/// drop(VolumeFile::create(&path, 1 << 20)?);
+/// assert_eq!(size_of(&path)?, 1 << 20);
+/// # Ok::<(), larder_device::DeviceError>(())
+/// ```
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
 /// The reaction that an error demands of the caller: correct an argument, wait, or free space.

@@ -96,6 +96,21 @@ struct RuleMatches {
 }
 
 /// A test of a request for cases that patterns cannot describe.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode};
+/// use larder_http::{Rules, Ruling, rules::{MatchTexts, RequestTest, Rule, RuledRequest}};
+///
+/// let is_secure: RequestTest = |request| request.scheme == "https";
+/// let ruling = Ruling { name: "secure pages".to_owned(), immutable: true, ..Ruling::default() };
+/// let rule = Rule::new(&MatchTexts::default(), ruling).expect("valid texts");
+/// let rules = Rules::new(vec![rule.only_if(is_secure)]);
+/// # let (method, fields) = (&Method::GET, HeaderMap::new());
+/// let secure = RuledRequest { method, scheme: "https", authority: "a.example.com", path: "/", fields: &fields };
+/// assert!(rules.find(&secure, StatusCode::OK, &fields).is_some());
+/// let plain = RuledRequest { scheme: "http", ..secure };
+/// assert!(rules.find(&plain, StatusCode::OK, &fields).is_none());
+/// ```
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
 /// The responses that a rule matches, as the operator writes them. An empty list matches everything.

@@ -43,6 +43,22 @@ pub(crate) struct EngineGauges {
 /// [`crate::Store::locate`] compared the whole key (or its 64-bit hash, in policies that index all their entries). The
 /// check fails once the entry was moved, replaced, removed or reclaimed. Damage is found only when the entry is read.
 /// Cost: 16 bytes, and one lookup in memory per check.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, LocatedEntry, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// store.insert(b"key", "the head".into(), Hints::default())?.commit().await?;
+/// let location: LocatedEntry = store.locate(b"key").await?.expect("the entry was just committed");
+/// assert!(store.is_at(b"key", location));
+/// store.remove(b"key").await?;
+/// assert!(!store.is_at(b"key", location));
+/// # store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedEntry(pub(crate) Location);
 

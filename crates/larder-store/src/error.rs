@@ -6,6 +6,19 @@ use larder_device::{DeviceError, DeviceErrorKind};
 use std::{fmt, io, sync::Arc};
 
 /// A result with the store's [`Error`].
+///
+/// ```
+/// use larder_store::{Store, StoreOptions};
+///
+/// fn entry_count(options: StoreOptions) -> larder_store::Result<u64> {
+///     Ok(Store::open(options)?.stats().entries)
+/// }
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// assert_eq!(entry_count(StoreOptions::new(path, 16 << 20))?, 0);
+/// # Ok::<(), larder_store::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The kind of an error. It tells the caller how to react.
@@ -40,6 +53,16 @@ pub enum ErrorKind {
 }
 
 /// An error with its kind, a description of the place and the problem, and its cause.
+///
+/// ```
+/// use larder_store::{ErrorKind, Store, StoreOptions};
+/// use std::error::Error;
+///
+/// let error = Store::open(StoreOptions::new("/no/such/directory/example.larder", 1 << 30)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// assert!(error.to_string().contains("/no/such/directory"));
+/// assert!(error.source().is_some(), "the error of the system call");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,

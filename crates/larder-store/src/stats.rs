@@ -6,6 +6,25 @@ use std::sync::atomic::Ordering;
 macro_rules! stats {
     ($($(#[doc = $doc:literal])+ $name:ident),* $(,)?) => {
         /// The statistics of a store: counters since it was opened, and present values.
+        ///
+        /// ```
+        /// # futures_executor::block_on(async {
+        /// use larder_store::{Hints, Stats, Store, StoreOptions};
+        ///
+        /// # let directory = tempfile::tempdir().expect("a directory");
+        /// # let path = directory.path().join("example.larder");
+        /// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+        /// store.insert(b"key", "the head".into(), Hints::default())?.commit().await?;
+        /// store.get(b"key").await?;
+        /// store.get(b"another key").await?;
+        /// let stats = store.stats();
+        /// assert_eq!((stats.entries, stats.lookups, stats.hits), (1, 2, 1));
+        /// for (name, about, value) in Stats::COUNTERS {
+        ///     println!("{name} {} ({about})", value(&stats));
+        /// }
+        /// # store.close().await
+        /// # }).expect("a store in a directory of its own");
+        /// ```
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {

@@ -63,6 +63,11 @@ pub struct Store {
 }
 
 /// One volume of a store.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/set_up/two_volumes.rs")); }
+/// assert!(set_up::two_volumes().volumes().all(|volume| volume.stats.volumes_out == 0));
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeStats<'a> {

@@ -9,6 +9,16 @@ use crate::{Error, ErrorKind, Result};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// A tuning constant, as configuration and documents show it.
+///
+/// ```
+/// use larder_store::{Tuning, TuningKind};
+///
+/// for field in Tuning::fields() {
+///     println!("{}: {}", field.name, field.about);
+/// }
+/// let field = Tuning::fields().iter().find(|field| field.name == "tiny_set_bytes").expect("a constant");
+/// assert_eq!(field.kind, TuningKind::Power(4096..=65_536));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TuningField {
@@ -22,6 +32,15 @@ pub struct TuningField {
 }
 
 /// The kind of values that a constant accepts, with their range.
+///
+/// ```
+/// use larder_store::{TuningKind, TuningValue};
+///
+/// let kind = TuningKind::Power(4096..=65_536);
+/// assert!(kind.admits(TuningValue::Number(8192)));
+/// assert!(!kind.admits(TuningValue::Number(8191)));
+/// assert!(!kind.admits(TuningValue::Switch(true)));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum TuningKind {
     /// On or off.
@@ -41,6 +60,17 @@ pub enum TuningKind {
 }
 
 /// A value for a constant.
+///
+/// ```
+/// use larder_store::{Tuning, TuningValue};
+/// use std::time::Duration;
+///
+/// let mut tuning = Tuning::default();
+/// tuning.set("read_batch_time_out", TuningValue::Time(Duration::from_millis(5)))?;
+/// assert_eq!(tuning.value("read_batch_count"), Some(TuningValue::Number(10)));
+/// assert!(tuning.set("read_batch_count", TuningValue::Switch(true)).is_err());
+/// # Ok::<(), larder_store::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningValue {
     /// On or off.
@@ -135,6 +165,16 @@ constant! {
 }
 
 /// The quantity that the policy `log` maximizes when it chooses which entries to keep.
+///
+/// ```
+/// use larder_store::{Objective, StoreOptions, TuningValue};
+///
+/// let mut options = StoreOptions::new("/var/cache/example.larder", 64 << 30);
+/// assert_eq!(options.tuning.objective, Objective::Requests);
+/// // A slow uplink gains most from the bytes that it need not carry.
+/// options.tuning.objective = Objective::Bytes;
+/// assert_eq!(options.tuning.value("objective"), Some(TuningValue::Word("bytes")));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The request hit ratio. Of two entries that are hit equally often, keeps the shorter one.

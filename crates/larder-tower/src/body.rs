@@ -17,6 +17,33 @@ use std::{
 };
 
 /// The body of a response, as [`HttpCache::respond`](crate::HttpCache::respond) returns it.
+///
+/// ```
+/// # use bytes::Bytes;
+/// # use larder_tower::{HttpCache, Origin};
+/// # use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full};
+/// use larder_tower::CacheBody;
+///
+/// # struct Greeter;
+/// # impl Origin<Full<Bytes>> for Greeter {
+/// #     type Body = Full<Bytes>;
+/// #     type Error = Infallible;
+/// #     async fn send(&mut self, _: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Infallible> {
+/// #         Ok(Response::new("hello".into()))
+/// #     }
+/// # }
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let cache = larder_cache::Cache::builder(directory.path()).disk("32MB").open().expect("a cache");
+/// # let responses = HttpCache::shared(cache);
+/// # tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+/// let request = Request::get("http://example.com/").body(Full::default()).expect("a request");
+/// let response: Response<CacheBody> = responses.respond(request, &mut Greeter).await.expect("a response");
+/// let bytes = response.into_body().collect().await.expect("the whole body").to_bytes();
+/// assert_eq!(bytes, "hello");
+/// # });
+/// ```
 pub struct CacheBody {
     source: BodySource,
 }

@@ -31,6 +31,46 @@ pub struct CacheLayer {
 }
 
 /// A service with an [`HttpCache`] in front of it, as [`CacheLayer`] creates it.
+///
+/// ```
+/// # use bytes::Bytes;
+/// # use std::{convert::Infallible, future::{Ready, ready}, task::{Context, Poll}};
+/// # use std::sync::atomic::{AtomicU32, Ordering};
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full};
+/// use larder_tower::{CacheLayer, CacheService, HttpCache};
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// # static CALLS: AtomicU32 = AtomicU32::new(0);
+/// # #[derive(Clone)]
+/// # struct Pages;
+/// # impl Service<Request<Full<Bytes>>> for Pages {
+/// #     type Response = Response<Full<Bytes>>;
+/// #     type Error = Infallible;
+/// #     type Future = Ready<Result<Response<Full<Bytes>>, Infallible>>;
+/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+/// #         Poll::Ready(Ok(()))
+/// #     }
+/// #     fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+/// #         CALLS.fetch_add(1, Ordering::Relaxed);
+/// #         let response = Response::builder().header("cache-control", "max-age=60");
+/// #         ready(Ok(response.body("hello".into()).expect("the field is valid")))
+/// #     }
+/// # }
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let cache = larder_cache::Cache::builder(directory.path()).disk("32MB").open().expect("a cache");
+/// # tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+/// // `Pages` counts its calls.
+/// let mut service: CacheService<Pages> = CacheLayer::new(HttpCache::shared(cache)).layer(Pages);
+/// for _ in 0..2 {
+///     let request = Request::get("http://example.com/").body(Full::default()).expect("a request");
+///     let response = service.call(request).await.expect("a response");
+///     assert_eq!(response.into_body().collect().await.expect("the whole body").to_bytes(), "hello");
+/// }
+/// assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+/// # });
+/// ```
 #[derive(Clone, Debug)]
 pub struct CacheService<S> {
     inner: S,

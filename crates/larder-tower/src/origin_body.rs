@@ -15,6 +15,20 @@ use std::{
 };
 
 /// The error with which a response's body breaks off: the origin's error, or one of the cache.
+///
+/// ```
+/// use larder_tower::BodyError;
+/// use std::io;
+///
+/// /// Whether the connection to the origin broke off.
+/// fn is_reset(error: &BodyError) -> bool {
+///     let cause = error.downcast_ref::<io::Error>();
+///     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionReset)
+/// }
+///
+/// assert!(is_reset(&io::Error::from(io::ErrorKind::ConnectionReset).into()));
+/// assert!(!is_reset(&"the body is too short".into()));
+/// ```
 pub type BodyError = Box<dyn error::Error + Send + Sync>;
 
 /// The body of an origin's response, and the meter that decides whether it arrived completely.

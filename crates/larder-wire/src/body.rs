@@ -17,6 +17,19 @@ use larder_http::{
 use crate::{HeadLimits, ResponseHead, WireFault, chunk_extension::ExtensionPart, head::parse_trailers};
 
 /// Decodes the body of one message from the octets of its connection, in any of HTTP/1.1's three framings.
+///
+/// ```
+/// use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, parse_response};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 10 };
+/// let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// let (head, _) = parse_response(head, 0, limits)?.expect("a whole head");
+/// let mut decoder = BodyDecoder::of_response(&head, &http::Method::GET, limits)?;
+/// let mut received = bytes::Bytes::from("4\r\nbody\r\n0\r\n\r\n");
+/// assert!(matches!(decoder.next(&mut received)?, DecodedPart::Data(bytes) if bytes == "body"));
+/// assert!(matches!(decoder.next(&mut received)?, DecodedPart::End));
+/// # Ok::<(), larder_wire::WireFault>(())
+/// ```
 #[derive(Debug)]
 pub enum BodyDecoder {
     /// The body has a known length. The number is how many of its octets are still to come.
@@ -30,6 +43,23 @@ pub enum BodyDecoder {
 }
 
 /// One part of a body, as [`BodyDecoder::next`] returns it.
+///
+/// ```
+/// use larder_wire::{BodyDecoder, DecodedPart};
+///
+/// let mut decoder = BodyDecoder::Length(10);
+/// let mut received = bytes::Bytes::from("hello");
+/// let mut body = Vec::new();
+/// let has_ended = loop {
+///     match decoder.next(&mut received)? {
+///         DecodedPart::Data(bytes) => body.extend_from_slice(&bytes),
+///         DecodedPart::Trailers(_) | DecodedPart::End => break true,
+///         DecodedPart::More => break false,
+///     }
+/// };
+/// assert!(body == b"hello" && !has_ended, "five more are to come");
+/// # Ok::<(), larder_wire::WireFault>(())
+/// ```
 #[derive(Debug)]
 pub enum DecodedPart {
     /// Octets of the body.

@@ -17,6 +17,18 @@ use http::{
 use larder_http::fields::{has_token, is_hop_by_hop};
 
 /// Writes the framing of one message's body, which is sent in pieces.
+///
+/// ```
+/// use larder_wire::BodyEncoder;
+///
+/// let mut encoder = BodyEncoder::chunked(&http::HeaderMap::new());
+/// let mut octets = Vec::new();
+/// encoder.begin_piece(4, &mut octets)?;
+/// octets.extend_from_slice(b"body");
+/// encoder.end(None, &mut octets)?;
+/// assert_eq!(octets, b"4\r\nbody\r\n0\r\n\r\n");
+/// # Ok::<(), larder_wire::WrongLength>(())
+/// ```
 #[derive(Debug)]
 pub enum BodyEncoder {
     /// The head announced the body's length. The number is how many octets are still to be sent.
@@ -33,6 +45,13 @@ pub enum BodyEncoder {
 }
 
 /// Error: a body is longer or shorter than its head announced.
+///
+/// ```
+/// use larder_wire::{BodyEncoder, WrongLength};
+///
+/// let mut encoder = BodyEncoder::Length(3);
+/// assert_eq!(encoder.begin_piece(4, &mut Vec::new()), Err(WrongLength));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongLength;
 
@@ -92,6 +111,20 @@ fn end_chunk(is_in_chunk: &mut bool, frame: &mut Vec<u8>) {
 }
 
 /// Octets that wait to be written to a connection: a head or framing, then a piece of a body.
+///
+/// ```
+/// use larder_wire::OutgoingOctets;
+/// use std::io::Write;
+///
+/// let mut outgoing = OutgoingOctets::new(b"4\r\n".to_vec(), "body".into());
+/// let mut connection = Vec::new();
+/// while !outgoing.is_empty() {
+///     let sent = connection.write_vectored(&outgoing.slices())?;
+///     outgoing.advance(sent);
+/// }
+/// assert_eq!(connection, b"4\r\nbody");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct OutgoingOctets {
     /// The head of a message, or the framing before `piece`.

@@ -6,6 +6,15 @@ use http::StatusCode;
 use larder_http::fields::FramingError;
 
 /// The reason to refuse a message.
+///
+/// ```
+/// use larder_wire::{HeadLimits, WireFault, parse_response};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 10 };
+/// let fault: WireFault = parse_response(b"HTTP/1.1 OK\r\n\r\n", 0, limits).unwrap_err();
+/// assert_eq!(fault.status(), 400);
+/// println!("the response was refused: {fault}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFault {
     /// The target of a request is longer than the limit on heads, or than a URI can be (RFC 9110 15.5.15).

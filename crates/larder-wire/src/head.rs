@@ -15,6 +15,14 @@ use larder_http::{fields::has_token, steps};
 use crate::WireFault;
 
 /// Maximum size of a message's head.
+///
+/// ```
+/// use larder_wire::{HeadLimits, WireFault, parse_response};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 1 };
+/// let two_fields = b"HTTP/1.1 200 OK\r\nA: 1\r\nB: 2\r\n\r\n";
+/// assert_eq!(parse_response(two_fields, 0, limits).unwrap_err(), WireFault::TooLarge);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
     /// Maximum length of the head, in octets.
@@ -24,6 +32,16 @@ pub struct HeadLimits {
 }
 
 /// The head of a response.
+///
+/// ```
+/// use larder_wire::{HeadLimits, parse_response};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 10 };
+/// let octets = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+/// let (head, len) = parse_response(octets, 0, limits).expect("a valid head").expect("a whole head");
+/// assert_eq!((head.status.as_u16(), &octets[len..]), (200, &b"body"[..]));
+/// assert!(head.persists());
+/// ```
 #[derive(Debug)]
 pub struct ResponseHead {
     /// The status code.

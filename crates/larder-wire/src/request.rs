@@ -29,6 +29,17 @@ use crate::{
 };
 
 /// The head of a request.
+///
+/// ```
+/// use larder_wire::{HeadLimits, parse_request};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 10 };
+/// let octets = b"GET /page HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
+/// let (head, len) = parse_request(octets, 0, true, limits).expect("a valid head").expect("a whole head");
+/// assert_eq!((head.target.path(), len), ("/page", octets.len()));
+/// assert!(head.body.has_ended(), "a request without a body");
+/// assert!(!head.persists());
+/// ```
 #[derive(Debug)]
 pub struct RequestHead {
     /// The request method.
@@ -46,6 +57,16 @@ pub struct RequestHead {
 }
 
 /// A request that is refused, and what could be read of its head.
+///
+/// ```
+/// use larder_wire::{HeadLimits, parse_request};
+///
+/// let limits = HeadLimits { bytes_max: 1000, field_count_max: 10 };
+/// let octets = b"POST /form HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// let refused = parse_request(octets, 0, true, limits).unwrap_err();
+/// assert_eq!(refused.fault.to_string(), "it has both content-length and transfer-encoding");
+/// assert_eq!((refused.fault.status().as_u16(), refused.head.target.path()), (400, "/form"));
+/// ```
 #[derive(Debug)]
 pub struct RefusedHead {
     /// The reason for the refusal.

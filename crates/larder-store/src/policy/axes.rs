@@ -5,6 +5,14 @@
 //! names the words for each policy.
 
 /// The data that an index keeps in memory for each entry.
+///
+/// ```
+/// use larder_store::{IndexAxis, Policy};
+///
+/// let without_index = Policy::all().iter().filter(|policy| policy.index == IndexAxis::Nothing);
+/// let names: Vec<&str> = without_index.map(|policy| policy.name).collect();
+/// assert_eq!(names, ["hashcache-basic", "hashcache-set"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexAxis {
@@ -32,6 +40,16 @@ pub enum IndexAxis {
 }
 
 /// The place at which an entry's bytes are stored.
+///
+/// ```
+/// use larder_store::{LayoutAxis, Policy};
+///
+/// let squid = Policy::named("squid").expect("one of the policies");
+/// assert_eq!(squid.layout, LayoutAxis::RoundRobinDirectories);
+/// // The path of such a store is a directory; that of `log` is a file or a disk.
+/// assert!(squid.layout.keeps_files());
+/// assert!(!Policy::default_policy().layout.keeps_files());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
@@ -71,6 +89,15 @@ impl LayoutAxis {
 }
 
 /// When and in which pieces bytes are written.
+///
+/// ```
+/// use larder_store::{Policy, WriteAxis};
+///
+/// // Policies whose commits wait until the device has the entry.
+/// let through = Policy::all().iter().filter(|policy| policy.writes == WriteAxis::Through);
+/// let names: Vec<&str> = through.map(|policy| policy.name).collect();
+/// assert_eq!(names, ["simple", "squid", "multiple-dirs", "buddy", "stream", "esp"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteAxis {
@@ -97,6 +124,15 @@ pub enum WriteAxis {
 }
 
 /// The way in which bytes are read for a lookup.
+///
+/// ```
+/// use larder_store::{Policy, ReadAxis};
+///
+/// for policy in Policy::all() {
+///     let reads_others = matches!(policy.reads, ReadAxis::Groups | ReadAxis::Clusters);
+///     assert_eq!(policy.brings_neighbors(), reads_others);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
@@ -116,6 +152,14 @@ pub enum ReadAxis {
 }
 
 /// The choice of entries that are dropped when there is no room.
+///
+/// ```
+/// use larder_store::{EvictionAxis, Policy};
+///
+/// let eviction_of = |name| Policy::named(name).expect("one of the policies").eviction;
+/// assert_eq!(eviction_of("log"), EvictionAxis::Reinsertion);
+/// assert_eq!(eviction_of("squid"), EvictionAxis::Lru);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {

@@ -41,6 +41,14 @@ pub enum EngineRow {
 }
 
 /// The policies on the segmented log.
+///
+/// ```
+/// use larder_store::{EngineRow, LogRow, Policy};
+///
+/// let on_log = |policy: &&Policy| matches!(policy.engine, EngineRow::Log(LogRow::Located(_)));
+/// let names: Vec<&str> = Policy::all().iter().filter(on_log).map(|policy| policy.name).collect();
+/// assert_eq!(names, ["hashcache-log-n", "hashcache-log", "hashcache-log-lru"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRow {
     /// An index with a packed slot for every entry. Reclaim writes the useful entries of a segment again.
@@ -50,6 +58,14 @@ pub enum LogRow {
 }
 
 /// The rule by which reclaim chooses the entries of a segment that it writes again.
+///
+/// ```
+/// use larder_store::{EngineRow, LogEviction, LogRow, Policy};
+///
+/// let clock = Policy::named("log-clock").expect("one of the policies");
+/// assert_eq!(clock.engine, EngineRow::Log(LogRow::Packed(LogEviction::Clock)));
+/// assert_eq!(Policy::default_policy().engine, EngineRow::Log(LogRow::Packed(LogEviction::Worth)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
     /// Rewrites entries that were hit, in the order of hits per byte. Each hit saves an entry once. This engine also
@@ -61,6 +77,14 @@ pub enum LogEviction {
 
 /// HashCache's policies on a log. They differ in which positions are in memory, and in whether the entries of a group
 /// are stored together.
+///
+/// ```
+/// use larder_store::{EngineRow, LocatedRow, LogRow, Policy};
+///
+/// let policy = Policy::named("hashcache-log").expect("one of the policies");
+/// assert_eq!(policy.engine, EngineRow::Log(LogRow::Located(LocatedRow::Grouped)));
+/// assert!(policy.brings_neighbors());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
     /// The index has all positions in memory.
@@ -72,6 +96,15 @@ pub enum LocatedRow {
 }
 
 /// The policies with a map of all entries in memory, by the layout of the volume.
+///
+/// ```
+/// use larder_store::{EngineRow, MappedRow, Policy};
+///
+/// let esp = Policy::named("esp").expect("one of the policies");
+/// assert_eq!(esp.engine, EngineRow::Mapped(MappedRow::Bitmap));
+/// // A store with a map of all entries cannot list its keys while it is open.
+/// assert!(!esp.can_scan());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedRow {
     /// One file per entry.
@@ -85,6 +118,14 @@ pub enum MappedRow {
 }
 
 /// The rule that chooses the directory for an entry's file.
+///
+/// ```
+/// use larder_store::{EngineRow, FileNaming, MappedRow, Policy};
+///
+/// let by_site = EngineRow::Mapped(MappedRow::Files(FileNaming::BySite));
+/// let policy = Policy::all().iter().find(|policy| policy.engine == by_site);
+/// assert_eq!(policy.map(|policy| policy.name), Some("multiple-dirs"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileNaming {
     /// One directory for all files.
@@ -96,6 +137,14 @@ pub enum FileNaming {
 }
 
 /// When the policies with one file of slots write entries and read them.
+///
+/// ```
+/// use larder_store::{EngineRow, MappedRow, Policy, ReadAxis, SlotSchedule};
+///
+/// let sorted = EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads));
+/// let policy = Policy::all().iter().find(|policy| policy.engine == sorted).expect("one of the policies");
+/// assert_eq!((policy.name, policy.reads), ("lazy-reads", ReadAxis::SortedBatches));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotSchedule {
     /// Each entry is written separately. Its commit waits until the device has it.
@@ -111,6 +160,14 @@ pub enum SlotSchedule {
 }
 
 /// The policies with a hash table on the volume, by its shape and by what is in memory.
+///
+/// ```
+/// use larder_store::{EngineRow, IndexAxis, Policy, TableRow};
+///
+/// let tagged = EngineRow::Table(TableRow::TaggedSets);
+/// let policy = Policy::all().iter().find(|policy| policy.engine == tagged).expect("one of the policies");
+/// assert_eq!((policy.name, policy.index), ("hashcache-setmem", IndexAxis::SetTags));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableRow {
     /// One bin (a place of fixed length on the volume) per key, and nothing in memory.

@@ -18,6 +18,16 @@ pub use figures::{BesideReads, DeviceFigures, FileFigures, READ_BYTES, READ_DEPT
 pub use sizes::Sizes;
 
 /// The conditions for which a plan is made: the size of the store, the memory, and the expected requests.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
+///
+/// // Ten million entries of 500 bytes, with 16 MB of memory.
+/// let sizes = Sizes::Mean(500.0);
+/// let wishes = PlanWishes { sizes, hit_ratio: 0.9, ..PlanWishes::new(5_000_000_000, 16 << 20) };
+/// let plan = Plan::new(&wishes, &DeviceFigures::typical_solid_state());
+/// assert_eq!(plan.recommended, Some("tiny"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct PlanWishes {
     /// Size of the store in bytes.
@@ -71,6 +81,15 @@ impl PlanWishes {
 }
 
 /// The resource that limits the request rate of a policy.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, Plan, PlanBound, PlanWishes};
+///
+/// let plan = Plan::new(&PlanWishes::new(1 << 40, 4 << 30), &DeviceFigures::typical_spinning());
+/// let log = plan.rows.iter().find(|row| row.policy == "log").expect("a prediction for each policy");
+/// // Faster processors would not help.
+/// assert_eq!(log.bound, PlanBound::Disk);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum PlanBound {
@@ -90,6 +109,17 @@ impl fmt::Display for PlanBound {
 }
 
 /// The prediction for a policy.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, Plan, PlanWishes};
+///
+/// let plan = Plan::new(&PlanWishes::new(1 << 40, 4 << 30), &DeviceFigures::typical_solid_state());
+/// for row in plan.rows.iter().filter(|row| row.fits) {
+///     println!("{}: {:.0} requests/s, {:.1} bits per entry", row.policy, row.requests_per_second, row.index_bits);
+/// }
+/// let squid = plan.rows.iter().find(|row| row.policy == "squid").expect("a prediction for each policy");
+/// assert!(squid.requests_per_second < plan.rows[0].requests_per_second);
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlannedRow {

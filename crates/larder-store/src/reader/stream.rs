@@ -19,6 +19,27 @@ const STEP_BYTES: u64 = 256 << 10;
 type Step = Pin<Box<dyn Future<Output = Result<Option<Bytes>>> + Send>>;
 
 /// The body of an entry as a stream. Each byte is verified before it is returned.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use futures_io::AsyncRead;
+/// use larder_store::{BodyStream, Hints, Store, StoreOptions};
+/// use std::{future::poll_fn, pin::Pin};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// # let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut writer = store.insert(b"key", "the head".into(), Hints::default())?;
+/// writer.write("the body".into())?;
+/// writer.commit().await?;
+/// let reader = store.get(b"key").await?.expect("the entry was just committed");
+/// let mut stream: BodyStream = reader.into_stream();
+/// let mut bytes = [0; 16];
+/// let len = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut bytes)).await.expect("an entry");
+/// assert_eq!(&bytes[..len], b"the body");
+/// # store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 pub struct BodyStream {
     reader: Reader,
     position: u64,

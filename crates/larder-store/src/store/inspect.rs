@@ -20,6 +20,18 @@ use std::{
 };
 
 /// The content of a path at which a store could be.
+///
+/// ```
+/// use larder_store::{PathContent, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// assert_eq!(larder_store::inspect(&path)?, PathContent::Nothing);
+/// larder_store::format(&StoreOptions::new(&path, 16 << 20))?;
+/// let PathContent::Store(info) = larder_store::inspect(&path)? else { panic!("a store was just created") };
+/// assert_eq!(info.size_bytes, 16 << 20);
+/// # Ok::<(), larder_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathContent {
@@ -41,6 +53,18 @@ pub enum PathContent {
 }
 
 /// The description of a store, from its superblock.
+///
+/// ```
+/// use larder_store::{Policy, Store, StoreInfo, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(&path, 16 << 20))?;
+/// let info: StoreInfo = larder_store::glance(&path)?.expect("a store, which may be in use");
+/// assert_eq!((info.policy, info.size_bytes), (Some(Policy::default_policy()), 16 << 20));
+/// println!("after kill -9 it keeps {}", info.kept_after_kill);
+/// # Ok::<(), larder_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {

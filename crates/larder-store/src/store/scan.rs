@@ -17,6 +17,28 @@ use crate::{
 use std::cell::Cell;
 
 /// One report of [`Store::scan`] to its caller.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, ScanSummary, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// store.insert(b"key", "the head".into(), Hints::default())?.commit().await?;
+/// let mut keys = Vec::new();
+/// store.scan(&mut |summary| {
+///     match summary {
+///         ScanSummary::Key(key) => keys.push(key.to_vec()),
+///         ScanSummary::Passed { bytes, of } => println!("{bytes} of {of} bytes"),
+///         _ => {}
+///     }
+///     true
+/// })?;
+/// assert_eq!(keys, [b"key"]);
+/// # store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanSummary<'a> {

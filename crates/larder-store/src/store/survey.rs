@@ -16,6 +16,22 @@ use crate::{
 use std::{path::Path, sync::Arc};
 
 /// A damaged part of a store.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Store, StoreDamage, StoreOptions};
+/// use std::{fs, os::unix::fs::FileExt};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// Store::open(StoreOptions::new(&path, 16 << 20))?.close().await?;
+/// let file = fs::OpenOptions::new().write(true).open(&path).expect("the store's file");
+/// file.write_all_at(&[0; 4096], 0).expect("a writable file");
+/// let findings = larder_store::check(&path, &mut |_, _| {})?;
+/// assert_eq!(findings.damages, [StoreDamage { offset_bytes: 0, what: "a superblock" }]);
+/// # Ok::<(), larder_store::Error>(())
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreDamage {
     /// Offset in bytes from the volume's start.
@@ -25,6 +41,22 @@ pub struct StoreDamage {
 }
 
 /// The results of [`check`]: counts of valid records, and the damaged places.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{CheckFindings, Hints, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(&path, 16 << 20))?;
+/// store.insert(b"key", "the head".into(), Hints::default())?.commit().await?;
+/// store.close().await?;
+/// drop(store);
+/// let findings: CheckFindings = larder_store::check(&path, &mut |_, _| {})?;
+/// assert_eq!((findings.entries, findings.damage_count), (1, 0));
+/// # Ok::<(), larder_store::Error>(())
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckFindings {

@@ -10,6 +10,18 @@ use crate::{Result, StoreOptions};
 use std::path::Path;
 
 /// The effect that an upgrade of a store would have.
+///
+/// ```
+/// use larder_store::{StoreOptions, UpgradePlan};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// larder_store::format(&StoreOptions::new(&path, 16 << 20))?;
+/// let UpgradePlan { from, to, loses_entries } = larder_store::plan_upgrade(&path)?;
+/// // It has the newest format already.
+/// assert!(from == to && !loses_entries);
+/// # Ok::<(), larder_store::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradePlan {
     /// The store's present format.

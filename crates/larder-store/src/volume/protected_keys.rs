@@ -30,6 +30,30 @@ pub(crate) struct ProtectedKeys {
 
 /// Protects an entry from being reclaimed until this is dropped ([`crate::Store::protect`]). It protects
 /// nothing in policies that cannot protect entries, or if too many entries were protected when it was created.
+///
+/// ```
+/// # futures_executor::block_on(async {
+/// use larder_store::{Hints, ReclaimGuard, Store, StoreOptions};
+///
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("example.larder");
+/// let store = Store::open(StoreOptions::new(path, 16 << 20))?;
+/// let mut guard: Option<ReclaimGuard> = None;
+/// // Four times the store's size.
+/// for number in 0..256 {
+///     let key = format!("chunk {number}");
+///     let mut writer = store.insert(key.as_bytes(), "the head".into(), Hints::default())?;
+///     writer.write(vec![0; 256 << 10].into())?;
+///     writer.commit().await?;
+///     if number == 64 {
+///         guard = Some(store.protect(key.as_bytes()));
+///     }
+/// }
+/// assert!(store.get(b"chunk 64").await?.is_some());
+/// drop(guard);
+/// # store.close().await
+/// # }).expect("a store in a directory of its own");
+/// ```
 #[must_use = "the entry is protected as long as this exists"]
 pub struct ReclaimGuard {
     /// The volume and the key; `None` if too many keys were protected already.

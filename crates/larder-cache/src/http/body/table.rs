@@ -14,6 +14,25 @@ use crate::http::fetcher::Fetcher;
 
 /// The bodies in use, by the number of their representation. A [`Fetcher`] has one such table, so that all clients of a
 /// body share it.
+///
+/// ```
+/// # mod fetcher { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/site/fetcher.rs")); }
+/// # fetcher::run(async |site| {
+/// use larder_cache::http::{body::table::BodyTable, fetcher::Fetcher};
+///
+/// let table: &BodyTable<_> = site.fetcher.bodies();
+/// assert!(std::ptr::eq(table, site.fetcher.bodies()), "the fetcher has one table");
+/// let first = fetcher::get(&site, "/news").await.expect("the origin answers");
+/// let second = fetcher::get(&site, "/news").await.expect("the origin answers");
+/// for answer in [first, second] {
+///     let body = answer.response.made(site.fetcher.marks(), answer.status).into_body();
+///     assert_eq!(fetcher::read(body).await.expect("the whole page").len(), 10_000);
+/// }
+/// // The clients shared one body, for which one fetch was begun.
+/// let events = site.fetcher.events.lock().unwrap();
+/// assert_eq!(events.iter().filter(|event| *event == "begun").count(), 1);
+/// # });
+/// ```
 pub struct BodyTable<F: Fetcher> {
     bodies: Mutex<HashMap<u64, Weak<LongBody<F>>>>,
 }

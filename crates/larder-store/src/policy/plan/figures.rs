@@ -17,6 +17,15 @@ const QUEUE_GAIN: f64 = 0.9;
 const ARM_SECONDS_MIN: f64 = 0.002;
 
 /// The measured speed of random reads of one length, at one number in flight.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, ReadFigure};
+///
+/// let figures = DeviceFigures::typical_solid_state();
+/// let is_short = |read: &&ReadFigure| (read.read_bytes, read.depth) == (4096, 64);
+/// let read = figures.reads.iter().find(is_short).expect("one of the measured lengths and depths");
+/// assert_eq!(figures.read_seconds(4096.0, 64), 1.0 / read.per_second);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadFigure {
@@ -35,6 +44,14 @@ pub struct ReadFigure {
 }
 
 /// The measured speed of random writes of one length, at one number in flight.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, WriteFigure};
+///
+/// let writes = vec![WriteFigure { write_bytes: 4096, depth: 16, per_second: 20_000.0, cpu_us: 5.0 }];
+/// let figures = DeviceFigures { writes, ..DeviceFigures::typical_solid_state() };
+/// assert_eq!(figures.write_seconds(4096.0, 16), 1.0 / 20_000.0);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteFigure {
@@ -49,6 +66,18 @@ pub struct WriteFigure {
 }
 
 /// The speed of the file system, for policies that keep a file per entry.
+///
+/// ```
+/// use larder_store::plan::{DeviceFigures, FileFigures, Plan, PlanWishes};
+///
+/// let mut figures = DeviceFigures::typical_solid_state();
+/// let files: FileFigures = figures.files.take().expect("the figures of a file system");
+/// assert!(files.read_per_second > files.replace_per_second);
+/// // Without them, nothing is known about policies that keep files.
+/// let plan = Plan::new(&PlanWishes::new(1 << 40, 4 << 30), &figures);
+/// let unknown: Vec<&str> = plan.rows.iter().filter(|row| !row.known).map(|row| row.policy).collect();
+/// assert_eq!(unknown, ["simple", "squid", "multiple-dirs", "buddy"]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileFigures {
@@ -69,6 +98,17 @@ pub struct FileFigures {
 
 /// The speed of writes while the device also has random reads in flight. It matters because a disk that buffers writes
 /// in its own memory looks faster as long as nothing is read.
+///
+/// ```
+/// use larder_store::plan::{BesideReads, DeviceFigures, Plan, PlanWishes};
+///
+/// let mut figures = DeviceFigures::typical_spinning();
+/// let wishes = PlanWishes::new(1 << 40, 4 << 30);
+/// let fast = Plan::new(&wishes, &figures);
+/// figures.beside_reads = Some(BesideReads { sequential_write: 5e6, random_write_times: 2.0 });
+/// let slow = Plan::new(&wishes, &figures);
+/// assert!(slow.rows[0].requests_per_second < fast.rows[0].requests_per_second);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
@@ -79,6 +119,17 @@ pub struct BesideReads {
 }
 
 /// All measured figures of a device or a file system.
+///
+/// ```
+/// use larder_store::plan::DeviceFigures;
+///
+/// let flash = DeviceFigures::typical_solid_state();
+/// let spinning = DeviceFigures::typical_spinning();
+/// assert!(flash.read_seconds(8192.0, 1) * 50.0 < spinning.read_seconds(8192.0, 1));
+///
+/// let unmeasured = DeviceFigures { reads: Vec::new(), ..flash };
+/// assert!(unmeasured.fault().is_some());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFigures {

@@ -4,6 +4,14 @@
 //! second operation. Invariant: the share falls from 1 to 0 as the length grows. Cost: a search in a sample.
 
 /// The distribution of entry lengths.
+///
+/// ```
+/// use larder_store::plan::{PlanWishes, Sizes};
+///
+/// let sizes = Sizes::sample(vec![300, 100, 200]);
+/// assert_eq!(sizes.mean_bytes(), 200.0);
+/// let wishes = PlanWishes { sizes, ..PlanWishes::new(1 << 40, 4 << 30) };
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
     /// A lognormal distribution with this mean in bytes. Its width is typical of the web: it fits PolyMix, where the
