@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: a reported speed of a run that did no work.
+    /// At stake: that a speed is reported for a run that processed too few requests, or had almost no hits.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

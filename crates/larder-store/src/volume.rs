@@ -283,7 +283,7 @@ impl Volume {
         self.lookup_reads.iter().for_each(LookupReads::submit_due);
     }
 
-    /// Submits the batch of lookup reads. From now on, lookups read at once.
+    /// Submits the pending batch of lookup reads. After this call, each lookup submits its read without a batch.
     pub(crate) fn end_read_batches(&self) {
         self.lookup_reads.iter().for_each(LookupReads::end);
     }

@@ -145,7 +145,8 @@ fn published(what: &str, simulated: f64) -> Comparison {
     Comparison::published("squid-peak", what, simulated)
 }
 
-/// Returns the lines of a version: its highest rate, and the response times at the rate of its table.
+/// Returns the report's lines for one version of Squid: its peak rate; then throughput, response times and hit ratio at
+/// the rate for which the paper has a table.
 fn version_lines(name: &str, peak: f64, service: &Service, demands: &Demands) -> Vec<Comparison> {
     let mut lines = vec![
         published(&format!("{name}: peak"), peak),

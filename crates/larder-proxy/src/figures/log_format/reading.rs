@@ -91,7 +91,8 @@ fn push_text(pieces: &mut Vec<LinePiece>, text: &str) {
     }
 }
 
-/// Returns the part of a line for a directive, such as `%{Name}i`. `None` if there is no such directive.
+/// Parses one directive of a log format. In `%{Name}i`, `argument` is `Name` and `letter` is `i`. Returns `None` if the
+/// directive is unknown.
 fn piece(
     argument: Option<&str>,
     letter: Option<char>,

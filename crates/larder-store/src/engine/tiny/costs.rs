@@ -45,8 +45,8 @@ fn memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
 const RANK_IN_SET_HITS: f64 = 0.95;
 const SET_BITS: f64 = 32.0;
 const ENTRIES_PER_SET_WORD: u64 = 7;
-/// Bits of memory for each entry in the front, the log before the sets. A slot of the index has 64 bits, and at most
-/// 80% of the slots are used.
+/// Bits of memory for each entry in the front, the small log that entries pass before they reach the sets. A slot of
+/// its index has 64 bits, and at most 80% of the slots are used.
 const SLOT_BITS: f64 = 80.0;
 /// Share of lookups of absent keys that read a set. A Bloom filter of 20 bits has 7 entries.
 const FALSE_MATCHES: f64 = 0.18;
