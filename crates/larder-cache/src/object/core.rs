@@ -69,7 +69,7 @@ pub struct Core<H> {
     /// Whether the origin has answered a request for a range with the whole body, so it does not support ranges.
     pub(super) has_no_ranges: bool,
     pub(super) share: u64,
-    next_run: u32,
+    pub(super) next_run: u32,
     pub(super) retries: Retries,
     pub(super) trouble: Trouble,
     /// The deadlines for storing. Set while a client waits because memory is full of bytes that the store has not

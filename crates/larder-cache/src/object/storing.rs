@@ -27,8 +27,11 @@ impl<H: Head> Core<H> {
             ProbeEnd::Absent => {}
             ProbeEnd::Trouble => self.avoid_unprobed(now, span, actions),
         }
-        // What was doubted may be the last that the store seemed to lack.
-        self.commit(actions);
+        // A chunk that was doubted may be the last one that the store seemed to lack. Without any response of the
+        // origin, nothing is new.
+        if self.next_run > 0 {
+            self.commit(actions);
+        }
     }
 
     /// Requests a chunk from the origin for which the probe of the store failed.
