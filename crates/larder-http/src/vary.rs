@@ -320,9 +320,10 @@ fn normal_form(name: &HeaderName, fields: &HeaderMap, settings: &Settings) -> Op
     })
 }
 
-/// Returns the hosts and schemes in Forwarded, in their order. `None` if there are none.
+/// Returns the `host` and `proto` parameters of Forwarded, in their order. `None` if there are none.
 ///
-/// A field that violates the grammar of RFC 7239 4 counts as a whole, because an origin may interpret it in any way.
+/// If a quote is not closed (RFC 7239 4), the remainder of the line is returned unparsed, because an origin may
+/// interpret it in any way.
 fn forwarded_target(fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut told = Vec::new();
     for line in fields.get_all(FORWARDED) {

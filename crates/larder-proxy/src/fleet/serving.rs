@@ -72,7 +72,7 @@ impl<'a> FleetCredentials<'a> {
     }
 }
 
-/// Returns the parts of a response that its code, an HMAC, covers.
+/// Returns the strings that a response's HMAC covers: a label, the nonce of the request, and the body.
 pub(super) fn response_parts<'a>(nonce: &'a str, body: &'a str) -> [&'a str; 3] {
     ["response", nonce, body]
 }

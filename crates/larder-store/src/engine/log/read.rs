@@ -234,8 +234,8 @@ impl LogEngine {
         RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
-    /// Reads the record of a slot for a lookup, from memory or the device. Returns `None` if there is no valid record
-    /// of `key_hash`'s address.
+    /// Reads the record that an index slot points to, from memory or the device. Returns `None` if there is no valid
+    /// record. The caller must still compare the key, because different keys can share the bits that the index has.
     async fn read_for_lookup(
         &self,
         key_hash: KeyHash,

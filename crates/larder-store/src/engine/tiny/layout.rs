@@ -151,7 +151,7 @@ const FRONT_LISTING_BYTES: u64 = 24;
 const FRONT_BYTES_PER_LIVE_BYTE_PERCENT: u64 = 150;
 /// Allowed lengths of a set, in bytes. Every hit reads a set, and a set is written for every few entries.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
-/// Minimum number of segments in the front, the log before the sets.
+/// Minimum number of segments of the front, the small log that entries pass before they reach the sets.
 const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
