@@ -111,9 +111,10 @@ pub enum MappedRow {
     Files(FileNaming),
     /// One file of slots per length class, and one file for each long entry.
     SizeClasses,
-    /// One file of blocks with a bitmap of several levels. Entries are evicted before space is needed.
+    /// One file of 512-byte slots. A pointer circles through the file, and an entry takes the next free slots behind
+    /// it.
     Slots(SlotSchedule),
-    /// One file of blocks with a bitmap of several levels. Evicts ahead of need.
+    /// One file of blocks with a bitmap of several levels. Entries are evicted before space is needed.
     Bitmap,
 }
 
