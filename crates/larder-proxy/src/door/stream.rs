@@ -1,51 +1,115 @@
 //! The socket of a client of HTTP/2, plain or TLS, that records progress for the connection's deadlines.
 //!
-//! Owns: the socket. `connection` decides when to close. Cost: a few plain loads and stores per read or write. A head
-//! and a small body are copied together and sent in one plain write, which costs less than gathering in the kernel.
+//! Owns: the socket, and the output that was not written to it yet. h2 flushes after each body that fits into one
+//! frame; [`ClientStream`] gathers this output, and [`ClientStream::poll_write_gathered`] writes it when the connection
+//! has nothing more to say. So the responses to several requests leave in one write and one TLS record. `connection`
+//! decides when to close. Invariant: a connection with gathered output is woken when its socket can be written. Memory:
+//! at most [`GATHER_BYTES_MAX`], in a buffer of the thread while the socket takes all output. Cost: an uncontended lock,
+//! and a few plain loads and stores, per read or write.
 
 use std::{
     cell::RefCell,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, ready},
 };
 
 use bytes::{Buf as _, Bytes};
+use larder_device::IgnorePoison as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::road::client::{peer::Client, socket::ClientSocket};
 
-/// The socket of an HTTP/2 client, plain or TLS.
-pub(crate) struct ClientStream {
+/// The socket of an HTTP/2 client, plain or TLS. Its clones are the same socket.
+#[derive(Clone)]
+pub(crate) struct ClientStream(Arc<Mutex<StreamState>>);
+
+struct StreamState {
     socket: ClientSocket,
     /// Bytes that were read earlier and are returned first.
     first: Bytes,
     client: Arc<Client>,
+    /// The output that is written when the connection has no more, or when more than [`GATHER_BYTES_MAX`] are waiting.
+    gathered: Vec<u8>,
+    /// Number of bytes at the start of `gathered` that are written.
+    written_len: usize,
+    /// Whether the socket may keep octets of TLS that it could not send.
+    is_unflushed: bool,
 }
 
 impl ClientStream {
     pub(crate) fn new(socket: ClientSocket, first: Bytes, client: Arc<Client>) -> Self {
-        Self { socket, first, client }
+        let gathered = Vec::new();
+        Self(Arc::new(Mutex::new(StreamState { socket, first, client, gathered, written_len: 0, is_unflushed: false })))
+    }
+
+    /// Writes the gathered output. If the socket does not take all of it now, the caller's task is woken when the socket
+    /// can take more.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn poll_write_gathered(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.lock().poll_write_gathered(context)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
+        self.0.lock().ignore_poison()
+    }
+}
+
+impl StreamState {
+    fn poll_write_gathered(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written_len < self.gathered.len() {
+            let rest = &self.gathered[self.written_len..];
+            let sent = ready!(Pin::new(&mut self.socket).poll_write(context, rest))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.note_sent(sent);
+            self.written_len += sent;
+        }
+        give_back(std::mem::take(&mut self.gathered));
+        self.written_len = 0;
+        if self.is_unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(context))?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn gather(&mut self, bufs: &[io::IoSlice<'_>]) {
+        if self.gathered.capacity() == 0 {
+            self.gathered = GATHERED.take();
+            self.gathered.reserve_exact(GATHER_BYTES_MAX);
+        }
+        bufs.iter().for_each(|buf| self.gathered.extend_from_slice(buf));
+        debug_assert!(self.gathered.len() <= GATHER_BYTES_MAX, "the buffer never grows");
+    }
+
+    fn note_sent(&mut self, bytes: usize) {
+        self.client.note_sent(bytes);
+        self.is_unflushed = true;
     }
 }
 
 impl AsyncRead for ClientStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let refused = |fault| Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
-        if let Some(fault) = self.client.fatal_fault() {
+        let mut state = self.lock();
+        if let Some(fault) = state.client.fatal_fault() {
             return refused(fault);
         }
         let before = buf.filled().len();
-        if self.first.is_empty() {
-            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+        if state.first.is_empty() {
+            ready!(Pin::new(&mut state.socket).poll_read(cx, buf))?;
         } else {
-            let count = self.first.len().min(buf.remaining());
-            buf.put_slice(&self.first[..count]);
-            self.first.advance(count);
+            let count = state.first.len().min(buf.remaining());
+            buf.put_slice(&state.first[..count]);
+            state.first.advance(count);
         }
-        let accepted = self.client.note_received(&buf.filled()[before..]);
-        if let Some(fault) = self.client.fatal_fault() {
+        let accepted = state.client.note_received(&buf.filled()[before..]);
+        if let Some(fault) = state.client.fatal_fault() {
             return refused(fault);
         }
         buf.set_filled(before + accepted);
@@ -54,60 +118,58 @@ impl AsyncRead for ClientStream {
 }
 
 impl AsyncWrite for ClientStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
-        self.client.note_sent(*result.as_ref().unwrap_or(&0));
-        Poll::Ready(result)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [only] = bufs {
-            return self.poll_write(cx, only);
-        }
-        let socket = Pin::new(&mut self.socket);
+        let mut state = self.lock();
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let result = ready!(if total <= GATHER_BYTES_MAX {
-            GATHERED.with_borrow_mut(|gathered| {
-                let mut len = 0;
-                for buf in bufs {
-                    gathered.0[len..len + buf.len()].copy_from_slice(buf);
-                    len += buf.len();
-                }
-                socket.poll_write(cx, &gathered.0[..len])
-            })
-        } else {
-            socket.poll_write_vectored(cx, bufs)
-        });
-        self.client.note_sent(*result.as_ref().unwrap_or(&0));
-        Poll::Ready(result)
+        if state.gathered.len() + total > GATHER_BYTES_MAX {
+            ready!(state.poll_write_gathered(cx))?;
+        }
+        if total <= GATHER_BYTES_MAX {
+            state.gather(bufs);
+            return Poll::Ready(Ok(total));
+        }
+        let sent = ready!(Pin::new(&mut state.socket).poll_write_vectored(cx, bufs))?;
+        state.note_sent(sent);
+        Poll::Ready(Ok(sent))
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
-        self.client.flushed.note();
+    /// Records the flush. What is gathered is written after h2 has written all that it has now.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.lock().client.flushed.note();
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.lock();
+        ready!(state.poll_write_gathered(cx))?;
+        Pin::new(&mut state.socket).poll_shutdown(cx)
     }
 }
 
-/// A page-aligned buffer in which a response's small parts are joined.
-#[repr(align(4096))]
-struct GatherBuffer([u8; GATHER_BYTES_MAX]);
-
 thread_local! {
-    static GATHERED: RefCell<Box<GatherBuffer>> = RefCell::new(Box::new(GatherBuffer([0; GATHER_BYTES_MAX])));
+    /// The buffer for gathered output, while no connection uses it.
+    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Maximum length, in bytes, of a response whose parts are joined before they are written.
+/// Returns a buffer to the thread for the next connection that gathers output.
+fn give_back(mut buffer: Vec<u8>) {
+    if buffer.capacity() > 0 {
+        buffer.clear();
+        GATHERED.set(buffer);
+    }
+}
+
+/// Maximum length of gathered output, in bytes. A record of TLS has no more.
 const GATHER_BYTES_MAX: usize = 16 << 10;

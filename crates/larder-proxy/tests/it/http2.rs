@@ -4,8 +4,12 @@ use http::{HeaderMap, HeaderValue};
 use larder_proxy::{Outcome, ProxyConfig};
 
 use crate::support::{
-    Connection, Fixture, Gate, Origin, Received, Reply, eventually,
+    Fixture, Gate, Origin, Received, Reply, eventually,
     http2::{Http2, Sent, head},
+    raw_http2::{
+        DATA, END_HEADERS, END_STREAM, FrameHead, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, SETTINGS,
+        WINDOW_UPDATE, frame, literal, read_frame,
+    },
 };
 
 fn connect(fixture: &Fixture) -> Http2 {
@@ -220,29 +224,53 @@ fn idle_connection_is_told_and_closed_though_it_pings() {
         config.limits.control_count_max = u32::MAX;
     });
     let mut raw = fixture.connect();
-    raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    raw.send([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    raw.send(PREFACE);
+    raw.send(frame(SETTINGS, 0, 0, &[]));
     let mut kinds = Vec::new();
     // A PING follows every frame, so that a response always arrives.
-    while let Some(kind) = next_frame(&mut raw) {
-        kinds.push(kind);
+    while let Ok((frame, _)) = read_frame(&mut raw.reader) {
+        kinds.push(frame.kind);
         let _ = std::io::Write::write_all(raw.reader.get_mut(), &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
     eventually("it is counted as gone", || fixture.proxy.stats().connections_open == 0);
 }
 
-/// Returns the kind of the next frame, or `None` when the connection has ended.
-fn next_frame(connection: &mut Connection) -> Option<u8> {
-    use std::io::Read as _;
-    let mut head = [0; 9];
-    connection.reader.read_exact(&mut head).ok()?;
-    let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-    connection.reader.read_exact(&mut vec![0; length]).ok()?;
-    Some(head[3])
+/// Guards against output that is lost, repeated or out of order when the socket takes only a part of what several
+/// responses have gathered.
+#[test]
+fn responses_at_once_arrive_whole_though_the_socket_takes_little_at_a_time() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], received.target.repeat(3000)));
+    let paths: Vec<String> = (10..74).map(|number| format!("/{number}")).collect();
+    for path in &paths {
+        fixture.get_hit(path, &[]);
+    }
+    let mut raw = fixture.connect();
+    let socket = raw.reader.get_ref();
+    socket2::SockRef::from(socket).set_recv_buffer_size(4096).unwrap();
+    raw.send(PREFACE);
+    // Only the socket limits the output: the windows are 1 MiB for each stream, and 16 MiB for the connection.
+    let setting = [&[0, INITIAL_WINDOW_SIZE][..], &(1_u32 << 20).to_be_bytes()].concat();
+    raw.send(frame(SETTINGS, 0, 0, &setting));
+    raw.send(frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 24).to_be_bytes()));
+    for (number, path) in paths.iter().enumerate() {
+        let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "site.example"), (":path", path)];
+        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        raw.send(frame(HEADERS, END_HEADERS | END_STREAM, number as u32 * 2 + 1, &block));
+    }
+    let mut bodies = vec![Vec::new(); paths.len()];
+    let mut missing = paths.len();
+    while missing > 0 {
+        let (FrameHead { kind, flags, stream }, payload) = read_frame(&mut raw.reader).unwrap();
+        if kind == DATA {
+            bodies[(stream as usize - 1) / 2].extend(payload);
+            missing -= usize::from(flags & END_STREAM != 0);
+        }
+    }
+    for (path, body) in paths.iter().zip(bodies) {
+        assert!(body == path.repeat(3000).as_bytes(), "{path}: {} bytes", body.len());
+    }
 }
-
-const GOAWAY: u8 = 7;
 
 #[test]
 fn connection_that_begins_with_no_request_is_closed_without_an_answer() {

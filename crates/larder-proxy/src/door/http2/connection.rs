@@ -5,6 +5,7 @@
 
 use std::{
     future::Future as _,
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -32,6 +33,8 @@ use crate::{
 /// An HTTP/2 connection with a client.
 pub(crate) struct Http2Connection {
     state: ConnectionState,
+    /// The stream to which h2 writes.
+    stream: ClientStream,
     client: Arc<Client>,
     urgencies: Arc<UrgencyCounts>,
     is_leaving: bool,
@@ -48,8 +51,8 @@ impl Http2Connection {
         let shared = &client.worker.shared;
         let limits = &shared.config.limits;
         let stream_count_max = shared.places.stream_count_max(limits.stream_count_max);
-        let opening = builder(limits, stream_count_max).handshake(stream);
-        Self { state: ConnectionState::Opening(opening), client, urgencies: Arc::default(), is_leaving: false }
+        let state = ConnectionState::Opening(builder(limits, stream_count_max).handshake(stream.clone()));
+        Self { state, stream, client, urgencies: Arc::default(), is_leaving: false }
     }
 
     /// Refuses further streams (GOAWAY). The connection closes after its last stream.
@@ -61,7 +64,19 @@ impl Http2Connection {
     }
 
     /// Drives the connection, and starts the streams that the client opens. Ready once the connection has ended.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+    ///
+    /// # Errors
+    /// The connection is broken, or the client violates HTTP/2.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = self.poll_streams(context).map_err(io::Error::other);
+        match self.stream.poll_write_gathered(context) {
+            Poll::Ready(Err(error)) if ended.is_pending() => Poll::Ready(Err(error)),
+            _ => ended,
+        }
+    }
+
+    /// Accepts and answers streams, until none is left. Ready once the connection has ended.
+    fn poll_streams(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         if let ConnectionState::Opening(opening) = &mut self.state {
             let mut connection = ready!(Pin::new(opening).poll(context))?;
             if self.is_leaving {
