@@ -18,6 +18,23 @@ use pingora_error::{Error, ErrorType, Result};
 use std::{any::Any, fmt, time::SystemTime};
 
 /// A storage backend for pingora-cache that keeps responses in a [`Cache`].
+///
+/// ```
+/// use larder_cache::Cache;
+/// use larder_pingora::LarderStorage;
+///
+/// let directory = tempfile::tempdir()?;
+/// let cache = Cache::builder(directory.path()).disk("64MB").memory("16MB").open()?;
+/// // The tags of a response are in its field Cache-Tag, separated by commas.
+/// let storage = LarderStorage::new(cache.clone()).with_tags(|_, meta| {
+///     let tags = meta.headers().get("cache-tag").and_then(|tags| tags.to_str().ok());
+///     tags.into_iter().flat_map(|tags| tags.split(',')).map(|tag| tag.trim().to_owned()).collect()
+/// });
+/// // pingora requires a storage that lives as long as the process.
+/// let storage: &'static LarderStorage = Box::leak(Box::new(storage));
+/// assert_eq!(storage.cache().stats().disk_hits, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct LarderStorage {
     cache: Cache,
     tags: Box<dyn Fn(&CacheKey, &CacheMeta) -> Vec<String> + Send + Sync>,

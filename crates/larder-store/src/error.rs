@@ -61,7 +61,8 @@ pub enum ErrorKind {
 /// let error = Store::open(StoreOptions::new("/no/such/directory/example.larder", 1 << 30)).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Unavailable);
 /// assert!(error.to_string().contains("/no/such/directory"));
-/// assert!(error.source().is_some(), "the error of the system call");
+/// let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+/// assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Error {
@@ -112,6 +113,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+        self.source.as_deref().map(|source| source as _)
     }
 }
