@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue};
 use larder_proxy::{Outcome, ProxyConfig};
 
 use crate::support::{
-    Fixture, Gate, Origin, Received, Reply, eventually,
+    Connection, Fixture, Gate, Origin, Received, Reply, eventually,
     http2::{Http2, Sent, head},
     raw_http2::{
         DATA, END_HEADERS, END_STREAM, FrameHead, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, SETTINGS,
