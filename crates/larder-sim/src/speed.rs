@@ -53,7 +53,11 @@ impl SpeedTest {
         if !self.policies.is_empty() {
             report.tables.push(self.rows(&|| progress(count))?);
         }
-        report.remarks.push(format!("{}; caches and stores of {} MB.", self.source, self.cache_bytes / 1_000_000));
+        report.remarks.push(format!(
+            "The requests come from {}. Each cache or store has {} MB.",
+            self.source,
+            self.cache_bytes / 1_000_000
+        ));
         Ok(report)
     }
 
