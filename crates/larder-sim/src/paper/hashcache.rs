@@ -70,17 +70,14 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
         .map(|line| (line.what.trim_start_matches("hashcache-").to_owned(), vec![line.paper_most, line.simulated]))
         .collect();
     report.tables.push(table);
-    report.remarks.push(
+    let remarks = [
         "The policy hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes \
          2.5 more bits per object than in the paper, for positions that are not in its file yet. The lines \"less \
-         memory than others\" compare with the smallest index that the paper mentions, which has 32 bytes per object."
-            .to_owned(),
-    );
-    report.remarks.push(
+         memory than others\" compare with the smallest index that the paper mentions, which has 32 bytes per object.",
         "Larder's policies with a map in memory (squid and the others of Markatos et al.) take 272 bits per entry. \
-         The paper states 640 bits or more for Squid, and 256 for the smallest commercial index."
-            .to_owned(),
-    );
+         The paper states 640 bits or more for Squid, and 256 for the smallest commercial index.",
+    ];
+    report.remarks.extend(remarks.map(str::to_owned));
     report.figures.push(Figure {
         name: "hashcache-memory".to_owned(),
         title: "Memory of HashCache's policies".to_owned(),
@@ -477,20 +474,17 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         report.comparisons.push(Comparison::published("hashcache-formulas", what, rate));
     }
     (options.progress)(1);
-    report.remarks.push(
+    let remarks = [
         "Three inputs of the formulas were derived: 60% of the requests are hits, 80% of the responses are storable, \
          and a quarter of the objects are longer than a bin. The fourth input is 2.14 useful objects per read of a \
-         group. It was chosen to give the rates that the paper expects."
-            .to_owned(),
-    );
-    report.remarks.push(
+         group. It was chosen to give the rates that the paper expects.",
         "This report does not simulate: the column `paper` has the rates that the paper measured, and the column \
          `simulated` has the results of the formulas. The rate of hashcache-log-lru is missed. Its formula ignores \
          groups, and counts a second read for the positions in the file; but the paper measured the same rate as for \
          hashcache-log. The measured rate of hashcache-log on SCSI disks is also higher than the paper's own \
-         expectation."
-            .to_owned(),
-    );
+         expectation.",
+    ];
+    report.remarks.extend(remarks.map(str::to_owned));
     let bars = report
         .comparisons
         .iter()

@@ -208,8 +208,8 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
          of its own. It waits for its turn at the disk, which serves other operations in between, in the order of \
          their addresses. FFS reads blocks of 8 KB, and keeps the second half of a block in memory. No constant was \
          chosen to match these tables. But two rules were added later, because hits were too slow near the peak and \
-         too fast at lower rates: disks sort their queues, and a piece that comes after a pause waits for half a \
-         revolution."
+         too fast at lower rates. By these rules, disks sort their queues, and a piece that comes after a pause waits \
+         for half a revolution."
             .to_owned(),
         "The paper does not say how Squid 2.3 and 2.4 did their I/O, nor how the disks were mounted. The simulation \
          assumes that both wait for each operation, which is Squid's default. It runs Squid 2.3 on FreeBSD's default \
