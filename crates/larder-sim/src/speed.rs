@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: that a speed is reported for a run that processed too few requests, or had almost no hits.
+    /// Guards against a speed that is reported for a run that processed too few requests, or had almost no hits.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

@@ -262,8 +262,9 @@ mod tests {
         (0..ENTRIES).filter(is_found).collect()
     }
 
-    /// At stake: entries that a kill loses. `hashcache-basic` has about 192 of 200 entries after `kill -9`. An entry
-    /// has only one place, as in the paper, so a later entry has overwritten each of the other eight before the kill.
+    /// Guards against entries that a kill loses. `hashcache-basic` has about 192 of 200 entries after `kill -9`. An
+    /// entry has only one place, as in the paper, so a later entry has overwritten each of the other eight before the
+    /// kill.
     #[test]
     fn basic_loses_colliding_entries_and_none_to_a_kill() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(STORE_BYTES));

@@ -225,7 +225,7 @@ fn assumed() -> impl Iterator<Item = String> {
     beds::constants().iter().filter_map(|(name, BedConstant { value, range, .. })| {
         let (least, most) = (*range)?;
         Some(format!(
-            "The constant {name} is assumed to be {}. Plausible values are {}.",
+            "The constant {name} is assumed to be {}, and values of {} are plausible.",
             number(*value),
             range_text(least, most)
         ))
@@ -242,8 +242,8 @@ mod tests {
         Report { name: Some(name), comparisons, ..Report::default() }
     }
 
-    /// At stake: a claim that counts as met although one of its rows is not. The paper prints 50 ms both as a bound and
-    /// as an approximate value.
+    /// Guards against a claim that counts as met although one of its rows is not. The paper prints 50 ms both as a
+    /// bound and as an approximate value.
     #[test]
     fn claim_is_met_only_if_all_its_rows_are() {
         let line = "create and remove, 4 KB: close to";

@@ -42,7 +42,7 @@ fn entries() -> impl Iterator<Item = (&'static str, [f64; 3], &'static str)> {
 mod tests {
     use super::*;
 
-    /// At stake: a published account that belongs to earlier models.
+    /// Guards against a published account that belongs to earlier models.
     #[test]
     fn history_ends_with_the_models_and_the_page_there_are() {
         let (hash, [compared, met, predicted], _) = entries().last().unwrap();

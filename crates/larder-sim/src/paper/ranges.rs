@@ -331,7 +331,7 @@ mod tests {
     use super::*;
     use crate::{MODELS, report::number};
 
-    /// At stake: predictions that belong to earlier models, and conditional rows that were never varied.
+    /// Guards against predictions that belong to earlier models, and conditional rows that were never varied.
     #[test]
     fn the_file_was_made_from_the_models_there_are() {
         let made_from = VARIATIONS.lines().next().and_then(|line| line.split('\t').nth(1));
@@ -346,8 +346,8 @@ mod tests {
         }
     }
 
-    /// At stake: an assumed value that is not varied. Each has a range, and the machine is valid at both ends. Machines
-    /// of today are in no paper.
+    /// Guards against an assumed value that is not varied. Each has a range, and the machine is valid at both ends.
+    /// Machines of today are in no paper.
     #[test]
     fn every_assumed_value_of_a_machine_can_be_varied_over_its_range() {
         let of_papers = MODELS.iter().filter(|(_, text)| !text.contains("as sold in 2026"));

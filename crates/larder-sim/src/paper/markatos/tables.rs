@@ -168,8 +168,8 @@ mod tests {
     use super::*;
     use crate::{KnownRuns, Paper};
 
-    /// At stake: the claim that Larder's policies behave like the paper's. The test runs the policies of Table 2 that
-    /// use one file, on a tenth of the paper's operations. Policies next to each other must be in the right order.
+    /// Checks the claim that Larder's policies behave like the paper's. The test runs the policies of Table 2 that use
+    /// one file, on a tenth of the paper's operations. Policies next to each other must be in the right order.
     #[test]
     fn neighbors_in_table_2_stand_on_the_right_sides() {
         let known = [KnownRuns::default(), KnownRuns::default()];
