@@ -26,9 +26,9 @@ and of builds with `--features lab`.
 ## Method
 
 `ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. The two models complete
-each operation at once and add up the time that it would have taken. The models keep written data, except zeros, so that
-the engine can read it back. One thread drives the store and sets its clock. `larder sim run` simulates traces and
-workloads in the same way.
+each operation at once and add up the time that it would have taken. The models keep written data in memory, so that the
+engine can read it back; for bytes that are zero, they keep nothing. One thread drives the store and sets its clock.
+`larder sim run` simulates traces and workloads in the same way.
 
 The load generator PolyMix has simulated users, called robots. All robots together send requests at the rate that the
 paper prints, so requests for different pages interleave. Disk, caches and working set are 3 to 200 times smaller than
