@@ -46,9 +46,9 @@ The *ratio* in a table is the simulated value divided by the paper's. If the pap
 simulated value is divided by the nearer end of the range. A simulated value within the range has the ratio 1. Gains are
 compared in percent: a gain of 5% misses a gain of 30%, although the factors 1.05 and 1.3 differ little.
 
-Each line of a report compares one value. The column *value is* tells where the paper's value comes from: it is
-*printed*, *derived* from printed values, or *external* (from other authors). The column *line is* tells how independent
-the simulated value is of the paper's:
+Each line of a report compares one value. The column *value is* has the origin of the paper's value: it is *printed*,
+*derived* from printed values, or *external* (from other authors). The column *line is* shows how independent the
+simulated value is of the paper's:
 
 - *fitted*: a constant was chosen to give the paper's value, or a rule was added after its effect on the value was
   known.

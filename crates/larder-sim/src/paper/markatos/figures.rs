@@ -269,8 +269,9 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
         format!(
             "BUDDY on 2 GB takes {:.0} s, {:.2} times the 7,300 s that the paper's text implies. The machine's \
-             constants were calibrated with 300,000 operations on 1 GB. The ratios at 71% utilization divide BUDDY's \
-             time by that of another policy, so most of them exceed the paper's ratios by about this factor.",
+             constants were calibrated with 300,000 operations on 1 GB. The lines "over BUDDY at 71%" divide BUDDY's \
+             time by that of another policy. So BUDDY's excess time explains most of their excess over the paper's \
+             values.",
             at(0, 71.0),
             at(0, 71.0) / 7300.0
         ),
