@@ -90,10 +90,10 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.remarks = vec![
         format!(
-            "The run looks up {} objects of {} bytes, misses, and stores them in batches of {}. Between two batches, it \
-             reads another object, which moves the head. Then the run looks up the stored objects in another order, to \
-             measure hits, and as many objects that were never stored, to measure misses. Last, it looks up pages of \
-             {} objects in the order in which they were stored, to measure the reads per page.",
+            "The run looks up {} objects of {} bytes, misses, and stores them in batches of {}. Between two batches, \
+             it reads another object, which moves the head. Then the run looks up the stored objects in another \
+             order, to measure hits, and as many objects that were never stored, to measure misses. Last, it looks up \
+             pages of {} objects in the order in which they were stored, to measure the reads per page.",
             whole("seeks.objects"),
             whole("seeks.object_bytes"),
             whole("seeks.batch_objects"),

@@ -156,8 +156,8 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
          disk, and 100 requests/s."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP. The hit ratio is {:.1}% with Squid \
-             and {:.1}% with ESP.",
+            "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP. The hit ratio is {:.1}% with \
+             Squid and {:.1}% with ESP.",
             demands[0].disk_ms(),
             demands[1].disk_ms(),
             demands[0].hits_percent(),

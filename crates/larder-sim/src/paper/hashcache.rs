@@ -424,8 +424,8 @@ fn reads_of_squid(outcome: &BedOutcome) -> String {
     let reads = outcome.per_request(|disk| disk.served.reads);
     let hits = outcome.per_request(|disk| disk.disk_hits);
     format!(
-        "Squid makes {reads:.1} reads and has {hits:.2} disk hits per request. A hit reads the pieces of its body, inodes \
-         and directories."
+        "Squid makes {reads:.1} reads and has {hits:.2} disk hits per request. A hit reads the pieces of its body, \
+         inodes and directories."
     )
 }
 

@@ -198,8 +198,8 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
          simulation, connecting, slow start and packet delays take 0.19 s."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of disk time in Squid 2.3, {:.1} ms in Squid 2.4 (with soft updates), and {:.1} ms in \
-             the versions with one file.",
+            "A request takes {:.1} ms of disk time in Squid 2.3, {:.1} ms in Squid 2.4 (with soft updates), and {:.1} \
+             ms in the versions with one file.",
             demands[0].disk_ms(),
             demands[1].disk_ms(),
             demands[2].disk_ms(),
@@ -223,9 +223,9 @@ fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
         format!(
             "The paper contradicts itself. At 400 requests/s, its response time is 2,631 ms in the table of expv1 and \
              1,819 ms in Table 6.6. At 450 requests/s, a hit takes 988 ms in the table of expv2 and 1,039 ms in Table \
-             6.6. The simulated peak of expv2 is {peak:.0} requests/s. Times rise steeply near a peak, so the last rows \
-             of Table 6.6 depend on their distance from it. At a rate beyond a version's peak, its times grow with the \
-             length of the run, so they have no meaning."
+             6.6. The simulated peak of expv2 is {peak:.0} requests/s. Times rise steeply near a peak, so the last \
+             rows of Table 6.6 depend on their distance from it. At a rate beyond a version's peak, its times grow \
+             with the length of the run, so they have no meaning."
         ),
         "In the paper, the hit ratio falls from 56.4% to 52.1% as the rate rises, because Squid skips overloaded \
          disks. The simulation does not skip disks, so all rows of the versions with one file have the same simulated \

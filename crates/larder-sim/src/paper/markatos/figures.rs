@@ -146,10 +146,10 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(table);
     report.remarks.push(format!(
-        "The completion time falls fast with the threshold, and then stays flat. The fast fall ends at the point of the \
-         curve that is farthest from the straight line between the curve's ends. The flat part starts where the time is \
-         within 1% of the last time. From 1 to 10 blocks, the time falls by {:.0}% of its whole fall from 1 to 256 \
-         blocks. Only {:.1}% of the whole fall come after 64 blocks.",
+        "The completion time falls fast with the threshold, and then stays flat. The fast fall ends at the point of \
+         the curve that is farthest from the straight line between the curve's ends. The flat part starts where the \
+         time is within 1% of the last time. From 1 to 10 blocks, the time falls by {:.0}% of its whole fall from 1 \
+         to 256 blocks. Only {:.1}% of the whole fall come after 64 blocks.",
         (at_1 - at_10) / (at_1 - at_256) * 100.0,
         (at_64 - at_256) / (at_1 - at_256) * 100.0
     ));
@@ -269,7 +269,7 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
             .to_owned(),
         format!(
             "BUDDY on 2 GB takes {:.0} s, {:.2} times the 7,300 s that the paper's text implies. The machine's \
-             constants were calibrated with 300,000 operations on 1 GB. The lines "over BUDDY at 71%" divide BUDDY's \
+             constants were calibrated with 300,000 operations on 1 GB. The lines \"over BUDDY at 71%\" divide BUDDY's \
              time by that of another policy. So BUDDY's excess time explains most of their excess over the paper's \
              values.",
             at(0, 71.0),
