@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(rust_version("rust-version.workspace = true"), None);
     }
 
-    /// At stake: a new library that is published without a check.
+    /// Guards against a new library that is published without a check.
     #[test]
     fn every_crate_that_is_published_is_in_the_list() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");

@@ -215,8 +215,8 @@ fn allow_descriptors(count: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// At stake: the figure for `poll` in the papers' laboratory. Idle connections cost a server with `poll`, and next
-    /// to nothing with `epoll`.
+    /// Checks the figure for `poll` in the papers' laboratory. Idle connections cost a server with `poll`, and next to
+    /// nothing with `epoll`.
     #[test]
     fn idle_connections_cost_poll_much_more_than_epoll() {
         let job = DescriptorsJob { idle_counts: vec![0, 400], active_count: 1, time: Duration::from_millis(60) };

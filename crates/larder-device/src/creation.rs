@@ -131,7 +131,7 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// At stake: a store whose file another process replaces while it is in use.
+    /// Guards against a store whose file another process replaces while it is in use.
     #[test]
     fn volume_that_another_process_has_just_created_is_not_replaced() {
         let directory = tempfile::tempdir().unwrap();

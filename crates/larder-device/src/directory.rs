@@ -197,7 +197,7 @@ impl fmt::Display for FileName {
 mod tests {
     use super::*;
 
-    /// At stake: files outside of the directory, which could be read, overwritten or removed.
+    /// Guards against files outside of the directory, which could be read, overwritten or removed.
     #[test]
     fn no_name_leads_out_of_the_directory() {
         let too_long = "a".repeat(FileName::PART_BYTES_MAX + 1);

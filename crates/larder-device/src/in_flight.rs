@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// At stake: an operation beyond the end of its device, or one that is not aligned.
+    /// Guards against an operation beyond the end of its device, or one that is not aligned.
     #[test]
     fn what_breaks_the_rules_is_refused() {
         for (offset_bytes, len_bytes) in
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 0);
     }
 
-    /// At stake: bytes that are skipped or repeated after a system call has moved only a part of them.
+    /// Guards against bytes that are skipped or repeated after a system call has moved only a part of them.
     #[test]
     fn a_short_transfer_goes_on_at_the_last_whole_block() {
         let (in_flight, outcome) = read(4096, 4096);
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 4096);
     }
 
-    /// At stake: a system call that is repeated forever without moving bytes.
+    /// Guards against a system call that is repeated forever without moving bytes.
     #[test]
     fn a_transfer_without_progress_ends() {
         for stuck in [|| Ok(100), || Err(io::ErrorKind::WouldBlock.into())] {

@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"bc");
     }
 
-    /// At stake: acknowledged records that a failed sync has lost, and that no later sync makes durable.
+    /// Guards against acknowledged records that a failed sync has lost, and that no later sync makes durable.
     #[test]
     fn records_that_a_failed_sync_lost_are_written_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(back[1536..], [0; 512]);
     }
 
-    /// At stake: a snapshot that changes when the original is written. A crash test would then change the past.
+    /// Guards against a snapshot that changes when the original is written. A crash test would then change the past.
     #[test]
     fn a_snapshot_stays_what_it_was() {
         let device = MemoryDevice::new(3 << 20);

@@ -84,7 +84,7 @@ pub(super) fn too_much_waits() -> io::Error {
 mod tests {
     use super::*;
 
-    /// At stake: memory without a limit if a device does not respond.
+    /// Guards against memory without a limit if a device does not respond.
     #[test]
     fn a_full_queue_gives_back_and_a_closed_one_ends_when_it_is_empty() {
         let queue = TransferQueue::default();

@@ -421,7 +421,7 @@ mod tests {
     use super::*;
     use crate::{AlignedBuffer, Completion};
 
-    /// At stake: the setups for kernels before 6.1 and 5.19, which no other test uses on a newer kernel.
+    /// Checks the setups for kernels before 6.1 and 5.19, which no other test uses on a newer kernel.
     #[test]
     fn every_kind_of_ring_transfers() {
         const COUNT: u64 = 1000;
@@ -463,8 +463,8 @@ mod tests {
         }
     }
 
-    /// At stake: operations that never complete after the kernel has stopped accepting calls, and memory that it writes
-    /// to after it was freed. The test uses a ring on another thread, which makes its system calls fail.
+    /// Guards against operations that never complete after the kernel has stopped accepting calls, and memory that it
+    /// writes to after it was freed. The test uses a ring on another thread, which makes its system calls fail.
     #[test]
     fn a_broken_ring_fails_its_transfers() {
         let directory = tempfile::tempdir().unwrap();

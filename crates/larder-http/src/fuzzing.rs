@@ -208,7 +208,8 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
     }
 
-    /// At stake: fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    /// Guards against fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are
+    /// written.
     #[test]
     fn corpus_of_every_reader_holds_its_samples() {
         for target in TARGETS {
@@ -227,7 +228,7 @@ mod tests {
     /// Length of a long input in bytes: long enough that a quadratic cost exceeds the limit on steps.
     const LONG: usize = 8 << 10;
 
-    /// At stake: a field of a few kilobytes that occupies a worker for seconds.
+    /// Guards against a field of a few kilobytes that occupies a worker for seconds.
     #[test]
     fn no_long_repetition_in_a_sample_takes_more_steps_than_its_length_allows() {
         for target in TARGETS {

@@ -698,7 +698,7 @@ mod tests {
         assert_eq!(way(&facts, StoredState::Response(gone)), "fly miss");
     }
 
-    /// At stake: a part of a file, stored although only the whole file can be checked against its digest.
+    /// Guards against a part of a file, stored although only the whole file can be checked against its digest.
     #[test]
     fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_stored() {
         let fields = fields(&["range: bytes=0-9"]);

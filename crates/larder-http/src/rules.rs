@@ -505,7 +505,7 @@ mod tests {
         }
     }
 
-    /// At stake: a network's login page, stored for a year in place of a package.
+    /// Guards against a network's login page, stored for a year in place of a package.
     #[test]
     fn web_page_is_never_kept_as_a_file_unless_its_type_is_named() {
         let ruled = |types: &[&str], status: u16, content_type: &str| {

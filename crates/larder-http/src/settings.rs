@@ -35,8 +35,8 @@ pub struct Settings {
     /// The Last-Modified of an error is that of its error page, and says nothing about when the resource will appear. A
     /// longer lifetime saves requests, but hides a resource that has appeared since.
     pub heuristic_error_max: Duration,
-    /// Whether a heuristic lifetime is given even to a response that may be personal. It may be if it does not vary by
-    /// Cookie, and its request had a Cookie or it sets one.
+    /// Whether a heuristic lifetime is given even to a response that may be personal. A response may be personal if it
+    /// does not vary by Cookie, and its request had a Cookie or the response sets one.
     ///
     /// If on, other clients may see a page that was made for one client but does not say so. If off (the default), such
     /// a response is validated for each request and never served stale.

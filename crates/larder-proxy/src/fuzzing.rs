@@ -400,7 +400,7 @@ pub(crate) mod tests {
         assert_eq!(receive_in_two(&responses()[1], 9).as_deref(), Some(&b"hello, "[..]));
     }
 
-    /// At stake: input from a remote peer that causes a panic, a hang, or a body that the origin did not send.
+    /// Guards against input from a remote peer that causes a panic, a hang, or a body that the origin did not send.
     #[test]
     fn no_exchange_of_mutated_samples_breaks_the_law() {
         SAMPLES.into_iter().for_each(run);

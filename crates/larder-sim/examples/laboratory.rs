@@ -18,68 +18,74 @@ use std::{error::Error, fmt::Write as _, fs, path::Path, time::Duration};
 /// The page between its first sentence and its list of machines.
 const OPENING: &str = "
 `cargo run --profile fast -p larder-sim --example laboratory -- docs/internals/laboratory.md docs/figures` writes this
-page. Each value comes from the policies that the proxy runs, in virtual time, on the machines below. `larder sim paper
-count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, with
-tables that vary its assumptions, which are left out here. The packages have these commands, and so do builds with
-`--features lab`.
+page. The simulation runs the proxy's own storage policies in virtual time, on models of the machines below. `larder sim
+paper count` prints the first sentence, the account and all tables below. `larder sim paper NAME` prints one report, and
+also tables in which its assumptions vary; this page leaves those tables out. These commands are part of the packages,
+and of builds with `--features lab`.
 
 ## Method
 
 `ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. The two models complete
-each operation at once and add up the time that it would have taken. The models keep written data, except zeros, so that
-the engine can read it back. One thread drives the store and sets its clock. `larder sim run` simulates traces and
-workloads in the same way.
+each operation at once and add up the time that it would have taken. The models keep written data in memory, so that the
+engine can read it back; for bytes that are zero, they keep nothing. One thread drives the store and sets its clock.
+`larder sim run` simulates traces and workloads in the same way.
 
-PolyMix's robots, its simulated users, send their requests at the rate that the paper prints, so the pages of many
-robots interleave. Disk, caches and working set are 3 to 200 times smaller than the paper's, with fewer objects but all
-robots. The cylinder groups of the disk shrink with the disk, because otherwise their number, and so the results, would
-depend on the size of the simulation. Squid, ESP and expv1 read an object in pieces of 4 KB. Each piece waits for its
-turn at the disk, which serves other requests in between.
+The load generator PolyMix has simulated users, called robots. All robots together send requests at the rate that the
+paper prints, so requests for different pages interleave. Disk, caches and working set are 3 to 200 times smaller than
+in the paper, so there are fewer objects. The number of robots is that of the paper. The cylinder groups of the disk are
+also that many times smaller. Otherwise the number of groups, and so the results, would depend on the scale of the
+simulation. The simulated Squid, ESP and expv1 read an object in pieces of 4 KB. Each piece waits for its turn at the
+disk, which serves other requests in between.
 
 In the reports on Squid and ESP, one request in 20 is a reload (PolyMix's `Reload`). A reload waits for the server. As
-in Polygraph's reports, the mean response time includes reloads, but a reload is neither a hit nor a miss. Packets to
-and from servers take 40 ms each, as PolyMix-4 prescribes, with the round trips of TCP's slow start. So a miss takes 0.2
-s longer than the server's 2.5 s.
+in Polygraph's reports, the mean response time includes reloads, but a reload is neither a hit nor a miss. Each packet
+to or from a server takes 40 ms, as PolyMix-4 prescribes, and a connection needs the round trips of TCP's slow start. So
+a miss takes 0.2 s longer than the server's think time of 2.5 s.
 
-A ratio is the simulated value divided by the paper's. If the paper prints a range or bound, the end that is nearer to
-the simulated value counts, and a value within the range has the ratio 1. Gains are compared as gains: 5% is far from
-30%, although 1.05 is close to 1.3.
+The *ratio* in a table is the simulated value divided by the paper's. If the paper prints a range or a bound, the
+simulated value is divided by the nearer end of the range. A simulated value within the range has the ratio 1. Gains are
+compared in percent: a gain of 5% misses a gain of 30%, although the factors 1.05 and 1.3 differ little.
 
-Each line of a report compares one value. The paper's value is *printed*, *derived* from printed ones, or *external* (by
-other authors). The line itself has one of these kinds:
+Each line of a report compares one value. The column *value is* has the origin of the paper's value: it is *printed*,
+*derived* from printed values, or *external* (from other authors). The column *line is* shows how independent the
+simulated value is of the paper's:
 
-- *fitted*: a constant was chosen so that this value comes out, or a rule was added after its effect was known.
-- *repeated*: another line compares the same simulated value with another place of the paper.
-- *derived*: it follows from other lines and from inputs by arithmetic.
-- *conditional*: no constant was chosen to match it, but it depends on assumed constants (`[D]` and `[M]` in the
-  machines, and the beds of the reports), and other assumptions may give another value.
-- *predicted*: like *conditional*, but the simulated value matches over the whole range of each assumed constant.
+- *fitted*: a constant was chosen to give the paper's value, or a rule was added after its effect on the value was
+  known.
+- *repeated*: another line already compares the same simulated value, with a number in another place of the paper.
+- *derived*: the simulated value follows from other lines and from inputs by arithmetic.
+- *conditional*: no constant was chosen to match the paper's value, but the simulated value depends on assumed
+  constants. These constants are marked `[D]` and `[M]` in the files of the machines, or belong to a bed (the set-up of
+  a report).
+- *predicted*: like *conditional*, but the simulated value matches the paper's over the whole range of each assumed
+  constant.
 
-`models/beds.toml` has the range of each assumed constant of a bed (the set-up of a report), and `models/ranges.toml`
-that of each assumed value of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges
-docs/internals/laboratory.md crates/larder-sim/papers/ranges.tsv` simulates every report that meets a conditional row
-with each constant at the ends of its range. If a constant's own value is an end of its range, the middle of the range
-is simulated too. The variation of a report ends when each of its rows was missed once. Constants of beds are varied
-first, those with the widest range first, then constants of machines. Two other seeds are tried as well. The account and
-the reports have the results.
+`models/beds.toml` has the plausible range of each assumed constant of a bed, and `models/ranges.toml` that of each
+assumed constant of a machine. `cargo run --profile fast -p larder-sim --example laboratory -- ranges
+docs/internals/laboratory.md crates/larder-sim/papers/ranges.tsv` simulates the reports again, with each constant at the
+ends of its range. It varies only reports that meet the paper in a conditional row. If a constant's assumed value is an
+end of its range, the middle of the range is simulated too. The variation of a report stops when each of its conditional
+rows was missed at least once. Constants of beds are varied before constants of machines, and constants with a wide
+range before those with a narrow one. Each varied report is also simulated with two other seeds. The account and the
+reports below have the results.
 
-The account counts claims. A claim is one finding of a paper. The rows of a claim are the places where the paper prints
-it; there are 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its quote, and the lines
-that reproduce it or the reason why none does. A row with a printed value is met within 25% of this value; a row with a
-printed range or bound is met within it. A claim counts as compared if each of its rows is compared, or cannot be
-compared. A claim is met if all of its compared rows are met. Where a text permits several readings, the row names the
-one that is taken.
+The account counts claims. A claim is one finding of a paper. A claim has one row for each place where the paper prints
+it; all claims together have 288 rows. [`papers/`](../../crates/larder-sim/papers/README.md) has each row with its
+quote. It also has the lines that reproduce the row, or the reason why no line does. A row with a printed value is *met*
+if the simulated value is within 25% of it. A row with a printed range or bound is met if the simulated value is within
+this range. A claim counts as compared if no row that could be compared is left out. A claim is met if all of its
+compared rows are met. If a text permits several readings, the row names the chosen one.
 
 ## Traces, workloads, sweeps
 
-`tests/real/sim_live.sh` replays five traces through the running proxy and through the simulator, both with shipped
-defaults, and fails if their hit ratios differ by more than half a point, or two points of PolyMix. Two traces are of
-PolyMix-3 and PolyMix-4, scaled to two cores. These two traces have 200,000 requests of a working set up to 1 GB, for a
-store of 128 MB. One user without pauses sends the requests instead of the robots. The traces leave out responses that
-no cache may store, life cycles, reloads and the think time of servers.
+`tests/real/sim_live.sh` replays five traces through the running proxy and through the simulator, both with default
+settings. The script fails if their hit ratios differ by more than half a percentage point (two points for PolyMix). Two
+traces are from PolyMix-3 and PolyMix-4, scaled to two cores. These two traces have 200,000 requests and a working set
+of up to 1 GB; the store has 128 MB. One user sends all requests without pauses. The traces have no responses that
+caches may not store, no life cycles and no reloads, and servers respond at once.
 
-The table has hits in percent, on a busy machine (a load average of 9 on two cores), on 28 November 2026, with the store
-in `/dev/shm`:
+The table has the hits in percent of the requests. They were measured on 28 November 2026 on a busy machine (a load
+average of 9 on two cores), with the store in `/dev/shm`:
 
 | trace | live | simulated |
 |---|--:|--:|
@@ -89,32 +95,32 @@ in `/dev/shm`:
 | PolyMix-3 | 58.01 | 58.79 |
 | PolyMix-4 | 59.22 | 59.60 |
 
-`larder sim run` has the memory cache of the proxy in front of its stores. With an LRU instead, `markatos` had 32.42%.
-The store refuses one in seven objects of `markatos` because they are too long, so these are in memory only, and an LRU
-keeps them in memory for longer. The proxy's memory cache hashes with a new seed in each run, so hits differ by up to
-0.2 points between runs. The reports on the papers have an LRU, as the proxies of the papers do, and repeat exactly. If
-other programs use the store's disk, live hits are up to 5 points lower, because the proxy bypasses a store that does
-not respond.
+`larder sim run` simulates the proxy's memory cache in front of each store. With an LRU as the memory cache, 32.42% of
+the simulated requests of `markatos` were hits. The reason is that the store refuses one in seven objects of `markatos`
+as too long. Such objects are in memory only, and an LRU keeps them there for longer. The proxy's memory cache hashes
+with a new seed in each run, so its hits differ by up to 0.2 points between runs. The reports on the papers simulate an
+LRU, as in the proxies of the papers, and give the same values in each run. If other programs use the store's disk, the
+running proxy has up to 5 points fewer hits, because it bypasses a store that does not respond.
 
-`larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's
-oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes
-determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs or spaces. A first line
-may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`.
-Without names, the columns are time, key and size, or key and size. A file with more columns and no names is refused.
-The collections of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge (FAST 2008) are
-recognized; of their requests, only reads are used. Damaged lines are skipped and counted, and the first one is printed.
-The site of an entry is the host of its URL. The group of an entry is the set of objects that a workload requests
-together.
+`larder sim run --trace FILE` reads these formats: Squid's native log, the common and combined log formats, text in
+columns, libCacheSim's oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input
+(`-`). The first bytes determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs
+or spaces. A first line may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`,
+`timestamp`, `ts`. Without names, the columns are time, key and size, or key and size. A file with more columns and no
+names is refused. The public traces of Twitter (OSDI 2020), IBM (HotStorage 2020), Wikimedia (2019) and MSR Cambridge
+(FAST 2008) are recognized; the simulation uses only their reads. Damaged lines are skipped and counted, and the first
+one is printed. The site of an entry is the host of its URL. The group of an entry is the set of objects that a workload
+requests together.
 
 `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `small-objects`, `markatos`, `polymix-3` or `polymix-4`. A seed gives
 the same requests on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14
 to 30 bytes per request.
 
-`--sweep` varies the size of the store (`size=100GB..4TB`), the memory cache (`memory-cache=16MB..1GB`), or the share of
-the store that entries may use (`utilization=50..95`). Varying this share is the method of Markatos et al.: the
-simulator removes the least recently used entries to keep the share. Each policy sees the same requests, and simulations
-run on all cores. `--output` is table, JSON or CSV. `--plots` draws rate, hits, bytes hit, memory and bytes written. An
-entry longer than the store is a miss.
+`--sweep` varies the size of the store (`size=100GB..4TB`), the size of the memory cache (`memory-cache=16MB..1GB`), or
+the share of the store that entries may use (`utilization=50..95`). Markatos et al. varied this share in their
+experiments. To stay within it, the simulator removes the least recently used entries. Each policy gets the same
+requests, and simulations run on all cores. `--output` selects a table, JSON or CSV. `--plots` draws the request rate,
+the hits, the bytes hit, the memory and the bytes written. A request for an entry longer than the store is a miss.
 
 ## Machines
 
@@ -322,8 +328,9 @@ fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
     report.title = SPEED_TITLE.to_owned();
     let machine = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let machine = machine.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    report
-        .remarks
-        .push(format!("Measured on one core of: {}.", machine.map_or("a machine without a name", |(_, name)| name)));
+    report.remarks.push(format!(
+        "The rates were measured on one core of: {}.",
+        machine.map_or("a machine without a name", |(_, name)| name)
+    ));
     Ok(format!("{}\n`larder sim speed --streamed 100000000`\n", report.to_text()))
 }

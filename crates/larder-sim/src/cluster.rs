@@ -289,7 +289,7 @@ mod tests {
         &row.unwrap_or_else(|| panic!("there is a row {name}")).1
     }
 
-    /// At stake: the loads of nodes, which blocks of ranks with the same weight could distort.
+    /// Protects the loads of nodes, which blocks of ranks with the same weight could distort.
     #[test]
     fn blocks_of_ranks_have_the_requests_of_their_keys() {
         let test = ClusterTest { kept_count: 0, ..test(3, 300_000) };

@@ -164,7 +164,7 @@ mod tests {
         RequestSource::Trace(TraceFile { path, format: None, name: "a trace".to_owned() })
     }
 
-    /// At stake: results that cannot be reproduced on another machine. The checksums are those of the first 20,000
+    /// Guards against results that cannot be reproduced on another machine. The checksums are those of the first 20,000
     /// requests.
     #[test]
     fn workloads_are_the_same_bytes_on_every_machine() {

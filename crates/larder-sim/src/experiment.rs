@@ -322,7 +322,7 @@ mod tests {
     use super::*;
     use larder_workload::Workload;
 
-    /// At stake: policies that cannot be simulated. The test runs every policy, on a spinning disk or on flash.
+    /// Guards against policies that cannot be simulated. The test runs every policy, on a spinning disk or on flash.
     #[test]
     fn every_row_runs_and_hits() {
         for policy in Policy::all() {

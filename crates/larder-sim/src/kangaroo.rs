@@ -336,8 +336,8 @@ mod tests {
         assert!(!cache.insert(7, 8, entry(false)), "a new object does not displace one that was hit");
     }
 
-    /// At stake: a baseline that is weaker than the published one. The paper has 7.0 bits of memory per object of 200
-    /// bytes, and writes 5.8 bytes for each byte of objects of 100 bytes.
+    /// Guards against a baseline that is weaker than the published one. The paper has 7.0 bits of memory per object of
+    /// 200 bytes, and writes 5.8 bytes for each byte of objects of 100 bytes.
     #[test]
     fn memory_and_writes_are_about_as_published() {
         let (cache, hits) = run(2 << 20, 200_000);

@@ -192,7 +192,7 @@ impl Paper {
 mod tests {
     use super::*;
 
-    /// At stake: a progress above 100%. A report may simulate in several steps, each with its own number of
+    /// Guards against a progress above 100%. A report may simulate in several steps, each with its own number of
     /// simulations.
     #[test]
     fn progress_comes_to_the_number_of_simulations() {

@@ -217,8 +217,8 @@ mod tests {
         pipeline.counts()
     }
 
-    /// At stake: tables of another workload than the paper's. In its footnote 2, 1,058,206 requests lead to 338,081
-    /// hits in memory, 678,040 writes, 42,085 reads and 279,875 deletes.
+    /// Guards against tables of another workload than the paper's. In its footnote 2, 1,058,206 requests lead to
+    /// 338,081 hits in memory, 678,040 writes, 42,085 reads and 279,875 deletes.
     #[test]
     fn a_million_operations_are_those_of_the_papers_footnote() {
         for seed in [11, 12, 13] {

@@ -358,7 +358,7 @@ fn store_bytes(machine: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// At stake: a recommended policy with half the rate of another one, on the same disk.
+    /// Guards against a recommended policy with half the rate of another one, on the same disk.
     #[test]
     fn plans_rank_policies_as_simulations_do() {
         let test = PlanTest {

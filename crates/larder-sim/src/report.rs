@@ -420,8 +420,8 @@ mod tests {
         );
     }
 
-    /// At stake: values outside of a range or bound that count as met. A value may differ by a quarter from a single
-    /// number, but not from a range.
+    /// Guards against values outside of a range or bound that count as met. A value may differ by a quarter from a
+    /// single number, but not from a range.
     #[test]
     fn value_outside_of_a_range_is_missed() {
         let line = |simulated| Comparison::new("", "times", ValueKind::Derived, 8.0, simulated);
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(range_text(0.0, 0.0), "0");
     }
 
-    /// At stake: a column that replaces another one with the same name.
+    /// Guards against a column that replaces another one with the same name.
     #[test]
     fn json_keeps_both_of_two_columns_of_one_name() {
         let mut report = Report::new("");

@@ -53,7 +53,11 @@ impl SpeedTest {
         if !self.policies.is_empty() {
             report.tables.push(self.rows(&|| progress(count))?);
         }
-        report.remarks.push(format!("{}; caches and stores of {} MB.", self.source, self.cache_bytes / 1_000_000));
+        report.remarks.push(format!(
+            "The requests come from {}. Each cache or store has {} MB.",
+            self.source,
+            self.cache_bytes / 1_000_000
+        ));
         Ok(report)
     }
 
@@ -173,7 +177,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// At stake: that a speed is reported for a run that processed too few requests, or had almost no hits.
+    /// Guards against a speed that is reported for a run that processed too few requests, or had almost no hits.
     #[test]
     fn everything_is_timed_and_hits() {
         let speed = SpeedTest {

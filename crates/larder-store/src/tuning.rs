@@ -327,8 +327,8 @@ table! {
     /// unsuitable lengths. More: more entries, but entries of rare lengths find no room once all files have their
     /// largest size.
     buddy_used_percent: u32 = 85, count in 10..=99;
-    /// `buddy`: whether the file of a longer entry is in a directory of its site. On, with a threshold of 8 KiB, the
-    /// layout is that of SQUIDML. Off: all such files are in one directory, as published.
+    /// `buddy`: whether the file of a longer entry is in a directory of its site. If on, with a threshold of 8 KiB, the
+    /// layout is that of SQUIDML. If off, all such files are in one directory, as published.
     buddy_long_by_site: bool = false, switch;
     /// `stream` and the policies on its file: share of the file that may be in use at a time, in percent. More: more
     /// entries, but shorter free runs, so that long entries evict more bytes than they need. The paper's working point

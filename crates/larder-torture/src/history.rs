@@ -340,8 +340,8 @@ mod tests {
         history
     }
 
-    /// At stake: a correct store accused of losing an entry. Here a version is begun before the store is cleared, and
-    /// acknowledged after the key is removed.
+    /// Guards against a correct store accused of losing an entry. Here a version is begun before the store is cleared,
+    /// and acknowledged after the key is removed.
     #[test]
     fn version_begun_before_an_invalidation_need_not_be_found_after_a_removal_and_a_kill() {
         let mut history = History::default();

@@ -292,7 +292,7 @@ mod tests {
     use crate::{faults, trial};
     use larder_store::Policy;
 
-    /// At stake: removed entries that were found again. Each of these schedules once failed that way.
+    /// Guards against removed entries that were found again. Each of these schedules once failed that way.
     #[test]
     fn schedules_that_broke_the_law_once_keep_it() {
         for (row, faults, seed) in [

@@ -467,7 +467,7 @@ mod tests {
     use super::*;
     use crate::faults;
 
-    /// At stake: a store that passes all tests because it loses every entry.
+    /// Guards against a store that passes all tests because it loses every entry.
     #[test]
     fn a_store_that_loses_everything_breaks_the_law_in_every_row() {
         for policy in Policy::all() {

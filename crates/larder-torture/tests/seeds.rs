@@ -6,14 +6,14 @@ use larder_torture::{
     schedule::{self, SchedulePlan},
 };
 
-/// At stake: a removal or invalidation that was acknowledged because the next start empties the volume. One copy of the
+/// Protects a removal or invalidation that was acknowledged because the next start empties the volume. One copy of the
 /// superblock said that this start may believe it, because the change that says so had failed after the first copy.
 #[test]
 fn changes_of_an_excluded_volume_last_although_the_end_of_its_doubt_was_half_written() {
     expect_lawful("syncs", &[("hashcache-log", 850_003_286), ("tiny", 810_002_863)]);
 }
 
-/// At stake: a removal that was acknowledged because the next start empties the volume. A sync failed while the volume
+/// Protects a removal that was acknowledged because the next start empties the volume. A sync failed while the volume
 /// was taken back, another one that had begun before succeeded, and the new doubt was ended with the old one.
 #[test]
 fn changes_of_an_excluded_volume_last_although_a_sync_failed_when_it_was_taken_back() {
@@ -21,7 +21,7 @@ fn changes_of_an_excluded_volume_last_although_a_sync_failed_when_it_was_taken_b
     expect_lawful("syncs", &seeds);
 }
 
-/// At stake: the sync that is due. A task that was about to submit it was not polled, and the other tasks took it for
+/// Protects the sync that is due. A task that was about to submit it was not polled, and the other tasks took it for
 /// submitted.
 #[test]
 fn due_sync_does_not_wait_for_a_task_that_nobody_polls() {

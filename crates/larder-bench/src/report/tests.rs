@@ -1,4 +1,4 @@
-//! At stake: a page that shows figures that were not measured, or none.
+//! Guards against a page that shows figures that were not measured, or none.
 
 use super::*;
 use crate::{

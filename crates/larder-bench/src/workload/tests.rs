@@ -1,4 +1,4 @@
-//! At stake: a workload that differs from the one it is named after.
+//! Guards against a workload that differs from the one it is named after.
 
 use super::*;
 use std::time::Duration;

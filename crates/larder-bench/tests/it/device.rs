@@ -1,4 +1,4 @@
-//! At stake: a user's file or disk overwritten by a measurement, or meaningless figures.
+//! Guards against a user's file or disk overwritten by a measurement, or meaningless figures.
 
 use larder_bench::{DeviceJob, figures_from_json, measure_device, to_json};
 use larder_store::{

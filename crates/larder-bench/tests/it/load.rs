@@ -1,4 +1,4 @@
-//! At stake: a benchmark that accepts damaged responses, or figures of events that did not happen.
+//! Guards against a benchmark that accepts damaged responses, or figures of events that did not happen.
 
 use larder_bench::{
     BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, PolyMixVersion, Target, WatchedProcesses, Workload,
@@ -146,7 +146,7 @@ fn whole_request(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     Some((path, [lines.concat().as_bytes(), b"connection: close\r\n\r\n", &body].concat()))
 }
 
-/// At stake: a hit ratio that a proxy gets by storing responses that it must not store.
+/// Guards against a hit ratio that a proxy gets by storing responses that it must not store.
 #[test]
 fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     let origin = Origin::start(OriginOptions::default()).unwrap();
@@ -199,8 +199,8 @@ fn pausing_proxy(origin: SocketAddr, pieces: usize, pause: Duration) -> SocketAd
     address
 }
 
-/// At stake: coordinated omission. A pause of 0.4 s in a run of 1 s delays 40% of the requests of an open loop, but
-/// only one request of each user of a closed one.
+/// Guards against coordinated omission. A pause of 0.4 s in a run of 1 s delays 40% of the requests of an open loop,
+/// but only one request of each user of a closed one.
 #[test]
 fn a_pause_is_charged_to_all_who_come_meanwhile() {
     let pause = Duration::from_millis(400);
@@ -220,7 +220,7 @@ fn a_pause_is_charged_to_all_who_come_meanwhile() {
     assert!(shares[1].is_none_or(|slow| slow <= 0.05), "{shares:?}");
 }
 
-/// At stake: response times that leave out requests which were never sent because the proxy had stalled.
+/// Guards against response times that leave out requests which were never sent because the proxy had stalled.
 #[test]
 fn an_open_loop_charges_a_slow_proxy_for_all_who_came() {
     let think = (Duration::from_millis(200), Duration::ZERO);
@@ -269,7 +269,7 @@ fn a_proxy_that_is_not_there_is_an_error() {
     assert!(error.to_string().contains("cannot connect"), "{error}");
 }
 
-/// At stake: a run that never ends. Time must pass even if the proxy refuses every request at once.
+/// Guards against a run that never ends. Time must pass even if the proxy refuses every request at once.
 #[test]
 fn a_proxy_that_goes_away_fails_requests_until_the_time_is_over() {
     let origin = Origin::start(OriginOptions::default()).unwrap();

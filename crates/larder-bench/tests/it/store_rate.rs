@@ -1,4 +1,4 @@
-//! At stake: a plan that is compared with a measurement of something else.
+//! Guards against a plan that is compared with a measurement of something else.
 
 use larder_bench::{StoreJob, measure_store};
 use larder_store::{IoChoice, Policy, Tuning};

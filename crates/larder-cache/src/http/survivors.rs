@@ -22,7 +22,7 @@ pub struct CacheSurvivors {
     pub tier: Option<Arc<Tier>>,
     /// The memory for bodies in transfer.
     pub bodies: Arc<BodyBudget>,
-    /// Returns `true` if so many responses wait for their clients that each should free its spare buffers.
+    /// Returns `true` if many responses wait for their clients, so that each response should free its spare buffers.
     are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
     /// The locations at which chunks of long bodies were seen in the store.
     pub(super) sightings: ChunkSightings,
@@ -56,7 +56,7 @@ pub struct SurvivorParts {
     pub purges: Arc<Purges>,
     /// Limit in bytes for the memory of all bodies in transfer.
     pub body_bytes: u64,
-    /// Returns `true` if so many responses wait for their clients that each should free its spare buffers.
+    /// Returns `true` if many responses wait for their clients, so that each response should free its spare buffers.
     pub are_exchanges_many: Box<dyn Fn() -> bool + Send + Sync>,
 }
 

@@ -787,7 +787,7 @@ mod tests {
         assert!(driver.core.is_idle());
     }
 
-    /// At stake: a fetch that never ends, because its last client left after the response had broken off.
+    /// Guards against a fetch that never ends, because its last client left after the response had broken off.
     #[test]
     fn body_that_nothing_can_continue_is_not_wanted_by_the_cache() {
         let mut driver = Driver::arriving(plain(Some(8)), true);

@@ -66,7 +66,7 @@ fn whoever_marked_a_commit_waits_for_its_last_part_and_for_no_later_commit() {
     drop(later);
 }
 
-/// At stake: a value that is found after the removal of an older one was acknowledged.
+/// Guards against a value that is found after the removal of an older one was acknowledged.
 #[test]
 fn no_value_of_marked_work_is_found_once_its_commits_have_ended() {
     let keys = Arc::new(ActiveKeys::default());

@@ -119,8 +119,8 @@ fn error_of_a_fetch_reaches_all_callers_and_is_not_kept() {
     });
 }
 
-/// Drops a thousand callers of a fetch before it ends. At stake: a source whose answer takes longer than any caller
-/// waits, so that it is asked again and again, and nothing is ever stored.
+/// Drops a thousand callers of a fetch before it ends. Guards against a source whose answer takes longer than any
+/// caller waits, so that it is asked again and again, and nothing is ever stored.
 async fn fetch_outlives_a_thousand_callers(ended: impl AsyncFn(&TestCache)) {
     let test = TestCache::new();
     let gate = Gate::default();
@@ -163,7 +163,7 @@ fn fetch_outlives_its_callers_on_the_one_thread_of_a_runtime() {
     }));
 }
 
-/// At stake: callers that wait forever for a fetch that nothing drives.
+/// Guards against callers that wait forever for a fetch that nothing drives.
 #[test]
 fn another_caller_fetches_when_the_runtime_of_a_fetch_ends() {
     let test = TestCache::new();
@@ -225,7 +225,7 @@ fn value_that_is_inserted_during_a_fetch_is_kept() {
     });
 }
 
-/// At stake: a fetched value that is not found later, although nobody changed its key.
+/// Guards against a fetched value that is not found later, although nobody changed its key.
 #[test]
 fn fetches_beside_twenty_thousand_writes_of_other_keys_are_all_stored() {
     block_on(async {
@@ -251,7 +251,7 @@ fn fetches_beside_twenty_thousand_writes_of_other_keys_are_all_stored() {
     });
 }
 
-/// At stake: an old value that replaces a newer one.
+/// Guards against an old value that replaces a newer one.
 #[test]
 fn fetch_whose_key_was_written_meanwhile_is_not_stored() {
     block_on(async {

@@ -193,7 +193,7 @@ fn pinned_value_outlives_what_displaces_all_others() {
     });
 }
 
-/// At stake: a value that is found and then not readable, because the store moved it in between.
+/// Guards against a value that is found and then not readable, because the store moved it in between.
 #[test]
 fn found_value_is_read_after_the_store_moved_it() {
     block_on(async {

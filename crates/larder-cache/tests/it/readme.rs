@@ -1,6 +1,6 @@
 //! The README's program is the example `films`, which is compiled.
 
-/// At stake: a program that a reader copies and that does not compile.
+/// Guards against a program that a reader copies and that does not compile.
 #[test]
 fn program_of_the_readme_is_the_example() {
     let (_, program) = include_str!("../../examples/films.rs").split_once("\n\n").expect("a header comes first");

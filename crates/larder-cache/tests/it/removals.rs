@@ -132,7 +132,7 @@ fn list_of_removals_does_not_grow_without_bound() {
     });
 }
 
-/// At stake: values that are lost because unrelated tags were removed, and removed values that come back.
+/// Guards against values that are lost because unrelated tags were removed, and removed values that come back.
 #[test]
 fn hundred_thousand_removed_tags_lose_no_other_value() {
     block_on(async {

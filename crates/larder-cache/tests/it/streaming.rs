@@ -118,7 +118,7 @@ fn fetch_in_pieces_goes_on_without_its_caller() {
     });
 }
 
-/// At stake: a value under another value's key.
+/// Guards against a value under another value's key.
 #[test]
 fn writer_of_another_value_is_refused() {
     block_on(async {
@@ -166,7 +166,7 @@ fn value_that_is_removed_during_its_fetch_is_returned_and_not_stored() {
     }
 }
 
-/// At stake: a value that is said to be stored, and evicts its own beginning.
+/// Guards against a value that is said to be stored, and evicts its own beginning.
 #[test]
 fn value_may_take_half_of_the_disk_and_no_longer_one_is_stored() {
     block_on(async {

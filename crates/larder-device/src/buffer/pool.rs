@@ -98,7 +98,7 @@ mod tests {
     use super::{super::AlignedBuffer, *};
     use std::thread;
 
-    /// At stake: a buffer that the kernel writes to after its memory was reused.
+    /// Guards against a buffer that the kernel writes to after its memory was reused.
     #[test]
     fn buffers_come_back_to_their_place_from_any_thread() {
         let pool = BufferPool::of_thread();

@@ -1,4 +1,4 @@
-//! At stake: each fault has exactly the effect that its name says, and everything follows from the seed.
+//! Checks that each fault has exactly the effect that its name says, and that everything follows from the seed.
 
 use super::*;
 use crate::{AlignedBuffer, Completion};
@@ -162,7 +162,7 @@ fn of_the_write_that_a_dying_device_was_at_a_part_may_land() {
     assert!(landed.contains(&0) && landed.contains(&4096) && landed.iter().any(|bytes| (1..4096).contains(bytes)));
 }
 
-/// At stake: a failing seed that passes when it is run again.
+/// Guards against a failing seed that passes when it is run again.
 #[test]
 fn the_same_seed_comes_to_the_same_end() {
     let run = |seed| {

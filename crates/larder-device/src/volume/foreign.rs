@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(found(&device), Some(of), "{bytes:x?} at {offset:#x}");
     }
 
-    /// At stake: the data of other programs, which is overwritten if its signature is not found.
+    /// Guards against overwriting the data of other programs whose signature is not found.
     #[test]
     fn every_mark_is_found_where_its_owner_leaves_it() {
         for mark in &MARKS {

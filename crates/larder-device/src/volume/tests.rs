@@ -36,7 +36,7 @@ fn a_created_file_is_private_whole_and_zero() {
     assert_eq!(error.kind(), DeviceErrorKind::Unavailable);
 }
 
-/// At stake: two stores that write over each other.
+/// Guards against two stores that write over each other.
 #[test]
 fn a_volume_in_use_is_refused_until_it_is_dropped() {
     let (_directory, path) = scratch();
@@ -46,7 +46,7 @@ fn a_volume_in_use_is_refused_until_it_is_dropped() {
     assert_eq!(VolumeFile::open(&path).unwrap().len_bytes(), SIZE_BYTES);
 }
 
-/// At stake: a restart that fails because the kernel has not yet finished the I/O of the killed process.
+/// Guards against a restart that fails because the kernel has not yet finished the I/O of the killed process.
 #[test]
 fn a_volume_about_to_be_let_go_is_waited_for() {
     let (_directory, path) = scratch();
@@ -64,7 +64,8 @@ fn a_volume_about_to_be_let_go_is_waited_for() {
     assert_eq!(pause_count, LOCK_RETRY_COUNT_MAX - 1);
 }
 
-/// At stake: the same, if the kernel takes several seconds.
+/// Guards against a restart that fails because the kernel takes several seconds to finish the I/O of the killed
+/// process.
 #[test]
 fn volume_of_a_process_that_ends_is_waited_for_longer() {
     let (_directory, path) = scratch();
@@ -94,7 +95,7 @@ fn holder_of_a_lock_is_found_in_the_list_of_the_kernel() {
     assert!(is_living(std::process::id().into()) && !is_living(u64::MAX));
 }
 
-/// At stake: two stores on one path, one of them on a file that was removed before it was locked.
+/// Guards against two stores on one path, one of them on a file that was removed before it was locked.
 #[test]
 fn file_that_lost_its_name_before_it_was_locked_is_not_used() {
     let (_directory, path) = scratch();
@@ -107,7 +108,7 @@ fn file_that_lost_its_name_before_it_was_locked_is_not_used() {
     assert!(!is_named(&file, &path).unwrap());
 }
 
-/// At stake: a foreign file that is emptied because it has the volume's name.
+/// Guards against a foreign file that is emptied because it has the volume's name.
 #[test]
 fn an_existing_file_is_never_changed() {
     let (_directory, path) = scratch();
@@ -133,7 +134,7 @@ fn what_is_no_regular_file_is_refused() {
     );
 }
 
-/// At stake: a disk filled by a volume that cannot be created, and a leftover file that looks like one.
+/// Guards against a disk filled by a volume that cannot be created, and a leftover file that looks like one.
 #[test]
 fn without_room_nothing_stays_behind() {
     let (directory, path) = scratch();

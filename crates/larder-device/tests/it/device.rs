@@ -161,7 +161,7 @@ fn what_is_written_is_read(subject: Subject) {
     assert!(block_on(device.read(LEN_BYTES, 0)).unwrap().is_empty());
 }
 
-/// At stake: one operation's bytes in another's buffer. More operations run at once than any ring or pool holds.
+/// Guards against one operation's bytes in another's buffer. More operations run at once than any ring or pool holds.
 fn concurrent_transfers_do_not_mix(subject: Subject) {
     const THREAD_COUNT: u64 = 4;
     let share_bytes = LEN_BYTES / THREAD_COUNT;
@@ -229,7 +229,7 @@ fn sync_completes(subject: Subject) {
     check_holds(&subject.device, 0, 1, BLOCK_BYTES);
 }
 
-/// At stake: a buffer freed or used again while the kernel still writes it.
+/// Guards against a buffer freed or used again while the kernel still writes it.
 fn a_dropped_future_does_not_stop_its_transfer(subject: Subject) {
     let device = subject.device;
     write(&device, 0, 1, 1 << 20);
@@ -269,7 +269,7 @@ fn dropping_the_device_completes_everything(subject: Subject) {
     }
 }
 
-/// At stake: a completion that runs while its thread holds the device's lock.
+/// Guards against a completion that runs while its thread holds the device's lock.
 fn a_completion_may_submit(subject: Subject) {
     fn read_on(device: Arc<dyn Device>, index: u64, sender: mpsc::Sender<u64>) {
         let completion = Completion::callback({
@@ -287,7 +287,7 @@ fn a_completion_may_submit(subject: Subject) {
     assert_eq!(receiver.recv(), Ok(100));
 }
 
-/// At stake: a device thread that waits for itself.
+/// Guards against a device thread that waits for itself.
 fn a_completion_may_drop_the_device(subject: Subject) {
     // A memory device runs the completion inside `submit`, while the device is still in use.
     let Some(_volume) = subject.volume else { return };
@@ -309,7 +309,7 @@ fn a_completion_may_drop_the_device(subject: Subject) {
     assert_eq!(receiver.recv(), Ok(true));
 }
 
-/// At stake: bytes or a lock that remain with a device after it is dropped.
+/// Guards against bytes or a lock that remain with a device after it is dropped.
 fn contents_survive_reopening(subject: Subject) {
     let Some(volume) = subject.volume else { return };
     write(&subject.device, 0, 1, 64 << 10);
@@ -323,7 +323,7 @@ fn contents_survive_reopening(subject: Subject) {
     check_holds(&device, 0, 1, 64 << 10);
 }
 
-/// At stake: a store that is changed by examining it.
+/// Guards against a store that is changed by examining it.
 #[test]
 fn what_is_written_on_an_overlay_does_not_reach_what_is_below() {
     let below = Arc::new(MemoryDevice::new(LEN_BYTES));
@@ -342,7 +342,7 @@ fn what_is_written_on_an_overlay_does_not_reach_what_is_below() {
     assert!(below.contents() == before);
 }
 
-/// At stake: a copy per write, because the buffer is not returned when the device is done with it.
+/// Guards against a copy per write, because the buffer is not returned when the device is done with it.
 fn a_written_buffer_is_given_back(subject: Subject) {
     let buffer = pattern(1, BLOCK_BYTES);
     block_on(subject.device.write(0, Arc::clone(&buffer))).unwrap();

@@ -130,7 +130,7 @@ fn what_is_written_is_read(subject: Subject) {
     assert!(block_on(directory.read(name("a"), 0, 256)).unwrap().as_slice() == &pattern(0, 512).as_slice()[..256]);
 }
 
-/// At stake: slots of a file that are written in arbitrary order.
+/// Guards against slots of a file that are written in arbitrary order.
 fn a_file_grows_where_it_is_written(subject: Subject) {
     let directory = subject.directory;
     write(&directory, "class/7", 5000, 1, 1000);
@@ -177,7 +177,7 @@ fn every_file_is_listed_once(subject: Subject) {
     check_lists(&subject.directory, &files);
 }
 
-/// At stake: the files of an earlier start, and other files in the same directory.
+/// Protects the files of an earlier start, and other files in the same directory.
 fn a_cleared_directory_is_empty(subject: Subject) {
     let directory = subject.directory;
     if let Some(place) = &subject.place {
@@ -195,7 +195,7 @@ fn a_cleared_directory_is_empty(subject: Subject) {
     }
 }
 
-/// At stake: one file's bytes in another file, or in another operation's buffer.
+/// Guards against one file's bytes in another file, or in another operation's buffer.
 fn concurrent_work_does_not_mix(subject: Subject) {
     const FILE_COUNT: u64 = 300;
     let directory = &subject.directory;
@@ -214,7 +214,7 @@ fn concurrent_work_does_not_mix(subject: Subject) {
     }
 }
 
-/// At stake: a write into a folder that the removal of its last file deletes at that moment.
+/// Guards against a write into a folder that the removal of its last file deletes at that moment.
 fn files_that_come_and_go_do_not_hinder_each_other(subject: Subject) {
     thread::scope(|scope| {
         for thread in 0..3 {
@@ -250,7 +250,7 @@ fn dropping_the_directory_completes_everything(subject: Subject) {
     }
 }
 
-/// At stake: a completion that runs while its thread holds the directory's lock.
+/// Guards against a completion that runs while its thread holds the directory's lock.
 fn a_completion_may_submit(subject: Subject) {
     fn write_on(directory: Arc<dyn Directory>, index: u64, sender: mpsc::Sender<u64>) {
         let completion = Completion::callback({
@@ -268,7 +268,7 @@ fn a_completion_may_submit(subject: Subject) {
     assert_eq!(receiver.recv(), Ok(100));
 }
 
-/// At stake: a thread of the directory that waits for itself.
+/// Guards against a thread of the directory that waits for itself.
 fn a_completion_may_drop_the_directory(subject: Subject) {
     // A memory directory runs the completion inside `submit`, while the directory is still in use.
     let Some(_place) = subject.place else { return };
@@ -290,7 +290,7 @@ fn a_completion_may_drop_the_directory(subject: Subject) {
     assert_eq!(receiver.recv(), Ok(true));
 }
 
-/// At stake: a copy per write, because the buffer is not returned when the directory is done with it.
+/// Guards against a copy per write, because the buffer is not returned when the directory is done with it.
 fn a_written_buffer_is_given_back(subject: Subject) {
     let buffer = pattern(1, 4096);
     block_on(subject.directory.write(name("a"), 0, Arc::clone(&buffer))).unwrap();
@@ -307,7 +307,7 @@ fn files_survive_reopening(subject: Subject) {
     }
 }
 
-/// At stake: two stores that remove each other's files.
+/// Guards against two stores that remove each other's files.
 fn a_directory_in_use_is_refused(subject: Subject) {
     let Some(place) = subject.place else { return };
     let error = place.open().err().unwrap();
@@ -317,7 +317,7 @@ fn a_directory_in_use_is_refused(subject: Subject) {
     place.open().unwrap();
 }
 
-/// At stake: a home directory that was given by mistake.
+/// Guards against a home directory that was given by mistake.
 #[test]
 fn a_directory_with_something_else_in_it_is_refused_and_left_alone() {
     let scratch = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn a_directory_with_something_else_in_it_is_refused_and_left_alone() {
     open("empty").unwrap();
 }
 
-/// At stake: a full disk that is mistaken for an empty one.
+/// Guards against a full disk that is mistaken for an empty one.
 #[test]
 fn a_full_memory_directory_says_so() {
     let directory: Arc<dyn Directory> = Arc::new(MemoryDirectory::new(8192));

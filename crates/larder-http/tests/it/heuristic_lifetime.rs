@@ -49,7 +49,7 @@ fn heuristic_lifetime_is_capped() {
     assert!(!old.is_reused(DAY_SECS));
 }
 
-/// At stake: a resource that appears, hidden for a day by the old file of an error page.
+/// Guards against a resource that appears, hidden for a day by the old file of an error page.
 #[test]
 fn errors_are_fresh_for_ten_seconds_at_most_whatever_their_last_modified() {
     for status in [404, 405, 410, 414, 451, 501, 200] {

@@ -122,7 +122,7 @@ fn host_names_the_host_of_an_origin_form_target() {
     assert_eq!(authority("/x", "", Version::HTTP_10), Ok(None));
 }
 
-/// At stake: a tunnel for a request that another proxy on the way would read as a request to another host.
+/// Guards against a tunnel for a request that another proxy on the way would read as a request to another host.
 #[test]
 fn connect_has_one_well_formed_host() {
     let checked = |lines: &str, version| check_host(&Uri::from_static("a.example:443"), &fields(lines), version);

@@ -137,8 +137,8 @@ fn disconnected(lines: &str, after_secs: i64, allowed: StaleAllowed) -> Reuse {
     reuse::decide_disconnected(&Method::GET, &response.head(), now, &response.settings, allowed)
 }
 
-/// At stake: a response that may be served is refused although nothing else is available, or one that must not be
-/// served is.
+/// Guards against refusing a response that may be served although nothing else is available, and against serving one
+/// that must not be served.
 #[test]
 fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_operator_allow() {
     use StaleAllowed::{AsOnError, EvenForbidden, HoweverOld};
@@ -167,7 +167,7 @@ fn what_is_stale_is_served_while_disconnected_as_far_as_response_settings_and_op
     }
 }
 
-/// At stake: a purged response that is served as fresh because the clock was set back.
+/// Guards against a purged response that is served as fresh because the clock was set back.
 #[test]
 fn clock_that_is_set_back_does_not_make_fresh_what_was_purged_softly() {
     let lines = "Cache-Control: max-age=1000, stale-while-revalidate=60, stale-if-error=60\nETag: \"a\"";

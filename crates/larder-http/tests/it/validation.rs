@@ -171,7 +171,7 @@ fn selecting_fields_survive_the_update() {
     assert_eq!(narrower.selecting(), response.head().selecting(), "what it was stored by holds");
 }
 
-/// At stake: a page made for one client is served to all (RFC 9111 4.1, 4.3.4).
+/// Guards against a page made for one client that is served to all (RFC 9111 4.1, 4.3.4).
 #[test]
 fn vary_that_an_update_brings_selects_from_then_on() {
     let settings = Settings::default();

@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// At stake: a node that accepts a forged part of a log would skip purges, or purge what no operator named.
+    /// Guards against a node that accepts a forged part of a log, and so skips purges or purges what no operator named.
     #[test]
     fn what_no_log_can_have_sent_is_refused() {
         for (text, why) in [

@@ -142,8 +142,7 @@ mod tests {
         peers.is_unsure(TIMEOUT, Instant::now() + after)
     }
 
-    /// At stake: a node that starts must first learn what was purged while it was down, but must not wait for dead
-    /// nodes.
+    /// Checks that a node that starts first learns what was purged while it was down, but does not wait for dead nodes.
     #[test]
     fn node_is_ready_once_all_that_respond_are_read_and_sure_once_all_are() {
         let peers = FleetPeers::default();

@@ -169,7 +169,7 @@ mod tests {
         response("200 OK", &FleetSecret::new(secret).sign(&response_parts(nonce, body)), body)
     }
 
-    /// At stake: a node that purges or skips purges because of a message from a stranger or a faulty node.
+    /// Guards against a node that purges or skips purges because of a message from a stranger or a faulty node.
     #[tokio::test]
     async fn only_parts_of_a_log_from_nodes_with_the_secret_are_applied() {
         let purges = Arc::new(Purges::open(None, None, &["b".into()], PurgeLimits::RESPONSES));

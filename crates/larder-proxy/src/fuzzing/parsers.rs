@@ -187,7 +187,8 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name)
     }
 
-    /// At stake: fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are written.
+    /// Guards against fuzzers that start without valid inputs. With `LARDER_WRITE_CORPUS=1`, missing samples are
+    /// written.
     #[test]
     fn corpus_of_every_target_holds_its_samples() {
         let exchanges = ("exchange", SAMPLES.map(<[u8]>::to_vec).to_vec());
@@ -216,7 +217,8 @@ mod tests {
         }
     }
 
-    /// At stake: a stranger stops the proxy by a panic or an endless loop, or passes for another by a wrong result.
+    /// Guards against a stranger who stops the proxy by a panic or an endless loop, or who passes for another by a
+    /// wrong result.
     #[test]
     fn no_parser_breaks_the_law_on_its_corpus_or_on_mutated_samples() {
         for target in PARSERS {
@@ -229,7 +231,7 @@ mod tests {
         }
     }
 
-    /// At stake: a message of a few kilobytes that occupies a worker for seconds.
+    /// Guards against a message of a few kilobytes that occupies a worker for seconds.
     #[test]
     fn no_long_repetition_in_a_sample_takes_more_steps_than_its_length_allows() {
         for target in PARSERS {

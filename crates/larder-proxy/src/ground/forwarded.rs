@@ -15,8 +15,8 @@ use crate::ground::{
     target::is_within,
 };
 
-/// Stands for a client that a trusted proxy names in an unreadable form. A list of networks permits it only if the list
-/// contains all addresses.
+/// The address 0.0.0.0, in place of the address of a client that a trusted proxy names in an unreadable form. A list of
+/// networks permits such a client only if one of its networks contains 0.0.0.0, as `0.0.0.0/0` and `::/0` do.
 pub(crate) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Returns the client of a request that came from `peer`, as the trusted proxies name it.

@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// At stake: a path of 60 KB that occupies a worker for seconds.
+    /// Guards against a path of 60 KB that occupies a worker for seconds.
     #[test]
     fn cost_of_nested_escapes_is_that_of_their_length() {
         for escape in ["25", "2525", "u0025", "c0%ae%", "%", "%2"] {

@@ -1,5 +1,5 @@
-//! The admin listener, reachable from other machines. At stake: a client without a token that sees cached responses or
-//! purges them.
+//! The admin listener, reachable from other machines. Guards against a client without a token that sees cached
+//! responses or purges them.
 
 use std::{
     fs,
@@ -155,7 +155,7 @@ fn pages_are_served_over_tls() {
 
 /// A page of another site sends what a browser permits, under a name that resolves to this machine (DNS rebinding).
 ///
-/// At stake: a page that a user only views purges everything, or reads cached responses.
+/// Guards against a page that purges everything, or reads cached responses, when a user only views it.
 #[test]
 fn pages_of_other_sites_reach_nothing_but_health() {
     let fixture = Fixture::with(
@@ -210,7 +210,7 @@ fn pages_of_other_sites_reach_nothing_but_health() {
     assert_eq!(ask("PURGE http://site.example/a", &format!("Host: {address}\r\nOrigin: http://{address}")), 200);
 }
 
-/// At stake: a failing health check that causes the restart of a healthy proxy.
+/// Guards against a failing health check that causes the restart of a healthy proxy.
 #[test]
 fn health_is_answered_while_idle_connections_are_open() {
     let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
@@ -221,7 +221,7 @@ fn health_is_answered_while_idle_connections_are_open() {
     assert_eq!(idle.last_mut().unwrap().request("GET", "/healthz", &[]).status, 200, "the latest did not");
 }
 
-/// At stake: the same, caused by a client that sends heads of requests without their bodies.
+/// Guards against the restart of a healthy proxy because a client sends heads of requests without their bodies.
 #[test]
 fn health_alone_is_answered_while_all_connections_are_busy() {
     let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
@@ -246,7 +246,7 @@ fn health_alone_is_answered_while_all_connections_are_busy() {
     });
 }
 
-/// At stake: a rebound name that is accepted because others may have it too.
+/// Guards against a rebound name that is accepted because others may have it too.
 #[test]
 fn any_host_is_answered_with_a_token_and_none_without() {
     let directory = TempDir::new().unwrap();

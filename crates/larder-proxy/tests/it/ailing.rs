@@ -52,7 +52,7 @@ fn what_a_failing_store_does_not_take_is_served_from_memory() {
     assert_eq!(closed.origin.count(), 1);
 }
 
-/// At stake: every connection and the stored responses, because of a bug in the engine.
+/// Guards against the loss of every connection and of the stored responses because of a bug in the engine.
 #[test]
 fn failed_assertion_of_the_engine_costs_one_volume_a_moment_and_no_request() {
     const TARGET_COUNT: usize = 40;
@@ -179,7 +179,7 @@ fn invalidation_counts_although_the_store_does_not_answer() {
     assert_eq!(fixture.origin.count(), asked + 1);
 }
 
-/// At stake: an operator who is told that a response is purged, while the next start serves it again.
+/// Guards against an operator who is told that a response is purged, while the next start serves it again.
 #[test]
 fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() {
     for ailment in [Ailment::Full, Ailment::ReadOnly, Ailment::Dead, Ailment::Hung] {

@@ -184,7 +184,8 @@ fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
     assert!(ask(address, "PROXY TCP4 192.0.3.7 198.51.100.1 1000 80\r\n").unwrap().starts_with("403"));
 }
 
-/// At stake: a client that is not permitted, and sends an octet that nobody can read, so that it counts as its balancer.
+/// Guards against a client that is not permitted, and sends an octet that nobody can read, so that it counts as its
+/// balancer.
 #[test]
 fn client_that_is_named_unreadably_has_the_rights_of_nobody() {
     let logged = Logged::start(trusting);

@@ -194,7 +194,7 @@ fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
     assert_eq!(fixture.origin.count(), 8);
 }
 
-/// At stake: an overloaded proxy that answers no client in time, where it could answer most of them.
+/// Guards against an overloaded proxy that answers no client in time, where it could answer most of them.
 #[test]
 fn proxy_whose_processor_cannot_keep_up_refuses_some_requests_but_no_hit_from_memory() {
     let fixture = Fixture::without_store_with(

@@ -1,4 +1,4 @@
-//! Bodies that break off. At stake: that a part is stored or served as the whole.
+//! Bodies that break off. Guards against a part that is stored or served as the whole.
 //!
 //! A body is whole only if END_STREAM, the last chunk or the announced length was received, or if HTTP/1 announces
 //! nothing and the connection is closed in an orderly way (RFC 9112 6.3, 8, 9.8).

@@ -1,4 +1,4 @@
-//! Siblings that break off. At stake: that a part of what another node sends is stored or served as the whole.
+//! Siblings that break off. Guards against a part of what another node sends that is stored or served as the whole.
 
 use std::{fmt, sync::atomic::Ordering::SeqCst, time::Duration};
 

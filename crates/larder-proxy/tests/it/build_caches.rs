@@ -1,5 +1,5 @@
-//! Build caches. At stake: that a build gets a result that is not the one that was sent, or that somebody without a
-//! token writes one.
+//! Build caches. Guards against a build that gets a result that is not the one that was sent, and against a writer
+//! without a token.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -237,7 +237,7 @@ fn only_clients_with_a_token_write_and_all_read() {
     assert_eq!((fixture.get("/c/0", &[]).text().as_str(), fixture.get("/c/2", &[]).status), ("x", 404));
 }
 
-/// At stake: a cache behind nginx, as its manual shows it, that the whole world may write.
+/// Guards against a cache behind nginx, as its manual shows it, that the whole world may write.
 #[test]
 fn without_tokens_nobody_writes_unless_the_operator_permits_it() {
     let fixture = built_with(|config| config.build_caches[0] = BuildCache::at("/c"));
@@ -311,7 +311,7 @@ fn local_writers_write_over_http2_too() {
     }
 }
 
-/// At stake: a page or script in a build cache, which runs with the rights of every site of that host.
+/// Guards against a page or script in a build cache, which runs with the rights of every site of that host.
 #[test]
 fn entries_are_no_pages_and_no_scripts_for_browsers() {
     let fixture = built();
@@ -412,7 +412,7 @@ fn what_is_too_long_or_cannot_be_stored_is_refused_with_the_reason() {
     assert_eq!(get(&fixture, "/c/long", &[]).status, 404);
 }
 
-/// At stake: gigabytes on the network for a response that was certain from the start.
+/// Guards against gigabytes on the network for a response that was certain from the start.
 #[test]
 fn upload_that_says_it_is_too_long_is_refused_before_its_body() {
     let fixture = built_with(|config| config.policy.cache.entry_bytes_max = 1_500_000);

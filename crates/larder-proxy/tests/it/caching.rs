@@ -146,7 +146,7 @@ fn unsafe_method_invalidates_what_it_names() {
     assert_eq!(fixture.get("/other", &[]).body, other.body);
 }
 
-/// RFC 4918 9.8, 9.9. At stake: a mounted folder whose old files are still there after others took their place.
+/// RFC 4918 9.8, 9.9. Guards against a mounted folder whose old files are still there after others took their place.
 #[test]
 fn move_or_copy_invalidates_its_destination_and_what_lies_below() {
     for (method, status, dropped) in [
@@ -395,7 +395,7 @@ fn hit_from_memory_has_the_same_head_for_every_version() {
     assert_eq!(lines.iter().filter(|(name, _)| ["age", "x-a", "cache-status"].contains(&name.as_str())).count(), 5);
 }
 
-/// RFC 9209 2. At stake: identifying which of several nodes failed.
+/// RFC 9209 2. Checks that the failed node can be identified among several nodes.
 #[test]
 fn failure_names_the_node_as_cache_status_does() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -413,7 +413,7 @@ fn failure_names_the_node_as_cache_status_does() {
     }
 }
 
-/// At stake: an outdated response that stays fresh, although the origin has said otherwise.
+/// Guards against an outdated response that stays fresh, although the origin has said otherwise.
 #[test]
 fn head_with_no_store_and_another_entity_tag_outdates_the_stored_response() {
     for (tag, is_kept) in [("\"a\"", true), ("\"b\"", false)] {

@@ -82,7 +82,7 @@ fn lasting(ignored: &[&str]) -> impl FnOnce(&mut ProxyConfig) {
     |config| config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])
 }
 
-/// At stake: an application without caching rules of its own, whose operator gives its pages a lifetime.
+/// Checks the case of an application without caching rules of its own, whose operator gives its pages a lifetime.
 #[test]
 fn lifetime_of_a_rule_is_not_for_a_client_with_a_cookie() {
     for ignored in [&[][..], &["private", "no-store", "set-cookie"]] {

@@ -1,5 +1,5 @@
-//! At stake: one client that uses a school's whole uplink, or a delay that truncates or changes a response. Times are
-//! lower bounds only: a response slower than its rate is never a failure here.
+//! Guards against one client that uses a school's whole uplink, or a delay that truncates or changes a response. Times
+//! are lower bounds only: a response slower than its rate is never a failure here.
 
 use std::{
     num::NonZeroU64,

@@ -188,7 +188,7 @@ fn gap_within_a_response_is_requested_again_if_one_server_denies_it() {
     assert_eq!(fixture.proxy.stats().broken_responses, [0; 5]);
 }
 
-/// At stake: a running fetch that ends where another one begins, although that one then brings nothing.
+/// Guards against a running fetch that ends where another one begins, although that one then brings nothing.
 #[test]
 fn fetch_goes_on_if_one_that_began_within_its_range_brings_nothing() {
     const LEN: usize = 60 * CHUNK;

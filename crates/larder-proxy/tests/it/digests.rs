@@ -31,7 +31,7 @@ fn hex(octets: &[u8]) -> String {
 
 const FILE: &[&str] = &["Content-Type: application/octet-stream", "ETag: \"a\""];
 
-/// At stake: a network's login page that apt gets for a package, for a year.
+/// Guards against a network's login page that apt gets for a package, for a year.
 #[test]
 fn login_page_in_place_of_a_file_reaches_its_client_and_is_not_stored() {
     let handle = |received: &Received, number| match number {
@@ -117,7 +117,7 @@ fn file_with_the_digest_in_its_url_is_stored_if_it_has_it_however_long_it_is() {
     }
 }
 
-/// At stake: a fetch that waits for its reader, while the reader waits for bytes that are held back.
+/// Guards against a fetch that waits for its reader, while the reader waits for bytes that are held back.
 #[test]
 fn reader_and_fetch_of_a_checked_body_do_not_wait_for_each_other_without_memory() {
     for len in [300 << 10, (2 << 20) + 10] {
@@ -163,7 +163,7 @@ fn range_of_a_file_with_a_known_digest_is_passed_through_until_the_file_is_store
     assert_eq!(fixture.get_hit(&path, &["Range: bytes=5-9"]).body, &content[5..10]);
 }
 
-/// At stake: a client that fetches a file in many ranges, for each of which a listing of megabytes is parsed.
+/// Guards against a client that fetches a file in many ranges, for each of which a listing of megabytes is parsed.
 #[test]
 fn listing_is_read_once_for_all_ranges_of_a_file() {
     let page = format!("<a href=\"/packages/six-1.0-py3-none-any.whl#sha256={}\">six</a>", hex(b"0123456789"));
@@ -275,7 +275,7 @@ fn file_without_a_listing_is_stored_and_counted_as_unverified() {
     assert_eq!(fixture.proxy.stats().files, [0, 1, 0]);
 }
 
-/// At stake: PyPI, crates.io and Go, whose listings are on another host than their files.
+/// Checks PyPI, crates.io and Go, whose listings are on another host than their files.
 #[test]
 fn listing_on_another_server_names_the_digests_of_files() {
     let content = body(100 << 10);
@@ -381,7 +381,7 @@ fn part_of_a_stored_body_has_no_digest_of_the_whole_content() {
     }
 }
 
-/// At stake: everybody waits for a listing that is being looked up while the file already arrives.
+/// Guards against clients that all wait for a listing that is being looked up while the file already arrives.
 #[test]
 fn clients_of_one_checked_fetch_share_it() {
     let gate = Gate::default();

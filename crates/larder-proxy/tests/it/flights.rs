@@ -298,7 +298,7 @@ fn check_downloads_are_stored(fixture: &Fixture, gate: &Gate, meanwhile: impl Fn
     });
 }
 
-/// At stake: long downloads that are said to be stored and are not, because other URLs are changed meanwhile.
+/// Guards against long downloads that are said to be stored and are not, because other URLs are changed meanwhile.
 #[test]
 fn downloads_beside_twenty_thousand_changes_of_other_urls_are_all_stored() {
     let (fixture, gate) = with_held_downloads();

@@ -47,7 +47,7 @@ fn absolute_form_is_forwarded_and_cached() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
-/// At stake: a client whose Host makes the default origin's response count as another origin's.
+/// Guards against a client whose Host makes the default origin's response count as another origin's.
 #[test]
 fn what_the_default_origin_says_never_answers_for_the_origin_of_that_name() {
     let other = Origin::start(|_, _| Reply::ok(&["Cache-Control: max-age=60"], "of the name itself"));

@@ -28,7 +28,7 @@ fn status(fixture: &Fixture, head: &str) -> u16 {
     connection.read_response("GET").status
 }
 
-/// RFC 9112 3.2. At stake: a request that another proxy on the way would read as one for another host.
+/// RFC 9112 3.2. Guards against a request that another proxy on the way would read as one for another host.
 #[test]
 fn request_by_a_mirrors_path_has_one_well_formed_host() {
     let fixture = mirrored(|_, _| Reply::ok(&[], "x"));
@@ -44,7 +44,7 @@ fn request_by_a_mirrors_path_has_one_well_formed_host() {
     assert_eq!(status(&fixture, "GET /m/a HTTP/1.1\r\nHost: a"), 200);
 }
 
-/// At stake: an operator who sees clients fail and finds no request in the log.
+/// Guards against an operator who sees clients fail and finds no request in the log.
 #[test]
 fn no_request_is_refused_without_a_line_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn no_request_is_refused_without_a_line_in_the_log() {
     assert_eq!(fixture.origin.count(), 0);
 }
 
-/// At stake: a link that runs a script in a page of the mirror.
+/// Guards against a link that runs a script in a page of the mirror.
 #[test]
 fn text_of_a_request_cannot_end_a_string_in_a_document_of_a_mirror() {
     let fixture = mirrored(|received, _| {
@@ -123,7 +123,7 @@ fn climbing(prefix: &str) -> Vec<String> {
     ends.map(|end| format!("{prefix}{end}")).to_vec()
 }
 
-/// At stake: files of the server outside the mirrored folder.
+/// Guards against access to files of the server outside the mirrored folder.
 #[test]
 fn no_path_leads_out_of_a_mirror() {
     let fixture = mirrored(|_, _| Reply::ok(&[], "x"));
@@ -136,7 +136,7 @@ fn no_path_leads_out_of_a_mirror() {
     }
 }
 
-/// At stake: files of an origin outside the site's folder.
+/// Guards against access to files of an origin outside the site's folder.
 #[test]
 fn no_path_leads_out_of_the_folder_of_a_site() {
     let fixture = Fixture::with(
@@ -162,7 +162,7 @@ fn head_of<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
     [(":method", method), (":scheme", "http"), (":authority", "site.example"), (":path", path)]
 }
 
-/// At stake: clients that send JSON or comparisons in a query as they are, which direct connections accept.
+/// Checks that clients may send JSON or comparisons in a query as they are, which direct connections accept.
 #[test]
 fn octets_that_no_uri_has_reach_the_origin_escaped() {
     let echo = |received: &Received, _: usize| Reply::ok(&["Cache-Control: max-age=60"], &received.target);
@@ -188,7 +188,7 @@ fn octets_that_no_uri_has_reach_the_origin_escaped() {
     }
 }
 
-/// RFC 9113 8.3.1. At stake: a request for another host than the one that was checked.
+/// RFC 9113 8.3.1. Guards against a request for another host than the one that was checked.
 #[test]
 fn path_over_http2_is_never_part_of_the_host() {
     for forward in [false, true] {
@@ -216,7 +216,7 @@ fn path_over_http2_is_never_part_of_the_host() {
     }
 }
 
-/// RFC 9112 3.2.4. At stake: a request about the server that its origin reads as one about a resource.
+/// RFC 9112 3.2.4. Guards against a request about the server that its origin reads as one about a resource.
 #[test]
 fn request_about_a_server_reaches_an_origin_with_a_base_path_as_it_is() {
     let fixture = Fixture::with(
@@ -261,7 +261,8 @@ fn request_about_a_server_without_one_origin_is_answered_here() {
     }
 }
 
-/// The HTTP library removes a fragment before Larder sees the request. At stake: a key or an origin that receives it.
+/// The HTTP library removes a fragment before Larder sees the request. Guards against a fragment that reaches a key or
+/// an origin.
 #[test]
 fn fragment_over_http2_is_neither_in_a_key_nor_sent_on() {
     let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target));

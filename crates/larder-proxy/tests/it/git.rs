@@ -1,5 +1,5 @@
-//! Git's POST requests, answered from the cache if a rule permits it. At stake: a client that receives the repository
-//! in another state, or an error that is stored.
+//! Git's POST requests, answered from the cache if a rule permits it. Guards against a client that receives the
+//! repository in another state, or an error that is stored.
 
 use larder_http::{
     Rules, Ruling,

@@ -150,7 +150,7 @@ impl Tls {
     }
 }
 
-/// At stake: `https://` must be cached, and be one resource whichever way it is requested.
+/// Checks that `https://` is cached, and that it is one resource whichever way it is requested.
 #[test]
 fn request_inside_is_one_for_https_like_any_other() {
     let stage = Stage::new(&["localhost"]);
@@ -168,7 +168,7 @@ fn request_inside_is_one_for_https_like_any_other() {
     assert!(heads[0].to_ascii_lowercase().contains(&format!("host: {authority}\r\n")), "{heads:?}");
 }
 
-/// At stake: HTTP/2 clients, above all browsers, must be served inside a tunnel too, each on one connection.
+/// Checks that HTTP/2 clients, above all browsers, are served inside a tunnel too, each on one connection.
 #[test]
 fn http2_is_spoken_inside() {
     let stage = Stage::new(&["all"]);
@@ -184,7 +184,7 @@ fn http2_is_spoken_inside() {
     assert_eq!(stage.origin.heads().len(), 1);
 }
 
-/// At stake: a client that reaches through a tunnel what the rules for CONNECT forbid.
+/// Guards against a client that reaches through a tunnel what the rules for CONNECT forbid.
 #[test]
 fn another_name_inside_is_connected_to_neither() {
     let stage = Stage::new(&["all"]);
@@ -231,7 +231,7 @@ fn client_hello(alpn: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// At stake: a browser shows nothing of a refused CONNECT, so its user would blame the network for a blocked site.
+/// Guards against users who blame the network for a blocked site, because a browser shows nothing of a refused CONNECT.
 #[test]
 fn browser_sees_why_a_host_is_blocked_over_http_and_in_an_intercepted_tunnel() {
     let directory = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn browser_sees_why_a_host_is_blocked_over_http_and_in_an_intercepted_tunnel() {
     assert_eq!(stage.origin.connections(), 0);
 }
 
-/// At stake: other protocols and unlisted hosts, which must be neither broken nor inspected.
+/// Checks that other protocols and unlisted hosts are neither broken nor inspected.
 #[test]
 fn what_is_not_listed_or_not_tls_is_tunneled_byte_for_byte() {
     let ours = client_hello(&["h2", "http/1.1"]);
@@ -286,7 +286,7 @@ fn what_is_not_listed_or_not_tls_is_tunneled_byte_for_byte() {
     }
 }
 
-/// At stake: protocols such as mail, in which the server speaks first, must not hang.
+/// Checks that protocols such as mail, in which the server speaks first, do not hang.
 #[test]
 fn server_that_speaks_first_is_heard() {
     let (address, _) = recording_origin(0);
@@ -298,7 +298,7 @@ fn server_that_speaks_first_is_heard() {
     assert_eq!(&answer, b"answer");
 }
 
-/// At stake: programs with their own CAs, for which no retry would succeed.
+/// Protects programs with their own CAs, for which no retry would succeed.
 #[test]
 fn host_whose_certificate_is_refused_three_times_is_tunneled() {
     let stage = Stage::new(&["all"]);
@@ -314,7 +314,7 @@ fn host_whose_certificate_is_refused_three_times_is_tunneled() {
     assert!(stage.tls("localhost", &stage.ours).get("/y", "localhost").is_err(), "ours is no longer shown");
 }
 
-/// At stake: clients with their own certificates, which only they can present, must not be locked out.
+/// Checks that clients with their own certificates, which only they can present, are not locked out.
 #[test]
 fn origin_that_asks_for_a_client_certificate_is_tunneled_from_then_on() {
     let stage = Stage::with(&["all"], OriginAuthority::sign_asking, |_| {});
@@ -323,7 +323,7 @@ fn origin_that_asks_for_a_client_certificate_is_tunneled_from_then_on() {
     assert_eq!(stage.tls("localhost", &stage.theirs.der).get("/y", &stage.origin.authority()).unwrap().text(), "/y");
 }
 
-/// At stake: a certificate that the client would refuse, accepted by the proxy.
+/// Guards against a certificate that the client would refuse, accepted by the proxy.
 #[test]
 fn bad_certificate_of_an_origin_is_told_with_its_reason() {
     let check = |server: fn(&OriginAuthority) -> rustls::ServerConfig, authority: Option<&str>, told: &str| {
@@ -366,7 +366,7 @@ fn signed_weakly() -> rustls::ServerConfig {
     server_config((vec![leaf], key.secret_der()), None)
 }
 
-/// At stake: WebSockets, which must work inside a tunnel as outside.
+/// Checks that WebSockets work inside a tunnel as outside.
 #[test]
 fn upgrade_inside_passes() {
     let stage = Stage::new(&["all"]);
@@ -380,7 +380,7 @@ fn upgrade_inside_passes() {
     assert_eq!(echoed, "hello\n");
 }
 
-/// At stake: a password that the client sends to the proxy once must not be requested again inside the tunnel or sent
+/// Checks that a password that the client sends to the proxy once is neither requested again inside the tunnel nor sent
 /// to the origin.
 #[test]
 fn password_is_asked_for_at_connect_and_not_inside() {
@@ -410,7 +410,7 @@ fn password_is_asked_for_at_connect_and_not_inside() {
     assert!(!stage.origin.heads()[0].to_ascii_lowercase().contains("proxy-authorization"));
 }
 
-/// At stake: rules for targets must also apply inside a tunnel.
+/// Checks that rules for targets also apply inside a tunnel.
 #[test]
 fn rules_for_targets_hold_inside() {
     let stage = Stage::with(&["all"], |theirs| theirs.sign(|_| {}), |config| config.targets.allow.clear());
@@ -420,7 +420,7 @@ fn rules_for_targets_hold_inside() {
     assert_eq!(stage.origin.connections(), 0);
 }
 
-/// At stake: a CA that cannot sign for a listed host, which only the clients would notice.
+/// Guards against a CA that cannot sign for a listed host, which only the clients would notice.
 #[test]
 fn authority_that_cannot_be_used_is_an_error_at_start() {
     let directory = tempfile::tempdir().unwrap();
@@ -439,7 +439,7 @@ fn authority_that_cannot_be_used_is_an_error_at_start() {
     assert!(!stage.is_intercepted());
 }
 
-/// At stake: a session's figures, and the guarantee that no other client's tunnels are decrypted.
+/// Protects a session's figures, and the guarantee that no other client's tunnels are decrypted.
 #[test]
 fn session_has_rules_an_authority_and_figures_of_its_own() {
     let stage = Stage::new(&["nobody.example"]);
@@ -490,7 +490,7 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
     assert!(!stage.is_intercepted(), "the proxy's own listener has rules of its own");
 }
 
-/// At stake: an intercepted host of which each node fetches everything for itself.
+/// Guards against an intercepted host of which each node fetches everything for itself.
 #[test]
 fn nodes_of_a_fleet_share_the_entries_of_an_intercepted_host() {
     let directory = tempfile::tempdir().unwrap();
@@ -526,7 +526,7 @@ fn nodes_of_a_fleet_share_the_entries_of_an_intercepted_host() {
     assert_eq!(origin.heads().len(), targets.count());
 }
 
-/// At stake: a host that its user believes to be cached although it is not.
+/// Guards against a host that its user believes to be cached although it is not.
 #[test]
 fn tunnel_to_a_listed_host_that_is_passed_on_unread_is_counted_with_its_reason() {
     let stage = Stage::new(&["localhost"]);

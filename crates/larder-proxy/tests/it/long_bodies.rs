@@ -132,7 +132,7 @@ fn store_that_fails_or_falls_silent_while_sending_is_made_up_for_by_the_origin()
     }
 }
 
-/// At stake: a download that a failing disk breaks although the needed data has just arrived.
+/// Guards against a download that a failing disk breaks although the needed data has just arrived.
 #[test]
 fn store_that_dies_behind_a_slow_client_breaks_no_download() {
     let (fixture, device) = Fixture::ailing_of(STORE_BYTES, |_, _| Reply::ok(UNTAGGED, body(LEN)), patient);
@@ -274,7 +274,8 @@ fn gap_in_a_body_that_changed_while_it_was_sent_breaks_off_and_forgets() {
     assert_eq!(fixture.get("/long", &[]).text(), "changed");
 }
 
-/// At stake: a missing chunk, under a policy whose memory reports every key as possibly present.
+/// Guards against a missing chunk that counts as present, under a policy whose memory reports every key as possibly
+/// present.
 #[test]
 fn gap_that_memory_does_not_know_of_is_found_before_the_first_byte() {
     let rows = ["log", "hashcache-basic", "hashcache-set", "hashcache-setmem", "hashcache-log", "tiny"];
@@ -310,7 +311,7 @@ const ROWS_WITH_TAGS: [&str; 9] = [
     "tiny",
 ];
 
-/// At stake: a download that breaks because small entries displaced its chunks from the index.
+/// Guards against a download that breaks because small entries displaced its chunks from the index.
 #[test]
 fn long_body_among_many_small_entries_is_whole_in_every_row_with_tags() {
     for row in ROWS_WITH_TAGS {

@@ -1,4 +1,4 @@
-//! At stake: a proxy that uses a machine's free memory must return it when other programs need it, without losing
+//! Checks that a proxy that uses a machine's free memory returns it when other programs need it, without losing
 //! responses.
 
 use std::fs;

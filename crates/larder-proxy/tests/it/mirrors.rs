@@ -110,7 +110,7 @@ fn redirections_lead_here() {
     }
 }
 
-/// At stake: the second client leaves the mirror by a redirection, or by a list, that was stored for the first.
+/// Guards against a second client that leaves the mirror by a redirect, or by a list, that was stored for the first.
 #[test]
 fn stored_references_lead_here_for_every_client() {
     let fixture = mirrored(|received, _| {
@@ -136,7 +136,8 @@ fn stored_references_lead_here_for_every_client() {
     assert_eq!(fixture.origin.count(), 3);
 }
 
-/// At stake: a client that follows the pages of a list leaves the mirror, or gets the pages of another registry.
+/// Guards against a client that leaves the mirror, or gets the pages of another registry, when it follows the pages of
+/// a list.
 #[test]
 fn pages_of_a_list_lead_here_whatever_form_their_links_have() {
     let fixture = mirrored(|received, _| {

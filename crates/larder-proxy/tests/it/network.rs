@@ -12,7 +12,7 @@ fn get(fixture: &Fixture, target: &str, fields: &str) -> Response {
     connection.read_response("GET")
 }
 
-/// At stake: a school whose browsers do not find the proxy, or send all requests through it.
+/// Guards against a school whose browsers do not find the proxy, or send all requests through it.
 #[test]
 fn browsers_get_a_script_that_names_the_address_they_used() {
     let hosts = vec!["pypi.org".parse().unwrap(), "*.debian.org".parse().unwrap()];

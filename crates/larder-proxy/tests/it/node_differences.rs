@@ -1,5 +1,5 @@
-//! Nodes whose clocks or rules differ. At stake: that they look for an entry at different nodes or under different keys,
-//! answer each other with what they should not, and that nobody notices.
+//! Nodes whose clocks or rules differ. Guards against nodes that look for an entry at different nodes or under
+//! different keys, and answer each other with what they should not, while nobody notices.
 
 use std::{
     fmt,
@@ -31,7 +31,7 @@ fn differences(nodes: &Nodes, node: usize, reason: &str) -> u64 {
     figures.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
 }
 
-/// At stake: nodes that look for an entry at different nodes, or under different keys, and nobody notices.
+/// Guards against nodes that look for an entry at different nodes, or under different keys, while nobody notices.
 #[test]
 fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
     let nodes = Nodes::with(fresh, |config| {
@@ -53,7 +53,7 @@ fn nodes_whose_rules_differ_say_so_and_do_without_each_other() {
     assert!(Nodes::member(&nodes.get(0, &target, &[]), "c").is_some());
 }
 
-/// At stake: a difference that nobody sees until clients come.
+/// Guards against a difference that nobody sees until clients come.
 #[test]
 fn nodes_whose_rules_differ_say_so_at_their_start() {
     let nodes = Nodes::with(fresh, |config| {
@@ -119,7 +119,7 @@ impl Subscriber for ClockWarnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// At stake: a node whose clock is wrong, and that answers with what it should not, or that nobody notices.
+/// Guards against a node with a wrong clock that answers with what it should not, or that nobody notices.
 #[test]
 fn nodes_whose_clocks_differ_log_it_once_count_it_and_do_without_each_other() {
     let warnings = ClockWarnings::default();

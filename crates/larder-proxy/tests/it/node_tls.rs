@@ -1,5 +1,5 @@
-//! Nodes that connect with certificates. At stake: a stranger that reads or changes what nodes send to each other, and
-//! a node that its certificate keeps from serving its clients.
+//! Nodes that connect with certificates. Guards against a stranger that reads or changes what nodes send to each other,
+//! and a node that its certificate keeps from serving its clients.
 
 use std::{
     net::{SocketAddr, TcpStream},

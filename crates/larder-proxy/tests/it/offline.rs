@@ -32,8 +32,8 @@ fn is_offline(fixture: &Fixture) -> bool {
     operate(fixture, "GET /metrics").text().contains("larder_offline 1\n")
 }
 
-/// At stake: on a ship, on a train or during an outage, stored responses must be served, and no origin contacted if the
-/// operator forbids it.
+/// Checks that stored responses are served on a ship, on a train or during an outage, and that no origin is contacted
+/// if the operator forbids it.
 #[test]
 fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     let fixture = operated(
@@ -95,8 +95,8 @@ fn closed_ports<const COUNT: usize>() -> [SocketAddr; COUNT] {
     listeners.map(|listener| listener.local_addr().unwrap())
 }
 
-/// At stake: every request waits for a time-out while the uplink is down, one failing server makes all others
-/// unavailable, or the proxy stays offline after the uplink is back.
+/// Guards against three failures of a proxy: each request waits for a time-out while the uplink is down; one failing
+/// server makes all others unavailable; the proxy stays offline after the uplink is back.
 #[test]
 fn several_origins_that_fail_mean_that_the_line_is_down_until_one_is_back() {
     let fixture = operated(

@@ -297,7 +297,7 @@ const SCOPES: [(&str, &[&str]); 5] = [
     ("/", &["Purge-Scope: all"]),
 ];
 
-/// At stake: a purged page that comes back from the cache of the parent.
+/// Guards against a purged page that comes back from the cache of the parent.
 #[test]
 fn nothing_that_was_purged_here_comes_back_from_a_parent() {
     let version = Arc::new(AtomicUsize::new(0));
@@ -344,7 +344,7 @@ fn only_requests_that_a_purge_may_concern_limit_the_age_at_a_parent() {
     assert_eq!(limited.as_deref(), Some("no-cache"), "a second line has the limit");
 }
 
-/// At stake: a purge by a tag that the origin's 304 brought, which does not reach the copy of a child.
+/// Guards against a purge by a tag that the origin's 304 brought, which does not reach the copy of a child.
 #[test]
 fn whole_304_of_the_origin_reaches_the_cache_below() {
     let (child, _parent) = below_a_cache(|received, _| match received.field("if-none-match") {

@@ -123,7 +123,8 @@ fn none_of_twelve_refusals_opens_a_registry_of_containers() {
     }
 }
 
-/// At stake: an origin whose rules forbid GET and forget HEAD, or whose gateway answers HEAD from its own cache.
+/// Checks the case of an origin whose rules forbid GET and forget HEAD, or whose gateway answers HEAD from its own
+/// cache.
 #[test]
 fn permission_for_the_head_is_none_for_the_body() {
     for origin_knows_ranges in [false, true] {

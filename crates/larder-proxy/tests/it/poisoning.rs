@@ -1,4 +1,4 @@
-//! At stake: a client whose request changes the cached response for another client.
+//! Guards against a client whose request changes the cached response for another client.
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, http2::Http2, request_text};
 
@@ -61,7 +61,7 @@ fn fields_that_origins_trust_change_nothing_for_others() {
     }
 }
 
-/// At stake: programs behind WSGI, CGI or Rack, for which an underscore in the name of a field is a hyphen.
+/// Protects programs behind WSGI, CGI or Rack, for which an underscore in the name of a field is a hyphen.
 #[test]
 fn fields_with_underscores_are_not_for_the_origin() {
     let fixture = echoing();
@@ -103,7 +103,7 @@ const USERS: [&str; 8] = [
     "CF-IPCountry",
 ];
 
-/// At stake: a client that names itself the user whom only a proxy may name.
+/// Guards against a client that names itself the user whom only a proxy may name.
 #[test]
 fn fields_that_name_the_user_are_believed_of_trusted_proxies_alone() {
     let fixture = Fixture::with(echo, |config| {

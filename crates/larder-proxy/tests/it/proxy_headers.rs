@@ -1,4 +1,4 @@
-//! PROXY headers towards origins. At stake: a request that reaches the origin under another client's name.
+//! PROXY headers towards origins. Guards against a request that reaches the origin under another client's name.
 
 use std::{
     io::{self, Read as _},

@@ -1,5 +1,5 @@
-//! Purges by URL, prefix, site and tag, hard and soft, of every kind of stored response in every place. At stake: a
-//! response that is served although it was reported purged.
+//! Purges by URL, prefix, site and tag, hard and soft, of every kind of stored response in every place. Guards against
+//! a response that is served although it was reported purged.
 
 use std::fs;
 
@@ -124,7 +124,7 @@ fn each_purge_concerns_its_own_in_memory_and_on_disk() {
     check_purges(&without_store, "Fastly-Soft-Purge: 1", "on disk");
 }
 
-/// At stake: policies that store entries in another way than the log.
+/// Checks policies that store entries in another way than the log.
 #[test]
 fn purges_hold_in_stores_of_every_policy() {
     for policy in Policy::all() {
@@ -200,7 +200,8 @@ fn softly_purged_response_serves_as_stale_where_it_says_so() {
     assert_eq!(fixture.get("/on-error", &[]).status, 503);
 }
 
-/// At stake: an outdated page that is stored by a fetch in progress, or returned to a request sent after the purge.
+/// Guards against an outdated page that is stored by a fetch in progress, or returned to a request sent after the
+/// purge.
 #[test]
 fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
     let ways: [(&str, &[&str]); 8] = [
@@ -239,7 +240,7 @@ fn fetch_that_began_before_a_purge_is_neither_stored_nor_joined_after_it() {
     }
 }
 
-/// At stake: an outdated page that is stored while its purge is acknowledged.
+/// Guards against an outdated page that is stored while its purge is acknowledged.
 #[test]
 fn response_whose_commit_meets_a_purge_is_not_served_after_it() {
     let ways: [(&str, &[&str]); 5] = [
@@ -269,7 +270,7 @@ fn response_whose_commit_meets_a_purge_is_not_served_after_it() {
     }
 }
 
-/// At stake: a store that is lost because of purges that concern nothing in it.
+/// Guards against a store that is lost because of purges that concern nothing in it.
 #[test]
 fn twenty_thousand_purges_of_other_tags_lose_no_stored_response() {
     let fixture = Fixture::with(
@@ -324,7 +325,7 @@ fn purges_hold_over_a_restart_and_what_is_fetched_after_them_stays() {
     STORED.iter().for_each(|stored| assert!(!is_served(&fixture, *stored), "{stored:?}"));
 }
 
-/// At stake: a purged page that is back because the list of purges is lost.
+/// Guards against a purged page that is back because the list of purges is lost.
 #[test]
 fn store_whose_list_of_purges_is_lost_or_damaged_is_emptied() {
     for damage in ["lost", "damaged", "another's"] {
@@ -354,7 +355,7 @@ fn store_whose_list_of_purges_is_lost_or_damaged_is_emptied() {
     }
 }
 
-/// At stake: an operator who is told that a response is purged, while the next start serves it again.
+/// Guards against an operator who is told that a response is purged, while the next start serves it again.
 #[test]
 fn purge_that_cannot_be_put_on_record_is_refused_and_counts_all_the_same() {
     let fixture = Fixture::with(answer, with_admin);

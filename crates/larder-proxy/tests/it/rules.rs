@@ -45,7 +45,8 @@ fn reload_is_answered_from_the_cache_where_a_rule_ignores_it() {
     assert!(!fixture.get("/b", &["Cache-Control: no-cache"]).is_hit());
 }
 
-/// At stake: Maven 3.9, which sends `no-cache, no-store` with every request and would get nothing from the cache.
+/// Checks the case of Maven 3.9, which sends `no-cache, no-store` with every request and would get nothing from the
+/// cache.
 #[test]
 fn clients_no_store_keeps_nothing_out_that_a_rule_gives_to_all() {
     let asks = ["Cache-Control: no-cache, No-Store, max-age=0", "Pragma: no-cache"];
@@ -364,7 +365,7 @@ fn personal(received: &Received, _: usize) -> Reply {
 
 const WORDPRESS: [&str; 3] = ["!wordpress_logged_in_*", "!wp-postpass_*", "!comment_author_*"];
 
-/// At stake: the page of one who is logged in, served to everybody.
+/// Guards against the page of one who is logged in, served to everybody.
 #[test]
 fn site_with_logins_is_described_by_conditions() {
     let rules = || Rules::new(vec![visitors(&WORDPRESS, &[], &["!preview", "!s"])]);

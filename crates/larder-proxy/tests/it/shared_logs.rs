@@ -1,5 +1,5 @@
-//! Purges over a stream of Redis or NATS. At stake: a response that was reported purged and is served by a node that was
-//! away, or after the program that keeps the stream lost some of it.
+//! Purges over a stream of Redis or NATS. Guards against a response that was reported purged and is served by a node
+//! that was away, or after the program that keeps the stream lost some of it.
 
 use std::{
     fs,
@@ -85,7 +85,7 @@ fn node_that_was_away_serves_nothing_that_was_purged_meanwhile() {
     }
 }
 
-/// At stake: a purge that is acknowledged although only one node knows it.
+/// Guards against a purge that is acknowledged although only one node knows it.
 #[test]
 fn purge_during_an_outage_of_the_log_is_not_acknowledged_and_arrives_later() {
     for system in SYSTEMS {
@@ -111,7 +111,7 @@ fn purge_during_an_outage_of_the_log_is_not_acknowledged_and_arrives_later() {
     }
 }
 
-/// At stake: a program that loses its last entries, and a node that cannot know of them.
+/// Guards against a program that loses its last entries, and a node that cannot know of them.
 #[test]
 fn lost_end_of_the_log_is_noticed_by_nodes_that_had_read_it_and_told_to_others() {
     for system in SYSTEMS {
@@ -164,7 +164,7 @@ fn node_whose_position_was_dropped_validates_all_and_keeps_others_from_nothing()
     }
 }
 
-/// At stake: an entry that hides a purge because this node cannot read it.
+/// Guards against an entry that hides a purge because this node cannot read it.
 #[test]
 fn entry_of_a_stranger_purges_nothing_and_makes_all_nodes_validate() {
     for system in SYSTEMS {
@@ -186,7 +186,7 @@ fn skipped(nodes: &Nodes, node: usize) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// At stake: somebody who may write to the stream, and repeats the purges of others as often as they like.
+/// Guards against a stranger who may write to the stream, and repeats the purges of others as often as they like.
 #[test]
 fn entry_that_is_appended_again_purges_nothing_also_after_a_restart() {
     for system in SYSTEMS {
@@ -211,7 +211,7 @@ fn entry_that_is_appended_again_purges_nothing_also_after_a_restart() {
     }
 }
 
-/// At stake: one entry that no node can read, after which none serves without validation any more.
+/// Guards against one entry that no node can read, after which none serves without validation any more.
 #[test]
 fn long_entry_of_a_stranger_is_skipped_and_counted() {
     for system in SYSTEMS {

@@ -1,5 +1,5 @@
-//! Copies of other nodes' responses on this node's disk. At stake: copies that displace the node's own entries, and a
-//! copy that survives a purge.
+//! Copies of other nodes' responses on this node's disk. Guards against copies that displace the node's own entries,
+//! and a copy that survives a purge.
 
 use crate::support::{Received, Reply, Response, body, nodes::Nodes};
 
@@ -73,7 +73,7 @@ fn purge_removes_copies_on_the_disk_of_each_node() {
     assert_ne!(nodes.get(0, &targets[1], &[]).text(), old[1]);
 }
 
-/// At stake: chunks of a long body that fill the disk of a node that passes them on.
+/// Guards against chunks of a long body that fill the disk of a node that passes them on.
 #[test]
 fn parts_of_long_bodies_of_another_node_are_stored_by_it_alone() {
     let nodes = nodes_without_memory(sized);

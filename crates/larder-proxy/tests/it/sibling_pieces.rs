@@ -1,5 +1,5 @@
-//! Long bodies whose pieces have owners of their own. At stake: a body put together from wrong parts, an origin that has
-//! to send the same bytes to several nodes, and a node that alone bears the load of a popular body.
+//! Long bodies whose pieces have owners of their own. Guards against a body put together from wrong parts, an origin
+//! that has to send the same bytes to several nodes, and a node that alone bears the load of a popular body.
 
 use std::{net::TcpListener, thread};
 
@@ -101,7 +101,8 @@ fn node_that_fails_within_a_long_body_costs_no_client_its_response() {
     }
 }
 
-/// At stake: an origin that is asked for each piece, sends the whole body each time, and so sends it many times over.
+/// Guards against an origin that is asked for each piece, sends the whole body each time, and so sends it many times
+/// over.
 #[test]
 fn origin_that_ignores_ranges_sends_a_long_body_a_few_times_at_most() {
     let sent = body(LEN);

@@ -1,5 +1,5 @@
-//! Nodes that share what they store. At stake: that two nodes fetch the same resource, that a node that fails takes
-//! requests with it, and that a purged response comes back from another node.
+//! Nodes that share what they store. Guards against two nodes that fetch the same resource, a failed node that takes
+//! requests with it, and a purged response that comes back from another node.
 
 use std::{
     io::{Read as _, Write as _},
@@ -143,7 +143,7 @@ fn stand_in(nodes: &Nodes, node: usize, answer: &'static str) -> (mpsc::Receiver
     (received, end)
 }
 
-/// At stake: somebody who records a node's request, and with it reads what is stored although they are no client.
+/// Guards against a stranger who records a node's request, and with it reads what is stored.
 #[test]
 fn recorded_request_serves_nobody_who_is_neither_a_client_nor_a_node() {
     let mut nodes = Nodes::with(fresh, |config| {
@@ -174,7 +174,7 @@ fn recorded_request_serves_nobody_who_is_neither_a_client_nor_a_node() {
     }
 }
 
-/// At stake: clients that get another number of interim responses, depending on the node that owns the resource.
+/// Guards against clients that get another number of interim responses, depending on the node that owns the resource.
 #[test]
 fn interim_responses_of_the_origin_come_through_another_node() {
     let nodes = Nodes::new(|_, _| {
@@ -188,7 +188,7 @@ fn interim_responses_of_the_origin_come_through_another_node() {
     assert!(interim.iter().all(|head| head.field("larder-peer").is_none()));
 }
 
-/// At stake: requests that wait for a node that is frozen after it has shown that it is alive.
+/// Guards against requests that wait for a node that is frozen after it has shown that it is alive.
 #[test]
 fn frozen_node_holds_no_request_for_long_and_is_not_asked_for_a_while() {
     let mut nodes = Nodes::with(fresh, |config| config.fleet.sibling_patience = Duration::from_millis(50));
@@ -322,7 +322,7 @@ fn forward_requests_and_mirrors_go_to_the_owner_too() {
     assert_eq!(nodes.origin.count(), 20);
 }
 
-/// At stake: a client that changes a resource and then gets the old one from another node's store.
+/// Guards against a client that changes a resource and then gets the old one from another node's store.
 #[test]
 fn resource_that_was_changed_through_a_node_is_not_served_from_what_its_owner_stored() {
     let nodes = Nodes::new(fresh);
@@ -340,7 +340,7 @@ fn resource_that_was_changed_through_a_node_is_not_served_from_what_its_owner_st
     }
 }
 
-/// At stake: a purge by a tag that the origin's 304 brought, which leaves the copy of another node.
+/// Guards against a purge by a tag that the origin's 304 brought, which leaves the copy of another node.
 #[test]
 fn whole_304_of_the_origin_reaches_the_other_nodes() {
     let nodes = Nodes::new(|received, _| match received.field("if-none-match") {

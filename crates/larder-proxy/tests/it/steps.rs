@@ -1,5 +1,5 @@
-//! The steps of requests, in the access log and in explanations. At stake: an operator who is told something else than
-//! what happens.
+//! The steps of requests, in the access log and in explanations. Guards against an operator who is told something else
+//! than what happens.
 
 use std::{
     collections::{HashMap, HashSet},

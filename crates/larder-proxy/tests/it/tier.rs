@@ -1,5 +1,5 @@
-//! The second tier. At stake: an error, a wrong body, a long wait or an old version because of a place that is slow, down
-//! or lies; and hits that are lost although an evicted entry is still there.
+//! The second tier. Guards against an error, a wrong body, a long wait or an old version because of a place that is
+//! slow, down or lies. Guards also against hits that are lost although an evicted entry is still there.
 
 use std::{
     fs,
@@ -216,7 +216,8 @@ fn forge(pack: &mut [u8]) -> usize {
     count
 }
 
-/// At stake: pages of whoever may write to the folder or the bucket. Each response's body is compared.
+/// Guards against pages that come from anyone who may write to the folder or the bucket. Each response's body is
+/// compared.
 #[test]
 fn forged_pages_are_never_served() {
     let tiered = Tiered::start(|_| {});
@@ -270,7 +271,7 @@ fn flipped_bits_cost_hits_only() {
     assert!(tiered.metric("corrupt_total") > 0);
 }
 
-/// At stake: a place that answers with the bytes of another version, which have a valid checksum.
+/// Guards against a place that answers with the bytes of another version, which have a valid checksum.
 #[test]
 fn packs_that_are_swapped_or_cut_short_cost_hits_only() {
     let tiered = Tiered::start(|_| {});
@@ -342,7 +343,7 @@ fn tier_that_does_not_answer_holds_nobody_up() {
     }
 }
 
-/// At stake: a removed or replaced entry that comes back, because an older copy of it is in the tier.
+/// Guards against a removed or replaced entry that comes back, because an older copy of it is in the tier.
 #[test]
 fn removed_and_replaced_entries_do_not_come_back_from_the_tier() {
     let build = |config: &mut ProxyConfig| {

@@ -247,7 +247,8 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// RFC 9110 7.4. At stake: a client without a name in its handshake, or with an unknown one, that is served any host.
+/// RFC 9110 7.4. Guards against a client without a name in its handshake, or with an unknown one, that is served any
+/// host.
 #[test]
 fn host_that_the_certificate_in_use_does_not_cover_is_misdirected_whatever_the_handshake_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -283,7 +284,7 @@ fn host_that_the_certificate_in_use_does_not_cover_is_misdirected_whatever_the_h
     );
 }
 
-/// At stake: a mirror's path over TLS that is served under any name.
+/// Guards against a mirror's path over TLS that is served under any name.
 #[test]
 fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
     let directory = tempfile::tempdir().unwrap();
@@ -302,7 +303,7 @@ fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
     assert_eq!(fixture.origin.count(), 1);
 }
 
-/// At stake: requests without TLS, served by a listener that has used TLS since an upgrade.
+/// Guards against requests without TLS, served by a listener that has used TLS since an upgrade.
 #[test]
 fn connection_that_is_handed_over_without_tls_is_closed_where_its_listener_has_tls_now() {
     let directory = tempfile::tempdir().unwrap();

@@ -71,7 +71,7 @@ impl Middleware for Hiding {
     }
 }
 
-/// At stake: what a client stores over HTTP/2, by how its bodies end and by whether they tell.
+/// Checks which responses a client stores over HTTP/2, depending on how a body ends and on whether its length is known.
 #[tokio::test]
 async fn body_of_a_stream_is_stored_only_if_its_end_or_its_length_is_known() {
     for (has_length, end, is_whole) in ENDS {
@@ -207,7 +207,7 @@ async fn next_run_finds_the_responses_of_the_last() {
     assert_eq!(count.load(SeqCst), 1);
 }
 
-/// At stake: a server that gets one request from each task of a program.
+/// Guards against a server that gets one request from each task of a program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn hundred_requests_at_once_reach_the_server_once() {
     const REQUESTS: usize = 100;

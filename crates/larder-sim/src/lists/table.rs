@@ -108,7 +108,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// At stake: objects that a simulated cache loses.
+        /// Guards against objects that a simulated cache loses.
         #[test]
         fn the_table_does_what_a_map_does(
             steps in prop::collection::vec((any::<bool>(), 0_u64..80), 1..600),

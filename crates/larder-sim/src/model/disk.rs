@@ -324,7 +324,7 @@ mod tests {
     use crate::model::Model;
     use larder_workload::Random;
 
-    /// At stake: a simulated program that reads entries in pieces, and seems too fast because requests between the
+    /// Guards against a simulated program that reads entries in pieces, and seems too fast because requests between the
     /// pieces do not move the head.
     #[test]
     fn each_piece_moves_the_head_again() {
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(PieceReads { piece_bytes: Some(4096) }.of_at_least(8192).piece_bytes, Some(8192));
     }
 
-    /// At stake: all results with this disk. Section 7.2 gives 9 ms for a mean seek and 19 ms for a full stroke.
+    /// Protects all results with this disk. Section 7.2 gives 9 ms for a mean seek and 19 ms for a full stroke.
     #[test]
     fn the_papers_disk_seeks_nine_milliseconds_on_average() {
         let DiskParameters::Spinning(arm) = Model::open("st15150wc-ufs").unwrap().disk else { panic!("it spins") };

@@ -427,8 +427,8 @@ mod tests {
         }
     }
 
-    /// At stake: a user's file that makes the program fail or run forever. The test tries every value at its limits and
-    /// beyond.
+    /// Guards against a user's file that makes the program fail or run forever. The test tries every value at its
+    /// limits and beyond.
     #[test]
     fn a_machine_that_is_accepted_can_be_simulated() {
         let rows = ["log", "squid", "buddy", "multiple-dirs"].map(|name| Policy::named(name).expect("a row"));

@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// At stake: entries that a simulated store loses or invents.
+        /// Guards against entries that a simulated store loses or invents.
         #[test]
         fn what_is_read_is_what_was_written(
             writes in prop::collection::vec((0_u64..1600, 1_usize..40, any::<u8>(), any::<u8>()), 1..60)

@@ -90,24 +90,27 @@ pub(crate) fn seeks(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.remarks = vec![
         format!(
-            "{} objects of {} bytes are looked up in vain and stored in batches of {}, between which another object is \
-             read. Then each is looked up in another order, and as many others that were never stored. Pages of {} \
-             objects are looked up in the order in which they were stored.",
+            "The run looks up {} objects of {} bytes, misses, and stores them in batches of {}. Between two batches, \
+             it reads another object, which moves the head. Then the run looks up the stored objects in another \
+             order, to measure hits, and as many objects that were never stored, to measure misses. Last, it looks up \
+             pages of {} objects in the order in which they were stored, to measure the reads per page.",
             whole("seeks.objects"),
             whole("seeks.object_bytes"),
             whole("seeks.batch_objects"),
             whole("seeks.page_objects"),
         ),
-        "The paper's zero seeks of a miss leave out false positives. So the line is the median of all misses; the table \
-         has the mean, with the misses that read because another key has the same 8 bits of hash."
+        "The paper states that a miss takes no seek, and ignores false positives. So the line has the median over all \
+         misses. The table has the mean, which includes the misses that read because another key has the same 8 bits \
+         of hash."
             .to_owned(),
-        "hashcache-basic has one place for a key, as the paper describes, and a later entry overwrites the earlier one \
-         there. So of 200 entries in a store of 32 MB about 8 are gone before a kill, which loses none \
-         (`basic_loses_colliding_entries_and_none_to_a_kill`)."
+        "The policy hashcache-basic has one place for each key, as the paper describes, and an entry overwrites the \
+         entry that was in its place. So about 8 of 200 entries in a store of 32 MB are overwritten. A kill loses \
+         none of the other entries (`basic_loses_colliding_entries_and_none_to_a_kill`)."
             .to_owned(),
-        "The paper counts one seek for the accumulated writes. Here they take another seek for each segment of the log \
-         that begins in the batch. Storing an object also reads where another key has the same bits of hash, which \
-         moves the head too: the table has both. Half of the positions of hashcache-log-lru are in memory."
+        "The paper counts one seek for a batch of writes. In this simulation, a batch takes another seek for each \
+         segment of the log that begins in it. Storing an object also reads from the disk if another key has the same \
+         bits of hash, and this read moves the head too. The table has the seeks of writes alone, and those of writes \
+         and reads. Half of the positions of hashcache-log-lru are in memory."
             .to_owned(),
     ];
     Ok(report)
@@ -233,8 +236,8 @@ pub(crate) fn esp_blocks(options: &PaperOptions<'_>) -> Result<Report, Error> {
         printed("pos after 2 more blocks", between(1, 3) / block_bytes),
     ];
     report.remarks.push(
-        "Objects are stored one after the other, and their places are those of the writes. All blocks after the first \
-         object are free, like the 16 blocks in the paper's drawing."
+        "Objects are stored one after the other, and the offset of an object's write shows its place. At the start, \
+         all blocks after the first object are free, like the 16 blocks in the paper's drawing."
             .to_owned(),
     );
     Ok(report)
@@ -259,8 +262,9 @@ mod tests {
         (0..ENTRIES).filter(is_found).collect()
     }
 
-    /// At stake: entries that a kill loses. `hashcache-basic` has about 192 of 200 entries after `kill -9`. An entry
-    /// has only one place, as in the paper, so a later entry has overwritten each of the other eight before the kill.
+    /// Guards against entries that a kill loses. `hashcache-basic` has about 192 of 200 entries after `kill -9`. An
+    /// entry has only one place, as in the paper, so a later entry has overwritten each of the other eight before the
+    /// kill.
     #[test]
     fn basic_loses_colliding_entries_and_none_to_a_kill() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(STORE_BYTES));

@@ -99,7 +99,7 @@ mod tests {
         include_str!("queue/service.rs"),
     ];
 
-    /// At stake: a constant without a source, or an assumed one without a range.
+    /// Guards against a constant without a source, or an assumed one without a range.
     #[test]
     fn every_constant_has_a_source_and_an_assumed_one_its_range() {
         for (name, BedConstant { value, source, range }) in constants() {

@@ -247,8 +247,8 @@ mod tests {
     use crate::PAPERS;
     use std::collections::BTreeMap;
 
-    /// At stake: a result that is left out without a reason. Each row of the catalog names lines that exist, or has a
-    /// reason. The test simulates nothing.
+    /// Guards against a result that is left out without a reason. Each row of the catalog names lines that exist, or
+    /// has a reason. The test simulates nothing.
     #[test]
     fn every_printed_number_is_compared_or_has_a_reason() {
         let lines: BTreeMap<_, BTreeSet<_>> = PAPERS
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// At stake: an account that looks better because rows are missing. The papers print 288 numbers in 74 claims.
+    /// Guards against an account that looks better because rows are missing. The papers print 288 numbers in 74 claims.
     #[test]
     fn the_catalog_has_every_row_once() {
         assert_eq!(PRINTED.lines().count(), ACCOUNT.lines().count());
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(value_of("misses - 1", line), None);
     }
 
-    /// At stake: claims that count as met because a printed value or relation is misread.
+    /// Guards against claims that count as met because a printed value or relation is misread.
     #[test]
     fn printed_numbers_keep_their_relation() {
         assert_eq!(target("46:31", "=", ""), Some((2791.0, 2791.0)));
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(target("2", "about", ""), None);
     }
 
-    /// At stake: a line that is compared with a bound although the paper also prints a value.
+    /// Guards against a line that is compared with a bound although the paper also prints a value.
     #[test]
     fn line_is_compared_with_the_exact_value() {
         let line = Comparison::published("markatos-table2", "LAZY-READS-LOC", 462.6);

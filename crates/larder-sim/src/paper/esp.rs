@@ -141,19 +141,23 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.comparisons =
         lines.iter().enumerate().map(|(at, what)| Comparison::published("esp-squid", *what, ratio(at))).collect();
     report.remarks = vec![
-        "Both programs wait for the disk in these comparisons; the last comparison is at a response time of 3 s. Both \
-         keep their data on ext2, ESP in one file, as in the paper. The paper does not say whether Squid (ufs, or aufs \
-         and diskd) or ESP waited for the disk; the axes of its figures are lost."
+        "In these comparisons, both programs wait for the disk. The last comparison is at a response time of 3 s. \
+         Both programs keep their data on ext2, and ESP uses one file, as in the paper. The paper does not say \
+         whether its Squid waited for the disk (as ufs does) or not (aufs, diskd), or whether ESP waited. The axes of \
+         the paper's figures are lost."
             .to_owned(),
-        "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times the rate of a Squid that waits \
-         for files on ext2, and 1.9 times that of one that does not wait."
+        "The Definitive Guide compares similar programs on one machine (report squid-guide). A Squid with one large \
+         file serves 5.9 times the rate of a Squid that waits for files on ext2, and 1.9 times the rate of a Squid \
+         that does not wait."
             .to_owned(),
-        "Both read in pieces of 4 KB, as Squid does (squid-peak). ESP's objects are contiguous in its file, but each \
-         piece waits for its turn at the disk too, so reading in pieces costs ESP more than Squid. The paper states \
-         neither the size of the cache, which is 10 GB a disk here, nor the rate, which is 100/s."
+        "Both programs read in pieces of 4 KB, as Squid does (report squid-peak). ESP's objects are contiguous in its \
+         file, but each piece waits for its turn at the disk too, so reading in pieces costs ESP more than Squid. The \
+         paper states neither the size of the cache nor the request rate. The simulation has a cache of 10 GB per \
+         disk, and 100 requests/s."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP; {:.1} and {:.1}% are hits.",
+            "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP. The hit ratio is {:.1}% with \
+             Squid and {:.1}% with ESP.",
             demands[0].disk_ms(),
             demands[1].disk_ms(),
             demands[0].hits_percent(),
@@ -196,15 +200,17 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
         table.push(kilobytes.to_string(), vec![outcome.hit_ratio() * 100.0, outcome.per_s_disk()]);
     }
     report.remarks = vec![
-        "The paper: the threshold changes the hit ratio by up to 10%; 1 MB is too low, and far more moves the head \
-         far. At the disk's full speed the effect does not appear, because more entries are stored than the 10 to 25 a \
-         second that are evicted below the low watermark. So the disk is always used up to that mark, whatever the \
-         threshold. The effect appears at loads that store about 10 to 25 entries a second. If no free run reaches the \
-         threshold, ESP evicts 15 more entries a second and keeps fewer. This costs 3.7 points of 50, which is 7.5% of \
-         the hits. At these loads, a low threshold gives more hits."
+        "In the paper, the threshold changes the hit ratio by up to 10%. A threshold of 1 MB is too low, and a much \
+         higher one moves the head too far. At the full speed of the simulated disk, the threshold does not change \
+         the hit ratio. ESP evicts 10 to 25 entries a second while the disk is filled less than the low watermark. At \
+         full speed, ESP stores more entries than that, so the disk is always filled to the watermark. At loads that \
+         store about 10 to 25 entries a second, the threshold does change the hit ratio. If no free run is as long as \
+         the threshold, ESP evicts 15 more entries a second, so it keeps fewer entries. This costs up to 3.7 of 50 \
+         percentage points, or 7.5% of the hits. At these loads, a low threshold gives more hits."
             .to_owned(),
-        "The number of levels affects hits most. The paper gives this number only in an example (3). With 7 levels, \
-         whose nodes are 256 KB, hardly any run is found, and most entries are refused."
+        "The number of levels in ESP's tree of free space affects the hit ratio most. The paper states this number \
+         only in an example, which has 3 levels. With 7 levels, a node covers 256 KB; then ESP hardly ever finds a \
+         free run, and refuses most entries."
             .to_owned(),
     ];
     let names = ESP_LOADS_PER_S.map(|load_per_s| format!("{load_per_s}/s"));
@@ -315,20 +321,22 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.remarks.push(
         "The printed values are the paper's ranges over five real traces; the simulation uses PolyMix-3. The layout \
-         of UCFS is known from its abstract only. Here, a page's objects lie in one cluster and are requested \
-         together again."
+         of UCFS is known only from the paper's abstract. In the simulation, the objects of a page are in one \
+         cluster, and are requested together again."
             .to_owned(),
     );
     report.remarks.push(format!(
-        "Squid reads in pieces of 4 KB, and FFS in blocks of 8 KB. UCFS reads a cluster at once. Robots send \
-         {} requests/s, the printed peak of a Squid of that time (squid-peak).",
+        "Squid reads in pieces of 4 KB, and FFS in blocks of 8 KB. UCFS reads a whole cluster at once. PolyMix's \
+         robots send {} requests/s, the printed peak of a Squid of that time (squid-peak).",
         constant("ucfs.requests_per_s")
     ));
     report.remarks.push(
-        "SQUIDML is Maltzahn's Squid (1999): entries under 8 KB in one mapped file, the others in a directory per \
-         server. Here SQUIDML is buddy with `buddy_threshold_bytes` of 8 KiB and `buddy_long_by_site`: its slots are \
-         in a file for each length, and are read from the disk at each hit. The abstract does not say on which of the \
-         two file systems SQUIDML was. The line compares FFS, as for the Squid that is named first; the table has both."
+        "SQUIDML is Maltzahn's Squid (1999). It keeps entries under 8 KB in one mapped file, and each longer entry in \
+         a file in the directory of its server. The simulated SQUIDML is the policy buddy with \
+         `buddy_threshold_bytes` of 8 KiB and with `buddy_long_by_site`. It has one file for each slot length instead \
+         of one mapped file, and reads a slot from the disk at each hit. The abstract does not name the file system \
+         of SQUIDML. The line \"over SQUIDML\" assumes FFS, as the line \"over Squid on FFS\" does; the table has FFS \
+         and asynchronous FFS."
             .to_owned(),
     );
     let bars = cases.iter().zip(&outcomes).map(|(case, outcome)| (case.label.to_owned(), vec![milliseconds(outcome)]));

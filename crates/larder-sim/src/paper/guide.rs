@@ -117,22 +117,23 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     report.tables.push(table);
     report.tables.extend(options.varied(|| spread(options))?);
     report.remarks = vec![
-        "The rates are the greatest ones with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). With ufs, \
-         Squid waits for all I/O on directories and inodes, and for reads of data; diskd and aufs wait for none. \
-         PolyMix-4."
+        "A rate is the highest one at which the mean response time is at most 1.6 s (the guide prints response times \
+         of 1.45 to 1.59 s). The load is PolyMix-4. With ufs, Squid waits for all I/O on directories and inodes, and \
+         for reads of data. With diskd and aufs, it waits for none of them."
             .to_owned(),
-        "This report checks the models of squid-peak and esp-squid, with one constant from the same tables (the \
-         processor time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to \
-         56.8% in all rows."
+        "This report checks the models that the reports squid-peak and esp-squid use. One constant, the processor \
+         time of a request, comes from the guide's tables. No constant was chosen to match one of the schemes. The \
+         guide does not print the transfer rates of its disks. In the guide, 53.9% to 56.8% of the requests are hits, \
+         whichever scheme is used."
             .to_owned(),
-        "Squid reads in pieces of 4 KB, except with COSS. COSS reads an object at once, as the source of Squid 2.5 \
-         shows. Ufs gives a disk one operation at a time, and so does diskd, which has a process for each disk. Aufs \
-         gives a disk 16."
+        "Squid reads in pieces of 4 KB, except with COSS, which reads a whole object at once (source of Squid 2.5). \
+         Ufs sends one operation at a time to a disk, and so does diskd, which has one process per disk. Aufs sends \
+         up to 16 at a time."
             .to_owned(),
-        "Missed: FFS is 1.4 to 2.0 times too fast with and without waiting, ext2 1.3 to 1.8 times without waiting, and \
-         too slow with ufs. An operation \
-         on a file takes as long as printed elsewhere (markatos-figure3). The book does not state the speed of its \
-         disks; 10,000 revolutions a minute are assumed. See squid-peak for the source that contradicts this one."
+        "Missed: on FFS, all schemes are 1.4 to 2.0 times as fast as in the guide. On ext2, aufs is 1.3 to 1.8 times \
+         as fast, and ufs is slower than in the guide. The simulated time of a single file operation matches another \
+         source (report markatos-figure3). The guide does not state the speed of its disks; 10,000 revolutions a \
+         minute are assumed. The report squid-peak compares a source that contradicts this one."
             .to_owned(),
     ];
     report.figures.push(Figure {

@@ -70,17 +70,14 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
         .map(|line| (line.what.trim_start_matches("hashcache-").to_owned(), vec![line.paper_most, line.simulated]))
         .collect();
     report.tables.push(table);
-    report.remarks.push(
-        "hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes 2.5 bits \
-         more per object for positions that are not in its file yet. The lines \"less memory than others\" are \
-         relative to the leanest index that the paper knows, with 32 bytes per object."
-            .to_owned(),
-    );
-    report.remarks.push(
-        "The policies with a map (squid and the others of Markatos et al.) take 272 bits an entry. The paper says \
-         640 or more for Squid, and 256 for the leanest commercial index."
-            .to_owned(),
-    );
+    let remarks = [
+        "The policy hashcache-setmem-lru keeps 40% of the sets in memory at once. The policy hashcache-log-lru takes \
+         2.5 more bits per object than in the paper, for positions that are not in its file yet. The lines \"less \
+         memory than others\" compare with the smallest index that the paper mentions, which has 32 bytes per object.",
+        "Larder's policies with a map in memory (squid and the others of Markatos et al.) take 272 bits per entry. \
+         The paper states 640 bits or more for Squid, and 256 for the smallest commercial index.",
+    ];
+    report.remarks.extend(remarks.map(str::to_owned));
     report.figures.push(Figure {
         name: "hashcache-memory".to_owned(),
         title: "Memory of HashCache's policies".to_owned(),
@@ -189,11 +186,12 @@ const LOW_END: TestBed = TestBed {
         bed_line("hashcache-setmem-lru, 30% on two disks", ("hashcache-setmem-lru", SATA), (2, 160.0)).resident(0.3),
         bed_line("hashcache-setmem-lru, 40% on two disks", ("hashcache-setmem-lru", SATA), (2, 160.0)).resident(0.4),
     ],
-    remark: "Squid has 18 GB of the disk, as in the paper. The working set takes 80% of these 18 GB for all policies. \
-        By PolyMix-4's own rule, the working set is 15 GB at 275 requests/s. The paper ran setmem-lru with 30 and 40% \
-        of the sets in memory, but the rates of these runs are lost. In the paper, two disks serve slightly more than \
-        twice the rate of one, because the first also has the log (H13). A log that is written every 5 s takes a seek \
-        of 14 ms, 0.3% of the disk's time. The loads of two disks differ by more: not reproduced.",
+    remark: "Squid has 18 GB of the disk, as in the paper. For all policies, the working set is 80% of these 18 GB. \
+             By PolyMix-4's own rule, the working set would be 15 GB at 275 requests/s. The paper ran setmem-lru with \
+             30% and 40% of the sets in memory, but the rates of these runs are lost. In the paper, two disks serve \
+             slightly more than twice the rate of one disk, because the first disk also has the log (H13). This \
+             difference is not reproduced. A log that is written every 5 s takes one seek of 14 ms each time, which \
+             is 0.3% of the disk's time. The simulated loads of the two disks differ by more than 0.3%.",
 };
 
 const HIGH_END: TestBed = TestBed {
@@ -207,7 +205,8 @@ const HIGH_END: TestBed = TestBed {
     ],
     is_spread: false,
     unprinted: &[],
-    remark: "The working set takes 80% of the disks. In runs with one disk of 15,000 rpm, it has all the memory.",
+    remark: "The working set takes 80% of the disks' space. In runs with one disk of 15,000 rpm, the single disk has \
+             the memory of all five disks.",
 };
 
 const LARGE: TestBed = TestBed {
@@ -222,10 +221,11 @@ const LARGE: TestBed = TestBed {
     ],
     is_spread: true,
     unprinted: &[],
-    remark: "hashcache-log-lru has 6 of 8 positions in memory. Each disk has 50 GB of data, spread over the whole \
-        disk, as in the paper; the working set is 80% of the data. Files are cached in the 40% of the memory that \
-        HashCache-Log leaves. With the 50 GB in one place, seeks are shorter, and both policies are too fast. This was \
-        known when the data were spread, so the lines are fitted.",
+    remark: "The policy hashcache-log-lru has 6 of each 8 positions in memory. Each disk has 50 GB of data, spread \
+             over the whole disk, as in the paper; the working set is 80% of the data. The index of HashCache-Log \
+             leaves 40% of the memory free, and this part caches files. If the 50 GB are in one place instead, seeks \
+             are shorter, and both policies are faster than in the paper. This result was known when the data were \
+             spread over the disk, so the lines count as fitted.",
 };
 
 pub(crate) fn low_end(options: &PaperOptions<'_>) -> Result<Report, Error> {
@@ -350,9 +350,10 @@ impl TestBed {
         report.tables.push(table);
         report.remarks = vec![
             format!(
-                "The load is PolyMix-4 at the printed rate, with 60% of hits. Disks, memory and working set are {} times \
-                 smaller than in the paper; the number of robots is the same. The rate is that of the busiest disk, \
-                 without the processor, times the number of disks, because the disk limits all results of the paper.",
+                "The load is PolyMix-4 at the printed rate, with 60% of hits. Disks, memory and working set are {} \
+                 times smaller than in the paper; the number of robots is the same. The simulated rate is the rate of \
+                 the busiest disk, times the number of disks. The processor's time does not count, because the disk \
+                 limits all results of the paper.",
                 self.sample()
             ),
             self.remark.to_owned(),
@@ -423,8 +424,8 @@ fn reads_of_squid(outcome: &BedOutcome) -> String {
     let reads = outcome.per_request(|disk| disk.served.reads);
     let hits = outcome.per_request(|disk| disk.disk_hits);
     format!(
-        "Squid makes {reads:.1} reads and has {hits:.2} disk hits per request. A hit reads the pieces of its body, inodes \
-         and directories."
+        "Squid makes {reads:.1} reads and has {hits:.2} disk hits per request. A hit reads the pieces of its body, \
+         inodes and directories."
     )
 }
 
@@ -473,18 +474,17 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         report.comparisons.push(Comparison::published("hashcache-formulas", what, rate));
     }
     (options.progress)(1);
-    report.remarks.push(
-        "Derived: hits 60%, storable 80%, a quarter of objects longer than a bin. The number of useful objects per \
-         read of a group, 2.14, was chosen to give the rates that the paper expects."
-            .to_owned(),
-    );
-    report.remarks.push(
-        "Nothing is simulated here: `paper` is the paper's measurement, `simulated` the result of the formulas. \
-         Missed: hashcache-log-lru. The formula ignores groups, and counts a second read for the positions in the \
-         file; the paper measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks \
-         is also above the paper's own expectation."
-            .to_owned(),
-    );
+    let remarks = [
+        "Three inputs of the formulas were derived: 60% of the requests are hits, 80% of the responses are storable, \
+         and a quarter of the objects are longer than a bin. The fourth input is 2.14 useful objects per read of a \
+         group. It was chosen to give the rates that the paper expects.",
+        "This report does not simulate: the column `paper` has the rates that the paper measured, and the column \
+         `simulated` has the results of the formulas. The rate of hashcache-log-lru is missed. Its formula ignores \
+         groups, and counts a second read for the positions in the file; but the paper measured the same rate as for \
+         hashcache-log. The measured rate of hashcache-log on SCSI disks is also higher than the paper's own \
+         expectation.",
+    ];
+    report.remarks.extend(remarks.map(str::to_owned));
     let bars = report
         .comparisons
         .iter()

@@ -42,13 +42,13 @@ fn entries() -> impl Iterator<Item = (&'static str, [f64; 3], &'static str)> {
 mod tests {
     use super::*;
 
-    /// At stake: a published account that belongs to earlier models.
+    /// Guards against a published account that belongs to earlier models.
     #[test]
     fn history_ends_with_the_models_and_the_page_there_are() {
         let (hash, [compared, met, predicted], _) = entries().last().unwrap();
         assert_eq!(hash, format!("{:016x}", models_hash()), "the models changed: run the account and add its counts");
-        let sentence =
-            format!("**{compared} of 74 claims compared, {met} within 25% in all their rows, {predicted} predicted.**");
+        let counts = format!("{compared} are compared, {met} agree within 25% in all their rows, and {predicted} is");
+        let sentence = format!("**Of 74 claims, {counts} predicted.**");
         let page = include_str!("../../../../docs/internals/laboratory.md");
         assert!(page.contains(&sentence), "the page does not begin with: {sentence}");
     }

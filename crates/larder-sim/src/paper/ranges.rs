@@ -34,8 +34,7 @@ const OTHER_SEEDS: [u64; 2] = [12, 13];
 /// Mark in place of a constant's name, for the lines of a report in which nothing was varied.
 const UNVARIED: &str = "-";
 /// Title of the table of ranges in a report.
-pub const RANGES_TITLE: &str =
-    "Conditional lines over the ranges of assumed constants, where one moves them by more than 5%";
+pub const RANGES_TITLE: &str = "Conditional lines that change by more than 5% within the range of an assumed constant";
 /// Mark in place of a constant's name, if the variations of a report were stopped early. None of the report's rows can
 /// then be a prediction.
 const UNFINISHED: &str = "unfinished";
@@ -134,7 +133,7 @@ pub(super) fn verdicts() -> Table {
             .find(|variation| variation.constant == UNVARIED && in_variation(row, variation).is_some());
         let Some(comparison) = unvaried.and_then(|variation| in_variation(row, variation)) else {
             table.push(
-                format!("{}: missed as set up, as all conditional rows of its report", row.id),
+                format!("{}: missed with the assumed constants, as are all conditional rows of its report", row.id),
                 vec![f64::NAN; 4],
             );
             continue;
@@ -144,9 +143,9 @@ pub(super) fn verdicts() -> Table {
         let is_unfinished =
             variations().iter().any(|known| known.constant == UNFINISHED && report_of(row) == Some(&*known.report));
         let (verdict, at, then) = match worst(row) {
-            None if is_unfinished => ("held so far, not varied to the end".to_owned(), f64::NAN, f64::NAN),
+            None if is_unfinished => ("met so far, but not all constants were varied".to_owned(), f64::NAN, f64::NAN),
             None => ("predicted".to_owned(), f64::NAN, f64::NAN),
-            Some(_) if !comparison.is_met() => ("missed as set up".to_owned(), f64::NAN, f64::NAN),
+            Some(_) if !comparison.is_met() => ("missed with the assumed constants".to_owned(), f64::NAN, f64::NAN),
             Some(Break { variation, comparison }) => {
                 (format!("broken by {}", variation.constant), variation.value, comparison.simulated)
             }
@@ -332,7 +331,7 @@ mod tests {
     use super::*;
     use crate::{MODELS, report::number};
 
-    /// At stake: predictions that belong to earlier models, and conditional rows that were never varied.
+    /// Guards against predictions that belong to earlier models, and conditional rows that were never varied.
     #[test]
     fn the_file_was_made_from_the_models_there_are() {
         let made_from = VARIATIONS.lines().next().and_then(|line| line.split('\t').nth(1));
@@ -347,8 +346,8 @@ mod tests {
         }
     }
 
-    /// At stake: an assumed value that is not varied. Each has a range, and the machine is valid at both ends. Machines
-    /// of today are in no paper.
+    /// Guards against an assumed value that is not varied. Each has a range, and the machine is valid at both ends.
+    /// Machines of today are in no paper.
     #[test]
     fn every_assumed_value_of_a_machine_can_be_varied_over_its_range() {
         let of_papers = MODELS.iter().filter(|(_, text)| !text.contains("as sold in 2026"));

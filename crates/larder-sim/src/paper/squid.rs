@@ -170,57 +170,66 @@ fn service_lines(name: &str, service: &Service, demands: &Demands) -> [Compariso
 fn remarks(demands: &[Demands], peak: f64) -> Vec<String> {
     let versions = VERSIONS.map(|version| format!("{} ({})", version.name, version.about)).join(", ");
     vec![
-        format!("Versions: {versions}. Rates without a version are those of the last version."),
-        "A peak is the rate at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at a \
-         miss. The times of a version are at the rate of its table, which may be beyond its simulated peak. The \
-         processor time of a request was measured by the Definitive Guide, for Squid without a disk cache (332/s at \
-         500 MHz). This time is scaled by the clock of the processor."
+        format!(
+            "The versions are: {versions}. Lines that start with a rate instead of a version are of the last version."
+        ),
+        "A peak is the request rate at which the mean response time reaches 3 s. In a miss, the server's think time \
+         alone takes 2.5 s. The times of a version are at the request rate of the paper's table for it, which may be \
+         higher than the simulated peak. The processor time of a request is derived from the Definitive Guide's peak \
+         rate of Squid without a disk cache (332 requests/s at 500 MHz). This time is scaled by the clock rate of the \
+         processor."
             .to_owned(),
-        "Kqueue takes 8% off the processor time, as the study's text says. The share is an input, because a \
-         measurement does not give it. `larder bench descriptors` measures a call of poll over 1,844 connections, as \
-         many as Table 6.3 has by Little's law, at 0.65 ms (docs/internals/measurements.md). Scaled by the clocks of \
-         the processors, that is 2.6 ms in 1998, more than a request takes. But a call serves all sockets that are \
-         ready, and a busier process finds more sockets ready. With one ready request, poll would halve the rate; with \
-         14, it takes the 8%; the study does not print the number."
+        "Kqueue saves 8% of the processor time, as the paper's text says. The 8% are an input, because they cannot be \
+         derived from a measurement. `larder bench descriptors` measured 0.65 ms for a call of `poll` over 1,844 \
+         connections (docs/internals/measurements.md). By Little's law, the test of Table 6.3 had this many \
+         connections. Scaled by the clock rates of the processors, such a call took 2.6 ms in 1998, which is longer \
+         than a request takes. But one call serves all sockets that are ready, and a busier process finds more of \
+         them ready. If a call finds one ready request, `poll` halves the rate; if it finds 14, `poll` costs the 8%. \
+         The paper does not print how many a call found."
             .to_owned(),
-        "As in Polygraph's reports, hits and misses are those of plain requests, and the response time is that of all \
-         requests. One request in 20 is a reload, which waits for the server whether the object is cached or not. The \
-         paper's own columns show this: 95% of the mean of its hits and misses, and 5% of its misses, are within 0.2% \
-         of its response times from 200 to 360/s."
+        "One request in 20 is a reload, which waits for the server whether the object is cached or not. As in \
+         Polygraph's reports, the times of hits and misses exclude reloads, and the response time includes them. The \
+         paper's own columns confirm this. A weighted mean of 95% for its plain requests (hits and misses) and 5% for \
+         reloads (at the time of a miss) is within 0.2% of its response times, at 200 to 360 requests/s."
             .to_owned(),
-        "Servers are 40 ms away, which adds round trips to a miss. PolyMix-3 delays each packet (Pai et al., USITS \
-         2003); the length of the delay is that of PolyMix-4. The 0.44 s that the paper's misses take beyond the think \
-         time at 200/s were not used as an input: connections, slow start and delays give 0.19 s of them."
+        "A packet to or from a server takes 40 ms, so each round trip adds to the time of a miss. PolyMix-3 delays \
+         each packet (Pai et al., USITS 2003); the 40 ms are those of PolyMix-4. At 200 requests/s, the paper's \
+         misses take 0.44 s longer than the server's think time. This value was not used as an input. In the \
+         simulation, connecting, slow start and packet delays take 0.19 s."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file.",
+            "A request takes {:.1} ms of disk time in Squid 2.3, {:.1} ms in Squid 2.4 (with soft updates), and {:.1} \
+             ms in the versions with one file.",
             demands[0].disk_ms(),
             demands[1].disk_ms(),
             demands[2].disk_ms(),
         ),
-        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE of Squid's source). Each piece is an operation \
-         that waits for its turn at the disk, which serves others in between, in the order of addresses. FFS keeps the \
-         rest of a block of 8 KB in memory. No constant was chosen for these tables. Two rules were added later, \
-         because hits were too slow near the peak and too fast far from it. Disks sort their queues. A piece that comes \
-         after a pause waits for half a revolution."
+        "All versions read an object in pieces of 4 KB (SM_PAGE_SIZE in Squid's source). Each piece is an operation \
+         of its own. It waits for its turn at the disk, which serves other operations in between, in the order of \
+         their addresses. FFS reads blocks of 8 KB, and keeps the second half of a block in memory. No constant was \
+         chosen to match these tables. But two rules were added later, because hits were too slow near the peak and \
+         too fast at lower rates. By these rules, disks sort their queues, and a piece that comes after a pause waits \
+         for half a revolution."
             .to_owned(),
-        "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
-         assumed to wait for each operation, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. \
-         Both are slower here than printed, while the same program on the same model of FFS is faster than the \
-         Definitive Guide's (squid-guide). This paper prints 60 requests/s, and the guide 24.4 on half as many disks. \
-         The two sources contradict each other; the beds of Squid 2.3 and 2.4 are those that differ. Diskd came with \
-         2.4, and the paper does not say that it was used; with it, the peak is that of the line `Squid 2.4 with \
-         diskd`, 2.7 times the printed one. No reading of the text explains either version: not reproduced."
+        "The paper does not say how Squid 2.3 and 2.4 did their I/O, nor how the disks were mounted. The simulation \
+         assumes that both wait for each operation, which is Squid's default. It runs Squid 2.3 on FreeBSD's default \
+         FFS, and Squid 2.4 with soft updates. Both simulated versions are slower than in the paper. But with the \
+         same model of FFS, the simulated Squid is faster than the Definitive Guide's (report squid-guide). The paper \
+         prints 60 requests/s, and the guide prints 24.4 on half as many disks, so the two sources contradict each \
+         other. Squid 2.4 included diskd, but the paper does not say whether it was used. With diskd, the simulated \
+         peak is 2.7 times the printed one (line `Squid 2.4 with diskd`). No reading of the paper's text gives the \
+         printed rate of either version, so neither is reproduced."
             .to_owned(),
         format!(
-            "The paper contradicts itself: expv1 at 400/s takes 2,631 ms in its own table and 1,819 ms in Table 6.6, a \
-             hit at 450/s 988 and 1,039 ms. The simulated peak of the last version is {peak:.0}/s; times rise steeply \
-             near it, so the last rows of Table 6.6 depend on how far away it is. At a rate beyond a version's peak, \
-             its times grow with the length of the run, and mean nothing."
+            "The paper contradicts itself. At 400 requests/s, its response time is 2,631 ms in the table of expv1 and \
+             1,819 ms in Table 6.6. At 450 requests/s, a hit takes 988 ms in the table of expv2 and 1,039 ms in Table \
+             6.6. The simulated peak of expv2 is {peak:.0} requests/s. Times rise steeply near a peak, so the last \
+             rows of Table 6.6 depend on their distance from it. At a rate beyond a version's peak, its times grow \
+             with the length of the run, so they have no meaning."
         ),
-        "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: there, Squid skips overloaded disks. All \
-         rows of one file have one simulated hit ratio. A miss takes 2.5 s by the workload and 0.2 s for its packets, \
-         and the queues add little."
+        "In the paper, the hit ratio falls from 56.4% to 52.1% as the rate rises, because Squid skips overloaded \
+         disks. The simulation does not skip disks, so all rows of the versions with one file have the same simulated \
+         hit ratio. A simulated miss takes 2.5 s of think time and 0.2 s for its packets; the queues add little."
             .to_owned(),
     ]
 }

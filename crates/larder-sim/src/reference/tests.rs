@@ -1,4 +1,4 @@
-//! At stake: figures that cannot be compared with other authors'.
+//! Guards against figures that cannot be compared with other authors'.
 
 use super::{Eviction, NextUses, belady, eviction, eviction_names};
 use std::{fs::File, io::Read, path::PathBuf};
@@ -47,8 +47,8 @@ fn what_is_longer_than_the_cache_is_never_stored() {
     }
 }
 
-/// At stake: evictions that are better because they keep more. With objects that are requested twice in a row, a cache
-/// of `n` bytes hits at most as many objects of an earlier round as fit into it.
+/// Guards against evictions that are better because they keep more. With objects that are requested twice in a row, a
+/// cache of `n` bytes hits at most as many objects of an earlier round as fit into it.
 #[test]
 fn no_eviction_exceeds_its_bytes() {
     for name in eviction_names() {

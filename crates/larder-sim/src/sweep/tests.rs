@@ -1,4 +1,4 @@
-//! At stake: comparisons of policies that saw different requests, or under other conditions than stated.
+//! Guards against comparisons of policies that saw different requests, or under other conditions than stated.
 
 use super::*;
 use std::{
@@ -47,7 +47,7 @@ fn trace(path: &std::path::Path) -> RequestSource {
     RequestSource::Trace(TraceFile { path: path.to_owned(), format: None, name: "a trace".to_owned() })
 }
 
-/// At stake: a sweep that varies another parameter than stated.
+/// Guards against a sweep that varies another parameter than stated.
 #[test]
 fn memory_and_utilization_are_varied_too() {
     let zipf = || sweep(RequestSource::Workload("zipf".to_owned(), 1));
@@ -63,7 +63,7 @@ fn memory_and_utilization_are_varied_too() {
     }
 }
 
-/// At stake: seeks beyond the end of the disk.
+/// Guards against seeks beyond the end of the disk.
 #[test]
 fn a_store_larger_than_the_disk_is_told() {
     let sizes = vec![64 << 30, 2 << 40];
@@ -100,7 +100,7 @@ fn a_trace_without_requests_is_refused_with_what_is_wrong() {
     assert!(error.contains("2 are damaged (line 1: the"), "{error}");
 }
 
-/// At stake: hours spent on one line of a trace.
+/// Guards against hours spent on one line of a trace.
 #[test]
 fn what_is_larger_than_the_store_is_a_miss_and_takes_no_time() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

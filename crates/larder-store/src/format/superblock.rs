@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(Superblock::decode(&block), Err(SuperblockRefusal::Version(5)));
     }
 
-    /// At stake: data on a volume with a journal or probation, if a program from before these features could open it.
+    /// Protects data on a volume with a journal or probation, if a program from before these features could open it.
     #[test]
     fn only_volumes_that_have_something_newer_are_of_a_newer_format() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
@@ -420,7 +420,7 @@ mod tests {
         assert!(!epochs.admits(before) && epochs.admits(epochs.current));
     }
 
-    /// At stake: entries that an older program has purged, and that must stay purged.
+    /// Checks that entries that an older program has purged stay purged.
     #[test]
     fn invalidated_sites_of_an_older_program_become_one_invalidation_of_everything() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];

@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// At stake: the share of a volume that listings take if entries are short.
+    /// Checks the share of a volume that listings take if entries are short.
     #[test]
     fn a_short_listing_without_a_deadline_takes_eleven_bytes() {
         let geometry = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap().packed();

@@ -9,7 +9,7 @@ fn corpus(target: &FuzzTarget) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
 }
 
-/// At stake: the formats of existing stores, and the fuzzers' starting points.
+/// Protects the formats of existing stores, and the fuzzers' starting points.
 ///
 /// With `LARDER_WRITE_CORPUS=1`, missing samples are written.
 #[test]
@@ -28,7 +28,7 @@ fn the_corpus_holds_every_sample_as_it_is_written_today() {
     }
 }
 
-/// At stake: a panic, an endless loop or memory without bound on hostile bytes.
+/// Guards against a panic, an endless loop or memory without bound on hostile bytes.
 #[test]
 fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
     for (target, seed) in targets().iter().zip(1..) {
@@ -47,7 +47,7 @@ fn no_decoder_panics_on_its_corpus_or_on_mutated_samples() {
     }
 }
 
-/// At stake: a damaged or hostile volume whose structures take seconds each to decode.
+/// Guards against a damaged or hostile volume whose structures take seconds each to decode.
 #[test]
 fn no_long_repetition_in_a_sample_is_read_more_often_than_its_length_allows() {
     for target in targets() {

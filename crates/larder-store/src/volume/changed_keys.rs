@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// At stake: a change that is taken off the list although the sync does not cover it.
+    /// Guards against a change that is taken off the list although the sync does not cover it.
     #[test]
     fn change_stays_until_a_flush_and_then_a_sync_cover_it() {
         let changed = ChangedKeys::default();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(lost(&changed), Some(Vec::new()));
     }
 
-    /// At stake: a flush that writes the first objects of a page before the page's other objects have come.
+    /// Guards against a flush that writes the first objects of a page before the page's other objects have come.
     #[test]
     fn flush_that_nobody_asked_for_covers_only_what_has_long_been_there() {
         let changed = ChangedKeys::default();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(lost(&changed), Some(vec![b"second".to_vec()]));
     }
 
-    /// At stake: a change that is forgotten because the list was full.
+    /// Guards against a change that is forgotten because the list was full.
     #[test]
     fn too_many_changes_are_unknown_until_a_sync_covers_them() {
         let changed = ChangedKeys::default();

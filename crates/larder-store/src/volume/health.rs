@@ -215,7 +215,7 @@ mod tests {
         excluded.count() as u32
     }
 
-    /// At stake: a volume that is excluded because of one bad sector, or a dead one that is used forever.
+    /// Guards against a volume that is excluded because of one bad sector, or a dead one that is used forever.
     #[test]
     fn only_failures_in_a_row_take_a_volume_out_and_only_once() {
         let (health, calls) = with_neighbors();
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 
-    /// At stake: all entries of a store, which are lost if its only disk is excluded for a momentary error.
+    /// Protects all entries of a store, which are lost if its only disk is excluded for a momentary error.
     #[test]
     fn a_volume_that_is_alone_is_excluded_only_when_nothing_works_for_ten_seconds() {
         let health = VolumeHealth::default();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(fail(&health, 1000, Duration::from_secs(30)), 1);
     }
 
-    /// At stake: all entries of a store. Its only disk must not be excluded because one read failed today and some fail
+    /// Protects all entries of a store. Its only disk must not be excluded because one read failed today and some fail
     /// tomorrow.
     #[test]
     fn volume_that_is_alone_stays_in_use_when_errors_follow_an_earlier_one() {
@@ -256,7 +256,7 @@ mod tests {
         assert!(!health.is_out());
     }
 
-    /// At stake: a repaired disk that is not used, or a dead one that is probed all the time.
+    /// Guards against a repaired disk that is not used, or a dead one that is probed all the time.
     #[test]
     fn a_volume_that_is_out_is_probed_every_second_and_less_often_when_it_fails_again() {
         let (health, _) = with_neighbors();

@@ -142,7 +142,8 @@ mod tests {
         (device, store)
     }
 
-    /// At stake: an invalidation that is undone by an earlier change, or that waits for a caller that does not poll.
+    /// Guards against an invalidation that is undone by an earlier change, or that waits for a caller that does not
+    /// poll.
     #[test]
     fn changes_end_in_order_although_their_callers_have_gone() {
         let (device, store) = store_on_faulty_device();
@@ -163,7 +164,7 @@ mod tests {
         assert!(third.now_or_never().expect("it is done").is_ok());
     }
 
-    /// At stake: removals that were acknowledged because the next start would empty the volume.
+    /// Protects removals that were acknowledged because the next start would empty the volume.
     #[test]
     fn doubt_of_an_engine_that_has_failed_is_not_ended() {
         let (_device, store) = store_on_faulty_device();

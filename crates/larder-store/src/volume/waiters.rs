@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// At stake: a task that is never woken, or a list of tasks that grows with every poll.
+    /// Guards against a task that is never woken, or a list of tasks that grows with every poll.
     #[test]
     fn a_task_is_noted_once_and_woken_by_the_change_it_waits_for() {
         let counter = Mutex::new(Counter { count: 0, waiters: TaskWaiters::default() });

@@ -1,4 +1,4 @@
-//! Stores on real block devices. At stake: a user's disk. Needs root for loop devices; otherwise the tests are skipped
+//! Stores on real block devices. Protects a user's disk. Needs root for loop devices; otherwise the tests are skipped
 //! with a message.
 
 use std::{
@@ -107,7 +107,7 @@ fn a_device_in_use_is_refused() {
     Store::open(device.options()).unwrap();
 }
 
-/// At stake: a file system, or unknown data on a device.
+/// Protects a file system, or unknown data on a device.
 #[test]
 fn a_device_that_holds_something_is_left_alone_until_it_is_formatted() {
     let Some(device) = LoopDevice::attach() else { return };
@@ -154,7 +154,7 @@ fn a_device_really_formatted_by_others_is_recognized() {
     }
 }
 
-/// At stake: writes under a mounted file system.
+/// Guards against writes under a mounted file system.
 #[test]
 fn a_mounted_device_is_refused() {
     let Some(device) = LoopDevice::attach() else { return };

@@ -1,4 +1,4 @@
-//! At stake: a clock that is set back while an operation waits for its due time.
+//! Guards against a clock that is set back while an operation waits for its due time.
 
 use crate::support::{block_on, insert, version_of};
 use larder_device::{Device, FaultPlan, FaultyDevice};

@@ -1,5 +1,5 @@
-//! At stake: a close that never returns, or one that reports a closed store while another close is still writing dirty
-//! data.
+//! Guards against a close that never returns, or one that reports a closed store while another close is still writing
+//! dirty data.
 
 use std::{
     future::Future,

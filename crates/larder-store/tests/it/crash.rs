@@ -1,4 +1,4 @@
-//! At stake: wherever the machine stops, the store opens again and shows nothing that was not stored. Every policy's
+//! Checks that, wherever the machine stops, the store opens again and shows nothing that was not stored. Every policy's
 //! workload is stopped at every single transfer, part of which reaches the device, by a kill and by a power loss. Every
 //! other time, the recovery is stopped too.
 
@@ -78,8 +78,8 @@ fn check_failure(policy: &'static Policy, number: u64) -> Result<bool, String> {
     Ok(trial.tally().faults > 0)
 }
 
-/// At stake: a call that treats a failed transfer as done. Every fifth of a policy's transfers fails, each alone; with
-/// `LARDER_FAILURES=every`, every one.
+/// Guards against a call that treats a failed transfer as done. Every fifth of a policy's transfers fails, each alone;
+/// with `LARDER_FAILURES=every`, every one.
 #[test]
 fn the_law_holds_whichever_transfer_fails() {
     let step = if std::env::var("LARDER_FAILURES").is_ok_and(|which| which == "every") { 1 } else { 5 };

@@ -1,4 +1,4 @@
-//! At stake: damaged bytes on the device cause a miss, never a wrong response or a panic.
+//! Checks that damaged bytes on the device cause a miss, never a wrong response or a panic.
 
 use crate::support::{
     RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, body, insert, key_bytes, open_image, options, version_of,
@@ -87,8 +87,8 @@ fn one_superblock_gone_is_no_loss() {
     }
 }
 
-/// At stake: an invalidated entry comes back. One copy of the superblock is older because its last write was lost, and
-/// the newer one is misread once.
+/// Guards against an invalidated entry that comes back. One copy of the superblock is older because its last write was
+/// lost, and the newer one is misread once.
 #[test]
 fn a_copy_of_the_superblock_that_is_misread_once_is_read_again() {
     let last = (SIZE_BYTES / 4096 * 4096 - 4096) as usize;
@@ -154,7 +154,7 @@ fn old_and_new(row: &str, image: Vec<u8>) -> (usize, usize) {
     (old, versions.len() - old)
 }
 
-/// At stake: a replaced or removed entry comes back when the device has lost whole segments.
+/// Guards against a replaced or removed entry that comes back when the device has lost whole segments.
 #[test]
 fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased() {
     for row in LOG_ROWS {
@@ -183,7 +183,8 @@ fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased()
     }
 }
 
-/// At stake: an older version of a key is served, because the disk wrote its record over that of the newer one.
+/// Guards against an older version of a key that is served, because the disk wrote its record over that of the newer
+/// one.
 #[test]
 fn record_is_not_served_from_the_place_of_another_version() {
     const BODY_BYTES: usize = 3000;
@@ -213,8 +214,8 @@ fn record_is_not_served_from_the_place_of_another_version() {
     }
 }
 
-/// At stake: a power loss leaves a later unit of a run without the first one. The next run must not use the sequence
-/// again, or that unit counts as its own, with an older version of a key.
+/// Guards against a power loss that leaves a later unit of a run without the first one. The next run must not use the
+/// sequence again, or that unit counts as its own, with an older version of a key.
 #[test]
 fn unit_that_is_left_of_a_lost_run_does_not_join_the_next_run() {
     let options = options_of("log");
@@ -247,7 +248,7 @@ fn unit_that_is_left_of_a_lost_run_does_not_join_the_next_run() {
     assert_eq!(version_of(&store, 1), Some(2));
 }
 
-/// At stake: starts after kills skip sequences, which must not be taken for erased segments.
+/// Checks that sequences which were skipped by starts after kills do not count as erased segments.
 #[test]
 fn kills_without_end_lose_nothing_that_was_synced() {
     for row in LOG_ROWS {
@@ -265,7 +266,8 @@ fn kills_without_end_lose_nothing_that_was_synced() {
     }
 }
 
-/// At stake: a removed entry comes back, because a start believes a journal without the page that records the removal.
+/// Guards against a removed entry that comes back, because a start believes a journal without the page that records the
+/// removal.
 #[test]
 fn removed_entry_stays_removed_whichever_block_is_lost() {
     const BLOCK_BYTES: usize = 4096;

@@ -1,5 +1,5 @@
-//! A failed assertion in an engine. At stake: it costs one volume, never a wrong byte, a call that does not return, or
-//! an entry that comes back.
+//! A failed assertion in an engine. Checks that it costs one volume, and never causes a wrong byte, a call that does
+//! not return, or an entry that comes back.
 
 use crate::support::{GatedDevice, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::{Device, MemoryDevice, PanickingDevice};
@@ -116,7 +116,7 @@ fn failed_assertion_costs_a_volume_a_moment_and_what_was_changed_last() {
     }
 }
 
-/// At stake: the whole cache of a machine with one disk.
+/// Protects the whole cache of a machine with one disk.
 #[test]
 fn only_volume_comes_back_with_what_its_records_say() {
     let device = Arc::new(PanickingDevice::new(Arc::new(MemoryDevice::new(SIZE_BYTES)), contains_panics));
@@ -132,7 +132,7 @@ fn only_volume_comes_back_with_what_its_records_say() {
     assert!({ KEYS }.all(|key| version_of(&store, key) == Some(1)));
 }
 
-/// At stake: a volume that fails again and again because of what is on it.
+/// Guards against a volume that fails again and again because of what is on it.
 #[test]
 fn volume_whose_engine_fails_again_at_once_is_emptied() {
     let device = Arc::new(PanickingDevice::new(Arc::new(MemoryDevice::new(SIZE_BYTES)), contains_panics));
@@ -215,7 +215,7 @@ fn scan_ends_with_an_error_when_the_engine_fails_and_lists_the_other_volumes_the
     }
 }
 
-/// At stake: a bug of the program that uses the store, which would cost a volume or be hidden.
+/// Guards against a bug of the calling program that costs a volume, or that stays hidden.
 #[test]
 fn panic_of_the_caller_passes_through_a_scan_and_costs_no_volume() {
     let subject = Subject::new(Policy::named("log").unwrap());
@@ -234,7 +234,7 @@ fn panic_of_the_caller_passes_through_a_scan_and_costs_no_volume() {
     subject.store.scan(&mut |_| true).unwrap();
 }
 
-/// At stake: a call that waits for a read or for the store's thread, whose work nobody does any more.
+/// Guards against a call that waits for a read or for the store's thread, whose work nobody does any more.
 #[test]
 fn calls_that_wait_end_when_the_engine_fails_in_another_thread() {
     let gated = Arc::new(GatedDevice::new());

@@ -1,4 +1,4 @@
-//! At stake: a store in a real file keeps its content over restarts, and changes no file but its own.
+//! Checks that a store in a real file keeps its content over restarts, and changes no file but its own.
 
 use crate::support::{block_on, body, checked_version, head, insert, key_bytes, version_of};
 use larder_store::{ErrorKind, Hints, Policy, Store, StoreOptions, Writer, glance};
@@ -189,7 +189,7 @@ fn a_creation_that_was_cut_short_does_not_stand_in_the_way() {
     assert!(insert(&store, 1, 1, 10));
 }
 
-/// At stake: a store that is handed over and cannot be opened, or is written by two processes.
+/// Guards against a store that is handed over and cannot be opened, or is written by two processes.
 #[test]
 fn store_that_was_released_is_anothers_though_clones_are_left() {
     for policy in Policy::all() {
@@ -216,7 +216,7 @@ fn store_that_was_released_is_anothers_though_clones_are_left() {
     }
 }
 
-/// At stake: an upgrade that finds out only at the failed start that it does not fit the store.
+/// Guards against an upgrade that finds out only at the failed start that it does not fit the store.
 #[test]
 fn store_in_use_can_be_glanced_at() {
     let directory = directory();

@@ -1,4 +1,4 @@
-//! At stake: a store that is not full admits every entry, however long, and loses none.
+//! Checks that a store that is not full admits every entry, however long, and loses none.
 
 use crate::support::block_on;
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! At stake: one bit that flips while a store is closed, or after it was killed. It must cost at most one entry, in
-//! every place and under every policy, and must not bring back a removed or replaced entry.
+//! Guards against one bit that flips while a store is closed, or after it was killed. It must cost at most one entry,
+//! in every place and under every policy, and must not bring back a removed or replaced entry.
 //!
 //! Some hundred bits of each volume are flipped; with `LARDER_FLIPS=every`, every meaningful bit.
 
@@ -158,7 +158,7 @@ fn header_len(bytes: &[u8]) -> Option<usize> {
     forms.into_iter().find(|(magic, _)| bytes.starts_with(*magic)).map(|(_, len)| len)
 }
 
-/// At stake: any byte of a segment's first header, which shows the segment's present use.
+/// Checks damage to any byte of a segment's first header, which shows the segment's present use.
 #[test]
 fn a_flipped_bit_in_a_segments_first_header_costs_nothing_and_brings_nothing_back() {
     for policy in Policy::all().iter().filter(|policy| policy.layout == LayoutAxis::Segments) {

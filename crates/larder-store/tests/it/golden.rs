@@ -1,4 +1,4 @@
-//! At stake: existing stores. Volumes that were written in each format version open, and have their content.
+//! Protects existing stores. Volumes that were written in each format version open, and have their content.
 //!
 //! A fixture in `fixtures/format-N` holds the non-zero sectors of a closed store, each preceded by its number (4 bytes,
 //! little-endian). Policies with probation write format 4, and formerly format 3; policies with a journal write format
@@ -122,7 +122,7 @@ fn stores_of_every_format_open_and_hold_what_they_held() {
     }
 }
 
-/// At stake: a policy that begins to write a format without a fixture.
+/// Guards against a policy that begins to write a format without a fixture.
 #[test]
 fn what_each_row_makes_today_has_a_fixture_of_its_format() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
@@ -163,7 +163,7 @@ fn fixture_file(format: u32, policy: &'static Policy) -> tempfile::NamedTempFile
     file
 }
 
-/// At stake: an upgrade that succeeds and leaves a store of an older format.
+/// Guards against an upgrade that succeeds and leaves a store of an older format.
 #[test]
 fn upgrade_leads_to_the_newest_format_and_tells_what_it_loses() {
     let policy = Policy::default_policy();

@@ -1,4 +1,4 @@
-//! At stake: the loss when a real process with a real file is killed by SIGKILL: at most what was stored in the last
+//! Checks the loss when a real process with a real file is killed by SIGKILL: at most what was stored in the last
 //! second, nothing that was flushed, and never a removal.
 //!
 //! The test starts its own program again as the process to be killed.
@@ -138,7 +138,7 @@ fn what_was_flushed_survives_a_kill_in_every_policy() {
     }
 }
 
-/// At stake: an operator who replaces a disk because a process was killed.
+/// Guards against an operator who replaces a disk because a process was killed.
 #[test]
 fn check_of_a_full_store_that_was_killed_finds_no_damage() {
     if let Ok(child) = env::var(CHILD) {

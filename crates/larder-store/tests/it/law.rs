@@ -1,5 +1,5 @@
-//! At stake: a cache may forget, but it must never lie. Random operations on every policy are compared with a model
-//! that may only forget. After a crash, data that was not durable may be lost, but nothing else may appear.
+//! Checks that a cache may forget, but never lies. Random operations on every policy are compared with a model that may
+//! only forget. After a crash, data that was not durable may be lost, but nothing else may appear.
 
 use crate::support::{GatedDevice, block_on, body, head, insert, key_bytes, version_of};
 use bytes::Bytes;

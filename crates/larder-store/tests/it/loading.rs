@@ -74,7 +74,7 @@ fn filled(options: &StoreOptions, count: u64) -> MemoryDevice {
     device.snapshot()
 }
 
-/// At stake: a program that fetches what it stored in its last run, because it asked too early.
+/// Guards against a program that fetches what it stored in its last run, because it asked too early.
 #[test]
 fn first_lookup_after_a_start_finds_what_was_stored_before() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
@@ -102,7 +102,7 @@ fn server_may_choose_misses_while_the_index_is_loaded() {
     assert_eq!(version_of(&store, 0), Some(1));
 }
 
-/// At stake: lookups that wait for all of a large index.
+/// Guards against lookups that wait for all of a large index.
 #[test]
 fn lookup_waits_for_its_own_part_of_the_index_only() {
     const LOOKUPS: u64 = 200;

@@ -1,5 +1,5 @@
-//! Locating an entry without reading it. At stake: a long body that is reported as a hit although one of its chunks is
-//! missing, because memory cannot distinguish the chunk from another key.
+//! Locating an entry without reading it. Guards against a long body that is reported as a hit although one of its
+//! chunks is missing, because memory cannot distinguish the chunk from another key.
 
 use larder_device::MemoryDevice;
 use larder_store::{LayoutAxis, Policy, Store, StoreOptions};

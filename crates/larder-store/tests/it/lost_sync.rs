@@ -1,4 +1,4 @@
-//! A sync that fails and loses what was written since the last good one. At stake: purges and replacements that were
+//! A sync that fails and loses what was written since the last good one. Protects purges and replacements that were
 //! acknowledged before, and entries that are stored later.
 
 use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, version_of};
@@ -158,7 +158,7 @@ fn sync_that_fails_and_loses_brings_nothing_back_in_any_policy() {
     }
 }
 
-/// At stake: a volume that stays excluded because its policy cannot take so many removals at once.
+/// Guards against a volume that stays excluded because its policy cannot take so many removals at once.
 #[test]
 fn volume_returns_although_many_changes_may_be_lost() {
     for name in ["log", "tiny", "ucfs", "hashcache-set"] {
@@ -172,7 +172,7 @@ fn volume_returns_although_many_changes_may_be_lost() {
     }
 }
 
-/// At stake: every later sync. A task that was dropped while it flushed counted as the one that syncs.
+/// Protects every later sync. A task that was dropped while it flushed counted as the one that syncs.
 #[test]
 fn sync_stays_due_when_the_task_that_was_to_do_it_is_dropped() {
     let subject = Subject::new(Policy::default_policy(), "log".to_owned());
@@ -190,8 +190,8 @@ fn sync_stays_due_when_the_task_that_was_to_do_it_is_dropped() {
     assert_eq!(subject.device.waiting_count(), 1, "the sync is on its way");
 }
 
-/// At stake: a store that is emptied by a sync that fails when there is nothing to lose, as on a disk that is away for a
-/// moment.
+/// Guards against a store that is emptied by a sync that fails when there is nothing to lose, as on a disk that is away
+/// for a moment.
 #[test]
 fn sync_that_fails_after_a_good_one_costs_nothing() {
     let subject = Subject::new(Policy::default_policy(), "log".to_owned());

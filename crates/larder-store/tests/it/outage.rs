@@ -1,5 +1,5 @@
-//! A volume that fails and recovers while its store is open. At stake: its entries after a brief failure, and entries
-//! that were removed, replaced or purged during the outage and must not come back, whenever the process ends.
+//! A volume that fails and recovers while its store is open. Protects its entries after a brief failure. Guards against
+//! the return of entries that were removed, replaced or purged during the outage, whenever the process ends.
 
 use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, refuse, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
@@ -128,7 +128,7 @@ impl Subject {
     }
 }
 
-/// At stake: the whole cache, because of sixteen consecutive errors of the only disk.
+/// Guards against the loss of the whole cache because of sixteen consecutive errors of the only disk.
 #[test]
 fn a_moment_of_errors_costs_a_lone_volume_nothing() {
     let subject = Subject::new(1);
@@ -200,7 +200,8 @@ fn what_was_removed_replaced_or_purged_while_a_volume_was_out_never_comes_back()
     }
 }
 
-/// At stake: the same, if the process is killed after any transfer of the volume's return, or the volume fails again.
+/// Guards against the return of removed entries if the process is killed after any transfer of the volume's return, or
+/// if the volume fails again.
 #[test]
 fn a_kill_at_any_moment_of_a_volumes_return_brings_nothing_back() {
     for is_kill in [true, false] {
@@ -243,7 +244,7 @@ fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
     is_back
 }
 
-/// At stake: all entries of a volume, because the start before was killed.
+/// Guards against the loss of all entries of a volume because the start before was killed.
 #[test]
 fn start_that_is_cut_off_at_any_transfer_empties_no_volume() {
     for transfers in 0..40 {

@@ -1,4 +1,4 @@
-//! At stake: entries longer than a segment, and the room at the end of each segment.
+//! Checks entries longer than a segment, and the room at the end of each segment.
 
 use crate::support::{SEGMENT_BYTES, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_device::MemoryDevice;
@@ -55,7 +55,7 @@ fn entries_in_parts_are_replaced_get_new_heads_are_removed_and_make_room() {
     assert_eq!(left, there, "after a restart");
 }
 
-/// At stake: the room at the end of each segment, a quarter of the volume for bodies of this length.
+/// Guards against wasting the room at the end of each segment, a quarter of the volume for bodies of this length.
 #[test]
 fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     // Undivided, two of them would fill 76% of a segment.
@@ -78,8 +78,8 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     assert_eq!(found, store.stats().entries, "after reclaims");
 }
 
-/// At stake: a wrong byte. The parts of a body that is divided again have checksums of their own, which must not be made
-/// of a body that the disk damaged.
+/// Guards against a wrong byte. The parts of a body that is divided again have checksums of their own, which must not
+/// be made of a body that the disk damaged.
 #[test]
 fn a_body_that_was_damaged_is_not_made_valid_when_it_is_divided_again() {
     const BODY_BYTES: usize = 60_000;
@@ -106,7 +106,7 @@ fn a_body_that_was_damaged_is_not_made_valid_when_it_is_divided_again() {
     assert_eq!((found(0), found(1)), (0, KEPT as usize / 2), "a damaged entry is a miss, the others are found");
 }
 
-/// At stake: long downloads, whose chunks have 1 MiB, on small volumes of policies that store entries undivided.
+/// Protects long downloads, whose chunks have 1 MiB, on small volumes of policies that store entries undivided.
 #[test]
 fn every_policy_stores_an_entry_of_one_mebibyte_on_the_smallest_volume() {
     const SMALLEST_BYTES: u64 = 64 << 20;

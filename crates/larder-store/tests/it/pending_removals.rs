@@ -1,5 +1,5 @@
-//! At stake: a removal that is acknowledged although it failed, or a removed, invalidated or replaced entry that comes
-//! back because the device could not be written at the time.
+//! Guards against a removal that is acknowledged although it failed, or a removed, invalidated or replaced entry that
+//! comes back because the device could not be written at the time.
 
 use std::{
     io,
@@ -176,7 +176,7 @@ fn what_a_store_could_not_remove_until_its_stop_empties_it_or_is_told() {
     }
 }
 
-/// At stake: an acknowledged entry that is replaced by one that could not be written.
+/// Guards against an acknowledged entry that is replaced by one that could not be written.
 #[test]
 fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() {
     for (policy, kind) in policies_and_kinds() {
@@ -199,7 +199,7 @@ fn what_was_replaced_by_an_entry_that_could_not_be_written_does_not_come_back() 
     }
 }
 
-/// At stake: the hits of a store whose disk is full at its start.
+/// Protects the hits of a store whose disk is full at its start.
 #[test]
 fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_once() {
     for (policy, kind) in policies_and_kinds() {
@@ -235,7 +235,8 @@ fn a_store_that_cannot_be_written_at_its_start_keeps_its_hits_and_refuses_at_onc
     }
 }
 
-/// At stake: all stored entries, because the disk accepts no writes for two seconds, with removals in between.
+/// Guards against the loss of all stored entries because the disk accepts no writes for two seconds, with removals in
+/// between.
 #[test]
 fn two_seconds_without_writes_cost_only_what_was_stored_and_removed_in_them() {
     for (policy, kind) in policies_and_kinds() {

@@ -1,4 +1,4 @@
-//! Pinned entries, and the keys of a store in use. At stake: a pinned entry that is gone months later when it is
+//! Pinned entries, and the keys of a store in use. Guards against a pinned entry that is gone months later when it is
 //! needed, or pins that leave no room for anything else.
 
 use std::{
@@ -102,7 +102,8 @@ fn a_pinned_body_survives_new_heads_and_replacements() {
     assert_eq!((version_of(&store, 1), version_of(&store, 2)), (Some(1 + HEAD_VERSION), Some(2)));
 }
 
-/// At stake: a confirmed response that stays stale, because the room for its new head took a reclaim that moved it.
+/// Guards against a confirmed response that stays stale, because the room for its new head took a reclaim that moved
+/// it.
 #[test]
 fn a_new_head_is_stored_although_room_for_it_moves_the_entry() {
     const BODY_BYTES: usize = 100_000;
@@ -123,8 +124,8 @@ fn a_new_head_is_stored_although_room_for_it_moves_the_entry() {
     }
 }
 
-/// At stake: a pinned entry that finds no room when it is rewritten, because reclaim spent the reserve on an entry that
-/// it had moved already. It did so when it came to the old record of an entry in parts.
+/// Guards against a pinned entry that finds no room when it is rewritten, because reclaim spent the reserve on an entry
+/// that it had moved already. It did so when it came to the old record of an entry in parts.
 #[test]
 fn a_pinned_entry_in_parts_is_rewritten_once_a_round() {
     const FILLER_BYTES: usize = 10_000;
@@ -259,8 +260,8 @@ impl Device for KilledDevice {
     larder_device::delegate_device!(inner);
 }
 
-/// At stake: a pinned entry that is gone after a kill, because a segment was reclaimed before its pins were restored, or
-/// freed at the start to make room.
+/// Guards against a pinned entry that is gone after a kill, because a segment was reclaimed before its pins were
+/// restored, or freed at the start to make room.
 #[test]
 fn what_is_pinned_survives_any_number_of_kills_at_any_write() {
     for (policy, size_bytes) in rows_that_pin().flat_map(|policy| [(policy, ROOM_BYTES), (policy, ROOM_BYTES / 2)]) {

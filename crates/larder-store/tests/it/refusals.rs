@@ -1,5 +1,5 @@
-//! At stake: a device that refuses some writes. A removed or replaced entry must not come back, now or after a kill,
-//! and a failed write must be reported.
+//! Checks a device that refuses some writes. A removed or replaced entry must not come back, now or after a kill, and a
+//! failed write must be reported.
 
 use crate::support::{block_on, insert, key_bytes, options, version_of};
 use larder_device::{Completion, Device, MemoryDevice, Transfer};
@@ -250,8 +250,8 @@ fn what_could_not_be_removed_or_replaced_in_a_disk_table_is_not_found_again() {
     }
 }
 
-/// At stake: a replaced entry comes back. The device refuses a segment's first unit, which shows the segment's present
-/// use, and accepts the later ones.
+/// Guards against a replaced entry that comes back. The device refuses a segment's first unit, which shows the
+/// segment's present use, and accepts the later ones.
 #[test]
 fn what_comes_after_a_first_unit_that_was_refused_is_found_after_a_kill() {
     for (row, was_used) in [("log", false), ("log", true), ("hashcache-log-n", true), ("hashcache-log", false)] {

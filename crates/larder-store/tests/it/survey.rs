@@ -1,4 +1,4 @@
-//! Examining stores without changing them. At stake: damage that is not reported, and a check that causes damage.
+//! Examining stores without changing them. Guards against damage that is not reported, and a check that causes damage.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -165,7 +165,7 @@ fn a_flipped_bit_anywhere_in_use_is_found() {
     assert_eq!(checked(&subject.path).damage_count, 0);
 }
 
-/// At stake: policies that a check covers less thoroughly than the default one.
+/// Guards against policies that a check covers less thoroughly than the default one.
 #[test]
 fn in_every_row_a_flipped_bit_in_a_record_is_found() {
     for policy in Policy::all() {
@@ -254,7 +254,8 @@ fn what_is_no_store_is_said_so_and_left_alone() {
     survey(&held.path).unwrap();
 }
 
-/// At stake: an operator who replaces a disk because a process was killed. The process ends after any of its last writes.
+/// Guards against an operator who replaces a disk because a process was killed. The process ends after any of its last
+/// writes.
 #[test]
 fn check_finds_no_damage_after_a_kill_at_any_write() {
     for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {

@@ -1,5 +1,5 @@
-//! Stores of several volumes. At stake: the loss of a volume costs only its share, and a volume that was absent never
-//! brings back entries removed or replaced in the meantime.
+//! Stores of several volumes. Checks that the loss of a volume costs only its share, and that a volume that was absent
+//! never brings back entries removed or replaced in the meantime.
 
 use std::{
     sync::{
@@ -120,8 +120,8 @@ fn a_volume_that_joins_clears_nothing() {
     assert!(store.volumes().next().unwrap().stats.entries > 100, "what moved is still there, and not in the way");
 }
 
-/// At stake: a volume with another label shows old versions when it is used alone, or a list next to the store is used
-/// for another store.
+/// Guards against a volume with another label that shows old versions when it is used alone, and against a list next to
+/// the store that is used for another store.
 #[test]
 fn label_stays_with_each_volume_and_one_that_joins_has_none() {
     let devices = devices(3);
@@ -183,7 +183,7 @@ fn a_volume_that_dies_costs_its_share_only() {
     block_on(store.close()).unwrap();
 }
 
-/// At stake: a key removed while its volume was excluded.
+/// Guards against the return of a key that was removed while its volume was excluded.
 #[test]
 fn a_volume_that_was_out_is_emptied_when_it_returns() {
     let devices = devices(2);
@@ -209,7 +209,7 @@ fn a_volume_that_was_out_is_emptied_when_it_returns() {
     assert_eq!(version_of(&open(&devices), lost), Some(2), "it is used again");
 }
 
-/// At stake: the same, if the volume was absent at the start.
+/// Guards against the return of a key that was removed while its volume was absent at the start.
 #[test]
 fn a_volume_that_was_away_is_emptied_when_it_returns() {
     let devices = devices(2);
@@ -233,7 +233,7 @@ fn a_volume_that_was_away_is_emptied_when_it_returns() {
     check_nearly_all(found(&store, 2).len(), KEYS.count());
 }
 
-/// At stake: a store that was used with each of its volumes alone, and then with both.
+/// Checks a store that was used with each of its volumes alone, and then with both.
 #[test]
 fn of_two_volumes_that_were_apart_one_is_emptied() {
     let devices = devices(2);
@@ -248,7 +248,8 @@ fn of_two_volumes_that_were_apart_one_is_emptied() {
     assert_eq!(store.volumes().filter(|volume| volume.stats.entries > 0).count(), 2);
 }
 
-/// At stake: entries that were removed or replaced since a volume was copied, and come back when the copy is restored.
+/// Guards against entries that were removed or replaced since a volume was copied, and come back when the copy is
+/// restored.
 #[test]
 fn volume_restored_from_an_older_copy_is_emptied() {
     let image = |device: &MortalDevice| device.inner.contents();
@@ -275,7 +276,7 @@ fn volume_restored_from_an_older_copy_is_emptied() {
     assert!(error.to_string().contains("copies of one volume"), "{error}");
 }
 
-/// At stake: an acknowledged removal although nothing could be written.
+/// Guards against an acknowledged removal although nothing could be written.
 #[test]
 fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     let devices = devices(1);
@@ -295,7 +296,7 @@ fn a_store_whose_only_volume_died_misses_and_promises_nothing() {
     assert_eq!(block_on(store.close()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// At stake: a proxy that does not start because one of its disks is missing.
+/// Guards against a proxy that does not start because one of its disks is missing.
 #[test]
 fn a_volume_that_cannot_be_had_at_start_is_gone_without() {
     let scratch = tempfile::tempdir().unwrap();

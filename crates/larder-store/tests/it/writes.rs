@@ -1,4 +1,4 @@
-//! At stake: the life of flash. The bytes written per admitted byte have a limit, whatever is requested.
+//! Protects the life of flash. The bytes written per admitted byte have a limit, whatever is requested.
 
 use crate::support::block_on;
 use bytes::Bytes;

@@ -134,7 +134,7 @@ async fn until(condition: impl Fn() -> bool) {
     timeout(PATIENCE, reached).await.expect("the condition holds in the end");
 }
 
-/// At stake: an origin that gets a request from each client when a popular response expires.
+/// Guards against an origin that gets a request from each client when a popular response expires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn hundred_requests_at_once_are_one_fetch() {
     for len in [0, 1000, 40_000, (3 << 20) + 17] {
@@ -183,7 +183,7 @@ async fn request_that_is_dropped_lets_the_next_one_fetch() {
     assert_eq!(second.await.unwrap().unwrap().1, script.body);
 }
 
-/// At stake: an origin that fails, and gets all waiting requests at once.
+/// Guards against an origin that fails, and gets all waiting requests at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn waiting_requests_do_not_all_ask_an_origin_that_keeps_failing_at_once() {
     const REQUESTS: usize = 60;
@@ -207,7 +207,7 @@ async fn waiting_requests_do_not_all_ask_an_origin_that_keeps_failing_at_once() 
     assert!(join_all(tasks).await.into_iter().all(|task| task.unwrap().is_err()));
 }
 
-/// At stake: readers of an event stream, which never ends, that wait for its first reader.
+/// Guards against readers of an event stream, which never ends, that wait for its first reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn endless_response_does_not_block_its_other_readers() {
     let (_directory, cache) = cache();
@@ -221,7 +221,7 @@ async fn endless_response_does_not_block_its_other_readers() {
     assert!(timeout(PATIENCE, second.frame()).await.expect("a piece").is_some_and(|frame| frame.is_ok()));
 }
 
-/// At stake: requests for a page that is never stored answered one after the other.
+/// Guards against answering the requests for a page that is never stored one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn response_that_may_not_be_stored_is_for_its_request_alone() {
     const REQUESTS: usize = 10;
@@ -243,7 +243,7 @@ async fn response_that_may_not_be_stored_is_for_its_request_alone() {
     }
 }
 
-/// At stake: one client that does not read its response keeps it from all others.
+/// Guards against one client that keeps a response from all others by not reading it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slow_client_delays_nobody_and_gets_its_whole_body() {
     for len in [1000, (5 << 20) + 17] {
@@ -275,7 +275,7 @@ async fn client_that_goes_away_does_not_end_the_fetch_that_others_wait_for() {
     assert_eq!((body.len(), script.asked()), (script.body.len(), 1));
 }
 
-/// At stake: a stale response, as if the origin had failed, only because another client has left.
+/// Guards against a stale response, as if the origin had failed, only because another client has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn client_that_leaves_early_gives_others_no_stale_response() {
     let (_directory, cache) = cache();
@@ -305,7 +305,7 @@ async fn client_that_leaves_early_gives_others_no_stale_response() {
     }
 }
 
-/// At stake: a cache that is cold after each restart, because its responses look older than a removal before them.
+/// Guards against a cache that is cold after each restart, because its responses look older than a removal before them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn response_that_is_stored_after_a_removal_of_all_survives_a_restart() {
     let (directory, cache) = cache();

@@ -1,4 +1,4 @@
-//! At stake: a trace that is misread gives plausible but wrong figures.
+//! Guards against a trace that is misread, and so gives plausible but wrong figures.
 
 use super::{Format, Trace, write_compact};
 use crate::Request;
@@ -74,8 +74,8 @@ fn columns_are_found_by_name_or_by_order() {
     assert_eq!(strange.0[0].key, 2);
 }
 
-/// At stake: a key's size, an operation or a disk's number in the place of the size or of the key. Two files of each
-/// published collection, made from its description.
+/// Guards against a key's size, an operation or a disk's number in the place of the size or of the key. Two files of
+/// each published collection, made from its description.
 #[test]
 fn published_collections_are_read_by_their_columns() {
     let twitter: [&[u8]; 2] = [

@@ -37,7 +37,7 @@ pub struct Document {
     pub number: u64,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Number of its server.
+    /// Number of the server that has the document.
     pub server: u64,
     /// Number of the client that requests it.
     pub client: u64,

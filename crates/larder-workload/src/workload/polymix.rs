@@ -305,8 +305,9 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// At stake: caches, simulated and real, that are measured with another load than the benchmark's. In PolyMix-4,
-    /// 80% of the objects are storable, a response has 10.6 KB on average, and a cache of unlimited size has 55% hits.
+    /// Guards against caches, simulated and real, that are measured with another load than the benchmark's. In
+    /// PolyMix-4, 80% of the objects are storable, a response has 10.6 KB on average, and a cache of unlimited size has
+    /// 55% hits.
     #[test]
     fn the_mix_is_the_benchmarks() {
         for version in [PolyMixVersion::Three, PolyMixVersion::Four] {
@@ -332,7 +333,7 @@ mod tests {
         }
     }
 
-    /// At stake: a workload that is called PolyMix and is not.
+    /// Guards against a workload that is called PolyMix and is not.
     #[test]
     fn lengths_and_storable_shares_are_polymix() {
         for (class, kilobytes, storable) in [

@@ -41,7 +41,7 @@ mod tests {
     const SIGABRT: i32 = 6;
     const VOLUME_BYTES: u64 = 32 << 20;
 
-    /// At stake: a request that is never answered, because the task that answers it is gone.
+    /// Guards against a request that is never answered, because the task that answers it is gone.
     #[test]
     fn panic_outside_of_an_engine_aborts_the_program_with_a_message() {
         let (ended, printed) = run_child("other");
@@ -51,7 +51,7 @@ mod tests {
         assert!(!printed.contains("still running"), "{printed}");
     }
 
-    /// At stake: a bug of one volume's engine that takes the whole program down.
+    /// Guards against a bug of one volume's engine that takes the whole program down.
     #[test]
     fn failed_assertion_of_an_engine_does_not_end_the_program_but_a_later_panic_does() {
         let (ended, printed) = run_child("engine");

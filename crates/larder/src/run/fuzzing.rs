@@ -89,7 +89,8 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name)
     }
 
-    /// At stake: fuzzers that start without samples. With `LARDER_WRITE_CORPUS=1`, the test writes the missing samples.
+    /// Guards against fuzzers that start without samples. With `LARDER_WRITE_CORPUS=1`, the test writes the missing
+    /// samples.
     #[test]
     fn corpus_of_every_target_holds_its_samples_and_breaks_no_law() {
         for (name, samples, run) in
@@ -111,7 +112,7 @@ mod tests {
         assert!(REQUESTS.iter().all(|lines| lines.lines().all(|line| ControlRequest::parse(line).is_ok())));
     }
 
-    /// At stake: a process of the same user that stops the proxy with a message.
+    /// Guards against a process of the same user that stops the proxy with a message.
     #[test]
     fn no_mutation_of_a_control_request_breaks_the_law() {
         each_mutated(&REQUESTS, run_control);

@@ -556,7 +556,8 @@ mod tests {
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
-    /// At stake: Maven 3.8, which sent `no-cache` with every request, so that the proxy fetched every file again.
+    /// Checks the case of Maven 3.8, which sent `no-cache` with every request, so that the proxy fetched every file
+    /// again.
     #[test]
     fn demand_that_a_client_makes_of_every_file_is_no_reload() {
         let rules = larder_http::Rules::new(rules_for_all());
@@ -683,8 +684,8 @@ mod tests {
         assert_eq!(proxy.mirrors[1].path, "/pypi-files");
     }
 
-    /// At stake: a company's index server that also serves the packages. Without this, crates from it are fetched again
-    /// after minutes.
+    /// Checks the case of a company's index server that also serves the packages. Without this, crates from it are
+    /// fetched again after minutes.
     #[test]
     fn packages_on_the_server_of_the_listings_never_change_either() {
         let mut proxy = ProxyConfig::default();

@@ -40,7 +40,7 @@ fn strangers_need_an_invitation() {
     check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
 }
 
-/// At stake: a school whose browsers get past its block list.
+/// Guards against a school whose browsers get past its block list.
 #[test]
 fn hosts_that_browsers_contact_directly_are_named_where_others_are_limited() {
     let warning = |is_limited: bool, hosts: &[&str], except: &[&str]| {

@@ -229,7 +229,7 @@ pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, 
 mod tests {
     use super::*;
 
-    /// At stake: a package whose service does not start on a small machine.
+    /// Guards against a package whose service does not start on a small machine.
     #[test]
     fn new_store_without_a_size_leaves_a_fifth_of_the_free_space() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! At stake: the key of the local CA, with which its holder can impersonate any `https://` site, and trust that is
-//! shown and can be revoked.
+//! Protects the key of the local CA, with which its holder can impersonate any `https://` site, and trust that is shown
+//! and can be revoked.
 
 use crate::process::{command, run};
 use std::{
@@ -59,7 +59,7 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
     assert_eq!(fs::read_to_string(&key).unwrap(), secret);
 }
 
-/// At stake: a key that, once it is stolen, opens everything that its clients read.
+/// Guards against a key that, once it is stolen, opens everything that its clients read.
 #[test]
 fn authority_for_every_name_is_made_with_a_warning() {
     let home = TempDir::new().unwrap();

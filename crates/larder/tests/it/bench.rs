@@ -1,4 +1,4 @@
-//! At stake: a benchmark that measures something other than the proxy, or leaves a proxy running.
+//! Guards against a benchmark that measures something other than the proxy, or leaves a proxy running.
 
 use crate::{
     ports::free_address,
@@ -75,7 +75,7 @@ fn a_signal_leaves_neither_a_process_nor_a_folder() {
     assert_eq!(lines.filter(is_left).count(), 0, "a larder still runs");
 }
 
-/// At stake: an hour of figures, lost because the run is ended a second early.
+/// Guards against an hour of figures, lost because the run is ended a second early.
 #[test]
 fn what_was_measured_until_a_signal_is_written() {
     let home = TempDir::new().unwrap();
@@ -109,7 +109,7 @@ fn what_was_measured_until_a_signal_is_written() {
     }
 }
 
-/// At stake: a script that continues with the figures of a proxy that did not work.
+/// Guards against a script that continues with the figures of a proxy that did not work.
 #[test]
 fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
     let home = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Build caches of the program. At stake: that a build gets nothing after a restart, or that a flag opens the cache to
-//! writers whom the file excludes.
+//! Build caches of the program. Guards against a build that gets nothing after a restart, and a flag that opens the
+//! cache to writers whom the file excludes.
 
 use crate::process::{Larder, Response, refused};
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, thread};
@@ -38,7 +38,7 @@ fn results_are_there_after_a_restart() {
     assert!(found.body == long && found.is_hit());
 }
 
-/// At stake: a build whose last results are gone although each was acknowledged.
+/// Guards against a build whose last results are gone although each was acknowledged.
 #[test]
 fn uploads_that_were_acknowledged_survive_a_kill() {
     let home = TempDir::new().unwrap();

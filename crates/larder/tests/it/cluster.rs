@@ -1,4 +1,4 @@
-//! At stake: programs that disagree about the owner of a key, so that each of them fetches it from another node.
+//! Guards against programs that disagree about the owner of a key, so that each of them fetches it from another node.
 
 use crate::process::{command, errors};
 use std::{fs, process::Output};

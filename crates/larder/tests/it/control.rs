@@ -1,4 +1,4 @@
-//! At stake: commands that do not find a running Larder, or send commands to another one than the user meant.
+//! Guards against commands that do not find a running Larder, or send commands to another one than the user meant.
 
 use crate::process::{Larder, command, errors, refused, run, said};
 use rustix::{
@@ -27,7 +27,7 @@ fn status(home: &TempDir, environment: &[(&str, &str)]) -> (bool, String) {
     (output.status.success(), errors(&output))
 }
 
-/// At stake: a user who copies the settings of a package manager, and they lead to a port where nothing listens.
+/// Guards against a user who copies the settings of a package manager, and they lead to a port where nothing listens.
 #[test]
 fn settings_of_a_mirrors_clients_have_the_address_of_the_running_proxy() {
     let home = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! At stake: an example that is copied from the documentation and does not work.
+//! Guards against an example that is copied from the documentation and does not work.
 
 mod command_line;
 mod compare;

@@ -1,4 +1,4 @@
-//! At stake: every mistake gets one screen that says what to do, with the right exit code, and changes nothing.
+//! Checks that every mistake gets one screen that says what to do, with the right exit code, and changes nothing.
 
 use crate::process::{Larder, run};
 use std::{
@@ -81,7 +81,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
     }
 }
 
-/// At stake: a user who has to read the whole help to find out which words a flag accepts.
+/// Guards against a user who has to read the whole help to find out which words a flag accepts.
 #[test]
 fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to_see() {
     let home = TempDir::new().unwrap();
@@ -387,8 +387,8 @@ fn help_and_version_are_no_errors() {
     }
 }
 
-/// At stake: a script that acts by an exit code, or by a level of the log, that the page promises and the program does
-/// not keep.
+/// Guards against a script that acts by an exit code, or by a level of the log, that the page promises and the program
+/// does not keep.
 #[test]
 fn exit_codes_and_log_levels_are_those_of_the_page() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md");
@@ -427,8 +427,8 @@ fn unusable_store_files_are_refused_and_left_alone() {
     check(&home, &["run", "--disk", gone.to_str().unwrap()], 1, &["no such directory for the store", "mkdir -p"]);
 }
 
-/// At stake: a user who is told to format a device that can never be a store, or to look for faults of a disk that is
-/// only full.
+/// Guards against a user who is told to format a device that can never be a store, or to look for faults of a disk that
+/// is only full.
 #[test]
 fn what_can_never_be_a_store_or_does_not_fit_is_refused_with_the_remedy() {
     let home = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! At stake: a command under `larder exec` must not notice it, except by the speed: same exit code, streams and
+//! Checks that a command under `larder exec` does not notice it, except by the speed: same exit code, streams and
 //! signals, and the same certificates trusted.
 
 use crate::{
@@ -212,8 +212,8 @@ fn exit_code_and_streams_are_the_commands() {
     assert_eq!(run(&home, &["exec"]).status.code(), Some(2));
 }
 
-/// At stake: a machine that reaches the network only through another proxy, where every request fails without a stated
-/// reason.
+/// Guards against a machine that reaches the network only through another proxy, where every request fails without a
+/// stated reason.
 #[test]
 fn proxy_that_was_there_before_is_gone_through() {
     let home = home();
@@ -306,8 +306,8 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert_eq!(origin.count(), 1);
 }
 
-/// At stake: a registry that states no lifetimes, as many do. Without a lifetime from a rule, every run would fetch
-/// everything again.
+/// Checks the case of a registry that states no lifetimes, as many do. Without a lifetime from a rule, every run would
+/// fetch everything again.
 #[test]
 fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
     for is_running in [false, true] {
@@ -328,7 +328,7 @@ fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
     }
 }
 
-/// At stake: a CI job that saves and restores a gigabyte for a few packages.
+/// Guards against a CI job that saves and restores a gigabyte for a few packages.
 #[test]
 fn store_of_a_command_takes_the_room_that_its_content_takes() {
     let home = TempDir::new().unwrap();
@@ -392,7 +392,7 @@ fn https_is_cached_and_only_the_commands_own_processes_trust_it() {
     assert!(third.end().starts_with("larder: 1 request, 1 from cache, 6 B of 6 B saved"));
 }
 
-/// At stake: a program that ignores the proxy variables and fetches from the network what is not stored.
+/// Guards against a program that ignores the proxy variables and fetches from the network what is not stored.
 #[test]
 fn offline_command_has_no_network_but_the_cache() {
     let home = home();
@@ -563,7 +563,8 @@ fn first_line_for(user: u32, proxy: SocketAddr, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output)
 }
 
-/// At stake: another user of the machine reaches, through the listener of a command, what the command's user reaches.
+/// Guards against another user of the machine who reaches, through the listener of a command, what the command's user
+/// reaches.
 #[test]
 fn listener_serves_no_other_user_but_those_as_whom_the_command_runs() {
     if !geteuid().is_root() {
@@ -595,8 +596,8 @@ fn listener_serves_no_other_user_but_those_as_whom_the_command_runs() {
     assert!(told.starts_with("HTTP/1.1 200"), "{told}");
 }
 
-/// At stake: a company's gateway signs every certificate. Programs trust its CA by settings of their own, and would get
-/// a 502 for each request.
+/// Checks the case of a company's gateway that signs every certificate. Programs trust its CA by settings of their own,
+/// and would get a 502 for each request.
 #[test]
 fn authorities_that_programs_trust_by_their_own_settings_are_trusted_at_origins() {
     let home = home();
@@ -632,8 +633,8 @@ fn authorities_that_programs_trust_by_their_own_settings_are_trusted_at_origins(
     }
 }
 
-/// At stake: a package from a stranger reaches the metadata of the cloud, or the services of the company, through the
-/// cache of the command.
+/// Guards against a package from a stranger that reaches the metadata of the cloud, or the services of the company,
+/// through the cache of the command.
 #[test]
 fn targets_inside_are_refused_and_the_command_is_told_the_flag() {
     let home = home();
@@ -669,7 +670,8 @@ fn targets_inside_are_refused_and_the_command_is_told_the_flag() {
     allowed.end();
 }
 
-/// At stake: a command starts, and fails in the middle, because the larder that it goes through has other rules.
+/// Guards against a command that starts, and fails in the middle, because the larder that it goes through has other
+/// rules.
 #[test]
 fn command_does_not_start_if_its_larder_refuses_the_targets_that_it_names() {
     let home = home();
@@ -698,7 +700,7 @@ fn yarn_has_the_proxy_in_variables_of_its_own() {
     running.end();
 }
 
-/// At stake: a container whose user has no home, or one that is mounted read-only.
+/// Checks a container whose user has no home, or one that is mounted read-only.
 #[test]
 fn command_without_a_place_for_a_store_has_its_cache_in_memory_and_is_told() {
     let scratch = TempDir::new().unwrap();

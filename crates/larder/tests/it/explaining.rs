@@ -1,5 +1,5 @@
-//! At stake: `larder explain` says what the proxy does not do, or a command waits for ever for a proxy that does not
-//! respond.
+//! Guards against a `larder explain` that says what the proxy does not do, and a command that waits forever for a proxy
+//! that does not respond.
 
 use crate::{
     origin::Origin,

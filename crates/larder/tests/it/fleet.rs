@@ -1,5 +1,5 @@
-//! Purges on one node of a fleet, and the other nodes. At stake: a response that was reported purged and is served by a
-//! node that was absent and returns.
+//! Purges on one node of a fleet, and the other nodes. Guards against a response that was reported purged and is served
+//! by a node that was absent and returns.
 
 use crate::{
     origin::Origin,
@@ -212,7 +212,7 @@ fn no_kill_loses_an_acknowledged_purge() {
     }
 }
 
-/// At stake: one node's outage stops the others, or makes them serve what was purged on it.
+/// Guards against one node's outage that stops the others, or makes them serve what was purged on it.
 #[test]
 fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     let mut nodes = Nodes::new("2s");
@@ -248,7 +248,7 @@ fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
     eventually("all is stored again", || nodes.hits(2, &paths) == paths.len());
 }
 
-/// At stake: a purge that the old process reads and the new one, which has the store, does not.
+/// Guards against a purge that the old process reads and the new one, which has the store, does not.
 #[test]
 fn purges_during_an_upgrade_reach_the_new_process() {
     let mut nodes = Nodes::new("1m");

@@ -1,4 +1,4 @@
-//! At stake: a help text that is too long to be read, or whose lines are wrapped twice.
+//! Guards against a help text that is too long to be read, or whose lines are wrapped twice.
 
 use crate::process::{command, said};
 use tempfile::TempDir;

@@ -1,4 +1,4 @@
-//! At stake: a package with the manual of another version.
+//! Guards against a package with the manual of another version.
 
 use crate::process::run;
 use std::fs;

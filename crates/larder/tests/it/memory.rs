@@ -1,4 +1,4 @@
-//! At stake: memory that a burst of clients used must be returned to the system.
+//! Checks that memory that a burst of clients used returns to the system.
 
 use crate::{origin::Origin, process::Larder};
 use std::{

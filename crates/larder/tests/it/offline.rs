@@ -1,4 +1,4 @@
-//! At stake: an operator without an uplink can switch the running proxy to offline mode and see its state.
+//! Checks that an operator without an uplink can switch the running proxy to offline mode and see its state.
 
 use crate::{
     origin::Origin,
@@ -62,7 +62,7 @@ fn without_a_proxy_it_is_said_what_to_do() {
     assert!(told.contains("help: start the proxy with --admin"), "{told}");
 }
 
-/// At stake: after days offline, the list of requested resources is lost, or they are fetched but not served.
+/// Guards against a list of requested resources that is lost after days offline, or that is fetched but not served.
 #[test]
 fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_line_is_back() {
     let home = TempDir::new().unwrap();
@@ -96,7 +96,7 @@ fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_
     assert_eq!(said(&home, &["missing"]), "");
 }
 
-/// At stake: a user who repeats a command although the URLs that failed are no longer in its list.
+/// Guards against a user who repeats a command although the URLs that failed are no longer in its list.
 #[test]
 fn missing_url_that_the_origin_does_not_have_leaves_the_list_and_the_command_says_so() {
     let home = TempDir::new().unwrap();
@@ -172,8 +172,8 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
     assert_eq!(origin.count(), 0);
 }
 
-/// At stake: a list of missing resources that can be read only while the proxy runs, or a cache that can be filled only
-/// then.
+/// Guards against a list of missing resources that can be read only while the proxy runs, or a cache that can be filled
+/// only then.
 #[test]
 fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
     let home = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! At stake: the behavior of a command whose output cannot be written, because the reader has closed the pipe or the
-//! disk is full.
+//! Checks the behavior of a command whose output cannot be written, because the reader has closed the pipe or the disk
+//! is full.
 
 use crate::{
     origin::Origin,

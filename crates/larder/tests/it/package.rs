@@ -1,4 +1,5 @@
-//! At stake: a proxy that serves a network, and that the upgrade of its package kills because its configuration is broken.
+//! Guards against a proxy that serves a network, and that the upgrade of its package kills because its configuration is
+//! broken.
 //!
 //! The script of the package runs with stand-ins for the commands of the system.
 

@@ -1,5 +1,5 @@
-//! At stake: responses of one cache must arrive unchanged in another, and a file from an unknown source must not add
-//! false responses.
+//! Checks that responses of one cache arrive unchanged in another, and that a file from an unknown source adds no false
+//! responses.
 
 use crate::{
     origin::{Origin, body_of},

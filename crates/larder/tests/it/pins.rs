@@ -1,4 +1,4 @@
-//! At stake: pinned responses must be there when the uplink is down, and pins must not fill the store.
+//! Checks that pinned responses are there when the uplink is down, and that pins do not fill the store.
 
 use crate::{
     origin::{Origin, body_of},
@@ -124,7 +124,7 @@ fn start_two_piece_origin() -> (SocketAddr, mpsc::Sender<()>) {
 const FIRST_PIECE: usize = 2_500_000;
 const SECOND_PIECE: usize = 1_000_000;
 
-/// At stake: a pin that `larder pin` reported, and that the next start does not know.
+/// Guards against a pin that `larder pin` reported, and that the next start does not know.
 #[test]
 fn pin_that_cannot_be_recorded_is_reported_and_can_be_repeated() {
     let home = TempDir::new().unwrap();

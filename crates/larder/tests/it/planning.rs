@@ -1,4 +1,4 @@
-//! At stake: a plan that does not describe what is run, or a measurement that leaves files behind.
+//! Guards against a plan that does not describe what is run, or a measurement that leaves files behind.
 
 use crate::{
     origin::Origin,
@@ -36,7 +36,7 @@ fn a_measured_disk_is_planned_with_and_left_as_it_was() {
     assert!(said.contains("\"recommended\"") && said.contains("\"reads_per_miss\""), "{said}");
 }
 
-/// At stake: a plan that fits a memory with which the proxy does not start, or that promises a smaller index.
+/// Guards against a plan that fits a memory with which the proxy does not start, or that promises a smaller index.
 #[test]
 fn plan_is_of_the_proxy_that_runs() {
     let home = TempDir::new().unwrap();
@@ -97,7 +97,7 @@ fn auto_says_what_it_chose_and_keeps_to_it() {
     assert_eq!(larder.stop(), Some(0));
 }
 
-/// At stake: constants that are planned with and then refused, or not used.
+/// Guards against constants that are planned with and then refused, or not used.
 #[test]
 fn chosen_constants_are_flags_that_a_store_takes() {
     let home = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! At stake: a machine that has less than usual, on which Larder starts and then fails in a way that nobody expects.
-//! `tests/real/platform.sh` tries what only root can take away.
+//! Guards against a machine that has less than usual, on which Larder starts and then fails in a way that nobody
+//! expects. `tests/real/platform.sh` tries what only root can take away.
 
 use crate::{origin::Origin, process::Larder};
 use std::{

@@ -1,5 +1,5 @@
-//! At stake: a response that `larder purge` reported purged returns after a kill, or `larder ls` and `larder show`
-//! describe something other than what is served.
+//! Guards against a response that `larder purge` reported purged and that returns after a kill, and against a `larder
+//! ls` or `larder show` that describes something other than what is served.
 
 use crate::{
     origin::Origin,

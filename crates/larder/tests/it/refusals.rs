@@ -1,4 +1,4 @@
-//! At stake: a user on a new machine, where something is missing or wrong, and a message that does not name it.
+//! Guards against a user on a new machine, where something is missing or wrong, and a message that does not name it.
 
 use crate::process::{command, errors};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
@@ -97,7 +97,7 @@ fn interception_says_what_is_wrong_with_its_authority() {
     refused(home.path(), &[], &["env"], (1, "no larder of yours is running"));
 }
 
-/// At stake: every user of the machine reads the password for a company's proxy.
+/// Guards against other users of the machine who read the password for a company's proxy.
 #[test]
 fn password_of_a_parent_in_a_file_that_all_may_read_is_refused() {
     let home = TempDir::new().unwrap();

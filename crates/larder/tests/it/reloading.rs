@@ -1,5 +1,5 @@
-//! At stake: a changed configuration must not cost a restart or a connection, and must not be reported as active when
-//! it is not.
+//! Checks that a changed configuration costs no restart and no connection, and is not reported as active when it is
+//! not.
 
 use crate::{
     origin::Origin,

@@ -1,4 +1,4 @@
-//! At stake: hours of download over a slow uplink, if the process is killed in the middle of a long body.
+//! Protects hours of download over a slow uplink, if the process is killed in the middle of a long body.
 
 use crate::process::Larder;
 use std::{

@@ -1,4 +1,4 @@
-//! At stake: a service that is wrongly reported as started, healthy or stopped, and connections lost during its
+//! Guards against a service that is wrongly reported as started, healthy or stopped, and connections lost during its
 //! restart.
 
 use crate::{
@@ -80,7 +80,8 @@ fn watchdog_is_told_again_and_again_that_all_is_well() {
     assert_eq!(larder.stop(), Some(0));
 }
 
-/// At stake: a service that is restarted or killed by its watchdog, because the manager does not know its new process.
+/// Guards against a service that is restarted or killed by its watchdog, because the manager does not know its new
+/// process.
 #[test]
 fn service_manager_is_told_which_process_goes_on_after_an_upgrade() {
     let home = TempDir::new().unwrap();

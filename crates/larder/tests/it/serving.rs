@@ -1,4 +1,4 @@
-//! At stake: the program, started as a new user would, must proxy, cache, and keep its cache.
+//! Checks that the program, started as a new user would, proxies, caches, and keeps its cache.
 
 use crate::{
     origin::Origin,

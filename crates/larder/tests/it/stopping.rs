@@ -1,4 +1,4 @@
-//! At stake: a signal must end the program in an orderly way, whatever it is doing.
+//! Checks that a signal ends the program in an orderly way, whatever it is doing.
 
 use crate::{origin::Origin, process::Larder};
 use rustix::process::Signal;
@@ -96,7 +96,7 @@ fn health_checks_fail_before_connections_are_refused() {
     assert_eq!(start("10ms").stop(), Some(0));
 }
 
-/// At stake: an origin's own resource, which Larder would answer for.
+/// Protects an origin's own resource, which Larder would answer for.
 #[test]
 fn path_of_health_checks_is_the_origins_unless_the_operator_names_it() {
     let home = TempDir::new().unwrap();

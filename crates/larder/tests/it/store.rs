@@ -1,4 +1,4 @@
-//! At stake: a store destroyed by a command that should only read it, or damage that is not reported.
+//! Guards against a store destroyed by a command that should only read it, or damage that is not reported.
 
 use crate::{
     origin::Origin,
@@ -122,7 +122,7 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     check(&home, &["check", path.to_str().unwrap()], 1, &[&place, "1 damaged place in"]);
 }
 
-/// At stake: a policy that is in the table but does not work in the program.
+/// Guards against a policy that is in the table but does not work in the program.
 #[test]
 fn every_policy_proxies_and_remembers() {
     let origin = Origin::start();
@@ -259,7 +259,7 @@ fn what_is_not_there_is_told_by_the_commands_that_look() {
     }
 }
 
-/// At stake: a cache that is lost to a command that should improve it.
+/// Guards against a cache that is lost to a command that should improve it.
 #[test]
 fn upgrade_says_first_what_it_loses_and_ends_with_the_newest_format() {
     let home = TempDir::new().unwrap();

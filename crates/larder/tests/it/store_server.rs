@@ -1,5 +1,5 @@
-//! At stake: programs that share a store and get bytes of another value, a value that was written in part, or no answer
-//! because of another program.
+//! Guards against programs that share a store and get bytes of another value, a value that was written in part, or no
+//! answer because of another program.
 
 mod hostile;
 mod server;

@@ -1,4 +1,4 @@
-//! At stake: `larder top` must show the proxy's activity, in a terminal or not, and also after a kill.
+//! Checks that `larder top` shows the proxy's activity, in a terminal or not, and also after a kill.
 
 use crate::{
     origin::Origin,

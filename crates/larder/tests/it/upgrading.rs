@@ -1,4 +1,5 @@
-//! At stake: requests that fail because the program is replaced, and a proxy that is gone because its successor does not start.
+//! Guards against requests that fail because the program is replaced, and a proxy that is gone because its successor
+//! does not start.
 
 use crate::{
     origin::{Origin, body_of},
@@ -132,7 +133,7 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
     assert!(TcpStream::connect(larder.address).is_err());
 }
 
-/// At stake: a client that sends a request on an idle connection just when the upgrade closes it.
+/// Guards against a client that sends a request on an idle connection just when the upgrade closes it.
 #[test]
 fn connections_without_a_request_go_over_and_changes_on_them_count() {
     let home = home();

@@ -46,7 +46,7 @@ fn reads_complete_in_an_event_loop() {
     }
 }
 
-/// At stake: a write that waits for a ring that no thread drives, or a read that is not woken by it.
+/// Guards against a write that waits for a ring that no thread drives, or a read that is not woken by it.
 #[test]
 fn reads_and_writes_mix_in_an_event_loop() {
     let Some((subject, driver)) = attached() else { return };
@@ -62,7 +62,7 @@ fn reads_and_writes_mix_in_an_event_loop() {
     });
 }
 
-/// At stake: a thread that sleeps although reads are queued, or is woken for each of them.
+/// Guards against a thread that sleeps although reads are queued, or is woken for each of them.
 #[test]
 fn a_queued_read_wakes_the_last_turn_once() {
     let Some((subject, mut driver)) = attached() else { return };
@@ -86,7 +86,7 @@ fn a_queued_read_wakes_the_last_turn_once() {
     }
 }
 
-/// At stake: queued and submitted reads of a thread that stops driving its ring.
+/// Guards against queued and submitted reads that never complete, because their thread stops driving its ring.
 #[test]
 fn detaching_completes_what_is_in_flight_and_queued() {
     let Some((subject, mut driver)) = attached() else { return };
@@ -119,7 +119,7 @@ fn the_ring_outlives_its_device() {
     VolumeFile::open(&volume.path).unwrap();
 }
 
-/// At stake: another thread's ring, which the kernel does not let us use.
+/// Guards against the use of another thread's ring, which the kernel does not permit.
 #[test]
 fn a_turn_elsewhere_does_nothing_and_a_drop_elsewhere_is_safe() {
     let Some((subject, driver)) = attached() else { return };
@@ -157,7 +157,7 @@ fn a_thread_that_ends_completes_its_reads() {
     drop(driver);
 }
 
-/// At stake: a completion that submits or gives up the ring while the ring is borrowed.
+/// Guards against a completion that submits or gives up the ring while the ring is borrowed.
 #[test]
 fn a_completion_may_submit_on_its_own_ring() {
     let Some((subject, driver)) = attached() else { return };
@@ -173,7 +173,7 @@ fn a_completion_may_submit_on_its_own_ring() {
     check_read(&EventLoop::new(driver).run(pending).unwrap(), READ_BYTES as u64);
 }
 
-/// At stake: wasted processor time, or a thread that sleeps forever, if the event is polled level-triggered.
+/// Guards against wasted processor time, or a thread that sleeps forever, if the event is polled level-triggered.
 #[test]
 fn the_event_can_be_polled_by_hand() {
     let Some((subject, mut driver)) = attached() else { return };

@@ -136,7 +136,8 @@ mod tests {
         }
     }
 
-    /// At stake: a node that accepts an entry that no node wrote would skip purges, or purge what no operator named.
+    /// Guards against a node that accepts an entry that no node wrote, and so skips purges or purges what no operator
+    /// named.
     #[test]
     fn what_no_node_writes_is_refused_even_with_a_right_code() {
         let head = "larder shared log 1\npurges a ab 8 00\n";

@@ -86,7 +86,8 @@ async fn nodes_with_certificates_of_one_ca_connect_by_names_and_by_addresses() {
     assert_eq!(connect(&load(&dns), &load(&dns), "10.0.0.9").await, (Ok(()), Ok(())));
 }
 
-/// At stake: a stranger that passes for a node, and an operator who does not learn what is wrong with a certificate.
+/// Guards against a stranger that passes for a node, and an operator who does not learn what is wrong with a
+/// certificate.
 #[tokio::test]
 async fn certificate_that_is_no_nodes_is_refused_by_both_ends_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();

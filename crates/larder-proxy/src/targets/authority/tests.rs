@@ -1,5 +1,4 @@
-//! At stake: the key of a CA for some hosts must be useless for other hosts, and only CAs created by Larder may be
-//! used.
+//! Checks that the key of a CA for some hosts is useless for other hosts, and that only CAs created by Larder are used.
 
 use rustls::pki_types::{ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), FirstBytes::Nothing);
     }
 
-    /// At stake: a client on a busy machine whose first bytes arrive late. Its host must be cached all the same.
+    /// Guards against a client on a busy machine whose first bytes arrive late. Its host must be cached all the same.
     #[tokio::test]
     async fn silent_client_is_waited_for_on_ports_of_https_and_tunneled_on_others() {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);

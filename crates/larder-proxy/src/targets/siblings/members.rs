@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use crate::{fleet::secret::FleetSecret, ground::config::Fleet, origins::dns::tests::name_server};
 
-    /// At stake: a node that joins the fleet but gets no requests, or one that left and still gets them.
+    /// Guards against a node that joins the fleet but gets no requests, or one that left and still gets them.
     #[tokio::test]
     async fn nodes_follow_the_addresses_of_a_name() {
         let addresses = Arc::new(Mutex::new(vec![Ipv4Addr::new(127, 0, 0, 3), Ipv4Addr::new(127, 0, 0, 1)]));
@@ -336,7 +336,7 @@ mod tests {
         assert!(siblings.is_own_name("127.0.0.1:8080") && !siblings.is_own_name("a"));
     }
 
-    /// At stake: requests that one after the other wait for a frozen node.
+    /// Guards against requests that one after the other wait for a frozen node.
     #[test]
     fn node_that_is_silent_twice_within_a_second_is_out_of_use_and_not_probed() {
         let node = SiblingNode::new(&"b=10.0.0.2:80".parse().unwrap(), false);

@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// At stake: a recorded request that someone sends again later, to find out what is stored.
+    /// Guards against a recorded request that someone sends again later, to find out what is stored.
     #[test]
     fn recorded_request_is_refused_after_half_a_minute_and_one_from_the_future_too() {
         let from = siblings("a", 1);

@@ -32,9 +32,9 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(table);
     report.remarks.push(
-        "No constant was chosen to match this figure. Creating or removing a file waits for three writes of inodes and \
-         directories, and creating for one more, of the data. For removing a file the paper's text and the figure's \
-         caption have different times."
+        "No constant was chosen to match this figure. In the simulation, creating or removing a file waits for three \
+         writes of inodes and directories. Creating a file also waits for the write of its data. The paper's text and \
+         the figure's caption state different times for the removal of a file."
             .to_owned(),
     );
     Ok(report)

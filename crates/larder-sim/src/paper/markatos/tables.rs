@@ -57,22 +57,26 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
         printed("BUDDY: time of an operation", buddy.passed.as_secs_f64() * 1e3 / buddy.counts.operations() as f64),
         printed("LAZY-READS: disk reads", lazy.counts.reads as f64 / lazy.passed.as_secs_f64()),
     ]);
-    let order = if simulated.is_sorted() { "the order is the paper's" } else { "the order is NOT the paper's" };
+    let verb = if simulated.is_sorted() { "is" } else { "is NOT" };
     let counts = outcomes[4].counts;
     report.remarks = vec![
-        format!("One machine file ({}) and one workload for all policies; {order}.", model.name),
         format!(
-            "The first four rows: 300,000 operations on 1 GB. The others: a million on 2 GB at 71% utilization, from \
-             {} gets ({} memory hits, {} reads, {} writes, {} deletes; the paper: 1,058,206 gets, 338,081, 42,085, \
-             678,040, 279,875).",
+            "All policies were simulated with one machine file ({}) and one workload. Their order by rate {verb} that \
+             of the paper.",
+            model.name
+        ),
+        format!(
+            "The first four rows are of 300,000 operations on 1 GB. The other rows are of a million operations on 2 GB \
+             at 71% utilization. Their workload has {} gets ({} memory hits, {} reads, {} writes, {} deletes). The \
+             paper's has 1,058,206 gets (338,081 memory hits, 42,085 reads, 678,040 writes, 279,875 deletes).",
             counts.gets, counts.memory_hits, counts.reads, counts.writes, counts.deletes
         ),
-        "The machine's constants marked [C] were chosen while looking at this table: the agreement shows that the form \
-         of the model is adequate, not that the model predicts."
+        "The machine's constants marked [C] were chosen to match this table. So the agreement shows that the form of \
+         the model is adequate, but not that the model predicts results."
             .to_owned(),
-        "The gain of locality buffers is too small: in this workload, the pages of one server are further apart than \
-         they seem to have been in the paper's trace. The rates of SQUID and MULTIPLE-DIRS are a few gets/s, so \
-         small differences give large ratios."
+        "Locality buffers gain less than in the paper. Probably the paper's trace requested pages of one server in \
+         closer succession than this workload does. The rates of SQUID and MULTIPLE-DIRS are a few gets/s, so a small \
+         difference of the rate is a large ratio."
             .to_owned(),
     ];
     let bars = report.comparisons[..TABLE_2.len()].iter();
@@ -111,8 +115,8 @@ pub(crate) fn footnote_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
         share("share of misses", writes),
     ];
     report.remarks.push(
-        "The paper's trace is not available. The synthetic workload's constants were chosen so that these counts come \
-         out; all other results of the paper use the same workload."
+        "The paper's trace is not available. The constants of the synthetic workload were chosen to match these \
+         counts. The reports on the paper's other results use the same workload."
             .to_owned(),
     );
     Ok(report)
@@ -139,10 +143,11 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
         report.comparisons.push(printed(&format!("improvement of {}", TABLE_1[at].0), gain));
     }
     report.remarks = vec![
-        "The paper's Table 1 and Table 2 differ by up to 6% for the same policy; no reproduction can be closer."
+        "The paper's Tables 1 and 2 differ by up to 6% for the same policy, so no simulation can match both of them \
+         more closely."
             .to_owned(),
-        "Missed: the improvement of LOC-128 is too small, by half alone and by two fifths with lazy reads. The report \
-         markatos-figure8 shows the causes."
+        "Missed: LOC-128 alone improves the time by half as much as in the paper, and LOC-128 with LAZY-READS by \
+         three fifths as much. The report markatos-figure8 shows the causes."
             .to_owned(),
     ];
     let bars = report.comparisons[..TABLE_1.len()].iter();
@@ -163,8 +168,8 @@ mod tests {
     use super::*;
     use crate::{KnownRuns, Paper};
 
-    /// At stake: the claim that Larder's policies behave like the paper's. The test runs the policies of Table 2 that
-    /// use one file, on a tenth of the paper's operations. Policies next to each other must be in the right order.
+    /// Checks the claim that Larder's policies behave like the paper's. The test runs the policies of Table 2 that use
+    /// one file, on a tenth of the paper's operations. Policies next to each other must be in the right order.
     #[test]
     fn neighbors_in_table_2_stand_on_the_right_sides() {
         let known = [KnownRuns::default(), KnownRuns::default()];

@@ -32,7 +32,7 @@ fn new_connections() -> f64 {
 mod tests {
     use super::*;
 
-    /// At stake: the time of misses. The first round trip brings two packets, the second four more, and so on.
+    /// Checks the time of misses. The first round trip brings two packets, the second four more, and so on.
     #[test]
     fn windows_double_with_each_round_trip() {
         let packets = [(0, 1), (1, 1), (2, 1), (3, 2), (6, 2), (7, 3), (14, 3), (15, 4), (30, 4), (31, 5)];

@@ -356,8 +356,8 @@ impl ServiceTotals {
 mod tests {
     use super::*;
 
-    /// At stake: the mean response time of the Squid study. A reload waits for the server, like a miss. It counts in
-    /// the mean of all requests, but neither as a hit nor as a miss.
+    /// Checks the mean response time of the Squid study. A reload waits for the server, like a miss. It counts in the
+    /// mean of all requests, but neither as a hit nor as a miss.
     #[test]
     fn a_reload_is_neither_a_hit_nor_a_miss() {
         let mut totals = ServiceTotals::default();

@@ -16,7 +16,8 @@ pub(crate) struct RunNumbers {
 }
 
 impl RunNumbers {
-    /// Creates the numbers from `next` on. None of them is reserved yet; each reservation adds up to `batch` numbers.
+    /// Creates a source of numbers, whose first number is `next`. No number is reserved yet; each reservation adds up
+    /// to `batch` numbers.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
         Self { next, end: next, batch }

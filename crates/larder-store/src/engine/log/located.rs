@@ -127,8 +127,8 @@ impl LocatedSets {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// Returns the slots at `key_hash`'s address. If there is one, and `uses` is set, makes it the most recently used.
-    /// Returns no slots if the position of one of them is only in the position file.
+    /// Returns the slots at the address of `key_hash`. If exactly one slot is there and `uses` is set, marks it as the
+    /// most recently used. Returns no slots if the position of one of them is only in the position file.
     pub(crate) fn find(&self, key_hash: KeyHash, uses: bool) -> SlotMatches {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return SlotMatches::default() };

@@ -1,4 +1,4 @@
-//! At stake: a plan that promises what the engine does not deliver.
+//! Guards against a plan that promises what the engine does not deliver.
 
 use super::*;
 use crate::{
@@ -82,7 +82,7 @@ fn transfers_are_those_of_the_papers() {
     assert!((1.3..1.4).contains(&log), "reinsertion writes a fifth of each segment again: {log}");
 }
 
-/// At stake: a policy of the table that a plan ignores.
+/// Guards against a policy of the table that a plan ignores.
 #[test]
 fn every_row_reads_for_a_hit_and_writes_for_an_insertion() {
     for policy in Policy::all() {

@@ -1,4 +1,4 @@
-//! At stake: a disk bought for a rate that it cannot serve.
+//! Guards against a disk bought for a rate that it cannot serve.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn log_is_expected_to_hit_more_often_than_an_lru() {
     assert!(hits("log") > hits("log-clock") && hits("log-clock") > hits("stream"), "{:?}", plan.rows);
 }
 
-/// At stake: policies whose processor times differ by a factor of twenty are planned at the same rate.
+/// Guards against an equal planned rate for policies whose processor times differ by a factor of twenty.
 #[test]
 fn fast_flash_ranks_policies_by_their_processor_time() {
     let mut figures = DeviceFigures::typical_solid_state();
@@ -111,7 +111,7 @@ fn fast_flash_ranks_policies_by_their_processor_time() {
     assert!(rate("log") > rate("tiny") && rate("tiny") > rate("hashcache-setmem"), "{:?}", plan.rows);
 }
 
-/// At stake: memory that is given to a plan and buys nothing.
+/// Guards against memory that is given to a plan and buys nothing.
 #[test]
 fn chosen_constants_give_more_than_the_published_ones_within_the_memory() {
     let figures = DeviceFigures::typical_spinning();
@@ -154,7 +154,7 @@ fn a_constant_that_was_set_is_not_chosen() {
     }
 }
 
-/// At stake: the advice to keep 90% of the sets in memory, which took more memory than all of them.
+/// Guards against the advice to keep 90% of the sets in memory, which took more memory than all of them.
 #[test]
 fn a_part_of_the_sets_takes_less_memory_than_all_of_them() {
     for memory_bytes in [64 << 20, 128 << 20, 256 << 20, 512 << 20, 1 << 30] {
@@ -187,7 +187,7 @@ fn more_memory_never_means_fewer_planned_hits() {
     }
 }
 
-/// At stake: a spinning disk that takes a seek for each object of a page.
+/// Guards against a spinning disk that takes a seek for each object of a page.
 #[test]
 fn pages_are_faster_in_policies_that_read_groups() {
     let plan = |group_size| {
@@ -200,7 +200,7 @@ fn pages_are_faster_in_policies_that_read_groups() {
     }
 }
 
-/// At stake: half of the rate of policies that read groups.
+/// Guards against the loss of half of the rate of policies that read groups.
 #[test]
 fn sorted_reads_are_chosen_where_they_help_and_cost_groups() {
     let mut figures = DeviceFigures::typical_spinning();
@@ -228,7 +228,7 @@ fn sorted_reads_are_chosen_where_they_help_and_cost_groups() {
     assert!(sorted.advice.iter().any(|line| line.contains("sorted_reads costs")), "{:?}", sorted.advice);
 }
 
-/// At stake: a value that the operator has given on purpose, and that happens to be the default.
+/// Protects a value that the operator has given on purpose, and that happens to be the default.
 #[test]
 fn a_constant_that_was_set_to_its_default_stays() {
     const NAMES: [&str; 2] = ["hashcache_bin_bytes", "hashcache_ring_share"];

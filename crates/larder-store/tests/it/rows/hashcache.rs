@@ -1,4 +1,4 @@
-//! At stake: the HashCache policies behave as the paper says. Counts bits in memory, and device reads and writes of a
+//! Checks that the HashCache policies behave as the paper says. Counts bits in memory, and device reads and writes of a
 //! hit, a miss and an insertion.
 
 use crate::support::{HEAD_VERSION, block_on, body, head, insert, key_bytes, options, version_of};
@@ -287,7 +287,7 @@ fn tables_that_cannot_be_are_refused() {
     }
 }
 
-/// At stake: a client that disconnects during a commit must not lock others out of the set.
+/// Checks that a client that disconnects during a commit does not lock others out of the set.
 #[test]
 fn a_commit_that_is_given_up_leaves_its_set_to_others() {
     for row in ["hashcache-basic", "hashcache-set", "hashcache-setmem"] {
@@ -338,8 +338,8 @@ fn rows_with_a_log_take_the_papers_bits_and_write_in_batches() {
     }
 }
 
-/// At stake: entries lost to another key of their set with the same tag. Of the entries in sets that are an eighth full,
-/// none is lost, also after a kill.
+/// Guards against entries lost to another key of their set with the same tag. Of the entries in sets that are an eighth
+/// full, none is lost, also after a kill.
 #[test]
 fn rows_with_tags_keep_every_key_of_a_tag() {
     for row in ["hashcache-setmem", "hashcache-setmem-lru", "hashcache-log", "hashcache-log-lru"] {
@@ -507,8 +507,8 @@ fn note_neighbors(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
     noted
 }
 
-/// At stake: the purpose of grouped prefetch. Forty pages of eleven objects are stored at once, in the order in which
-/// many browsers request them. Meanwhile one object of each page is requested again and gets another head.
+/// Checks the purpose of grouped prefetch. Forty pages of eleven objects are stored at once, in the order in which many
+/// browsers request them. Meanwhile one object of each page is requested again and gets another head.
 #[test]
 fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_kill() {
     const PAGES: u64 = 40;
@@ -573,8 +573,8 @@ fn view_pages(bench: &Bench, pages: std::ops::Range<u64>, at_once: u64) {
     }
 }
 
-/// At stake: groups that depend on the clock. A page whose objects come over ten seconds, while many others do, is one
-/// read, or two if it was cut by a flush or by its age.
+/// Guards against groups that depend on the clock. A page whose objects come over ten seconds, while many others do, is
+/// one read, or two if it was cut by a flush or by its age.
 #[test]
 fn pages_that_take_ten_seconds_cost_one_read_and_a_half_at_most_also_after_a_stop_and_a_kill() {
     const PAGES: u64 = 60;
@@ -605,7 +605,7 @@ fn pages_that_take_ten_seconds_cost_one_read_and_a_half_at_most_also_after_a_sto
     }
 }
 
-/// At stake: an acknowledged flush or removal whose records were carried over to a unit that is not written yet.
+/// Guards against an acknowledged flush or removal whose records were carried over to a unit that is not written yet.
 #[test]
 fn records_that_are_carried_over_are_flushed_removed_and_replaced_like_others() {
     let policy = Policy::named("hashcache-log").unwrap();
@@ -629,8 +629,9 @@ fn records_that_are_carried_over_are_flushed_removed_and_replaced_like_others() 
     }
 }
 
-/// At stake: a change of an entry that moves for the record of that change. The record finds its unit full, the unit is
-/// sealed, and its groups are sorted. An entry that stayed in the index at its new place came back with the next removal.
+/// Guards against recording a change of an entry at an outdated place, because writing the record moves the entry. The
+/// record finds its unit full, the unit is sealed, and its groups are sorted. An entry that stayed in the index at its
+/// new place came back with the next removal.
 #[test]
 fn a_change_that_seals_the_unit_of_its_entry_replaces_the_entry_where_that_moved() {
     const ENTRY: u64 = 10_001;
@@ -697,8 +698,8 @@ fn insert_of_group(store: &Store, key: u64, version: u64, len: usize, group: u64
     block_on(writer.commit()).unwrap();
 }
 
-/// At stake: that the remainders of a page take one read, now and after a stop or a kill. Two pages arrive at once, in
-/// ten seconds each.
+/// Checks that the remainders of a page take one read, now and after a stop or a kill. Two pages arrive at once, in ten
+/// seconds each.
 #[test]
 fn the_remainders_of_a_page_take_one_read() {
     for row in TABLE_ROWS {
@@ -728,7 +729,7 @@ fn the_remainders_of_a_page_take_one_read() {
     }
 }
 
-/// At stake: that a kill costs only the entries that wait, and shows no entry of two versions.
+/// Checks that a kill costs only the entries that wait, and shows no entry of two versions.
 #[test]
 fn a_kill_costs_the_entries_that_wait_and_no_others() {
     for row in TABLE_ROWS {
@@ -742,7 +743,7 @@ fn a_kill_costs_the_entries_that_wait_and_no_others() {
     }
 }
 
-/// At stake: that a newer entry or a removal waits for no window, and that what waited does not come back.
+/// Checks that a newer entry or a removal waits for no window, and that what waited does not come back.
 #[test]
 fn an_entry_that_waits_is_replaced_and_removed_at_once() {
     for row in TABLE_ROWS {

@@ -1,4 +1,4 @@
-//! At stake: the costs per operation that the policy `log` promises, counted on a device in memory.
+//! Checks the costs per operation that the policy `log` promises, counted on a device in memory.
 
 use super::log_checkpoint::Journal;
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
@@ -225,8 +225,8 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
 }
 
-/// At stake: a long download that breaks in a busy store, because other writers take the room needed to rewrite its
-/// entries.
+/// Guards against a long download that breaks in a busy store, because other writers take the room needed to rewrite
+/// its entries.
 #[test]
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =
@@ -265,7 +265,7 @@ fn offered(objective: Objective) -> (Store, impl Fn(&Store, u64, usize) -> bool)
     (store, offer)
 }
 
-/// At stake: entries requested only once must not displace entries requested again. While there is room, everything is
+/// Checks that entries requested only once do not displace entries requested again. While there is room, everything is
 /// stored.
 #[test]
 fn a_full_log_keeps_what_is_asked_for_again_and_a_filling_one_everything() {
@@ -290,7 +290,7 @@ fn a_full_log_keeps_what_is_asked_for_again_and_a_filling_one_everything() {
     assert!(offer(&store, wanted[0], 8_000) && is_hit(wanted[0]));
 }
 
-/// At stake: a mirror of large files that keeps small ones instead.
+/// Guards against a mirror of large files that keeps small ones instead.
 #[test]
 fn the_objective_says_whether_long_entries_stay() {
     let kept = |objective| {
@@ -329,8 +329,8 @@ fn a_small_store_holds_entries_in_93_percent_of_its_bytes() {
     assert!(live_bytes * 100 >= options.size_bytes * 93, "{live_bytes} of {}", options.size_bytes);
 }
 
-/// At stake: an entry that its user takes for evicted although it was removed, replaced or damaged, or an evicted one
-/// that never arrives.
+/// Guards against an entry that its user takes for evicted although it was removed, replaced or damaged, or an evicted
+/// one that never arrives.
 #[test]
 fn what_reclaim_drops_is_passed_on_and_nothing_that_was_removed_or_replaced() {
     let store = Store::open_on(Arc::new(MemoryDevice::new(SIZE_BYTES)), &options()).unwrap();

@@ -1,4 +1,4 @@
-//! At stake: the checkpoint of `log` makes starts short, and never brings back a replaced or removed entry, wherever
+//! Checks that the checkpoint of `log` makes starts short, and never brings back a replaced or removed entry, wherever
 //! the machine stops, whichever writes a power loss drops, whatever is damaged.
 
 use crate::support::{HEAD_VERSION, block_on, head, insert, key_bytes, options, version_of};

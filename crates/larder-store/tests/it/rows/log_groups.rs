@@ -1,4 +1,4 @@
-//! At stake: the reads of a page in `log`, and the neighbors that come with them.
+//! Checks the reads of a page in `log`, and the neighbors that come with them.
 
 use crate::support::{block_on, body, checked_version, cost, head, key_bytes, options, refuse, version_of};
 use larder_device::{Device, MemoryDevice, Transfer};
@@ -94,7 +94,7 @@ fn a_page_takes_two_reads_at_most_when_two_are_stored_at_once() {
     check(&open(&device, &options), "after a stop");
 }
 
-/// At stake: the hits of a store without pages. A segment set aside for pages that never come would take an eighth of
+/// Protects the hits of a store without pages. A segment set aside for pages that never come would take an eighth of
 /// the entries of this store. A full store that gets pages must still keep some of them together.
 #[test]
 fn a_full_store_sets_a_segment_aside_when_the_first_page_comes() {
@@ -122,7 +122,7 @@ fn a_full_store_sets_a_segment_aside_when_the_first_page_comes() {
     assert!(reads <= Some(2), "{reads:?} reads for each page");
 }
 
-/// At stake: a page that comes back with an object that was replaced, removed or invalidated.
+/// Guards against a page that comes back with an object that was replaced, removed or invalidated.
 #[test]
 fn only_the_newest_entries_of_the_group_are_passed_on() {
     let device = Arc::new(MemoryDevice::new(options().size_bytes));
@@ -159,7 +159,7 @@ impl Device for ShortReads {
     larder_device::delegate_device!(0);
 }
 
-/// At stake: a sound entry that is lost because of a bad block behind it.
+/// Guards against a sound entry that is lost because of a bad block behind it.
 #[test]
 fn a_bad_block_behind_an_entry_costs_its_neighbors_only() {
     let device = Arc::new(ShortReads(MemoryDevice::new(options().size_bytes)));

@@ -1,4 +1,4 @@
-//! At stake: policies that keep a map make exactly the transfers per hit, miss and insertion that their papers state.
+//! Checks that policies that keep a map make exactly the transfers per hit, miss and insertion that their papers state.
 //! They restore everything after a clean stop, and the last flushed state after a crash.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
@@ -346,7 +346,7 @@ fn esp_evicts_as_time_goes_by_while_entries_are_stored() {
     assert!(insert(&bench.store, key, 1, 9000), "there is room again");
 }
 
-/// At stake: long values that a store refuses without a reason that its operator can act on.
+/// Guards against long values that a store refuses without a reason that its operator can act on.
 #[test]
 fn esp_says_why_it_refuses_a_long_entry() {
     let bench = Bench::new("esp");
@@ -361,8 +361,8 @@ fn esp_says_why_it_refuses_a_long_entry() {
     assert!(error.to_string().contains("no free run is as long as the entry: esp"), "{error}");
 }
 
-/// At stake: a policy that seems fast because it stores little. 3,500 entries per second arrive, ten times the number
-/// for which the paper's rates make room.
+/// Guards against a policy that seems fast because it stores little. 3,500 entries per second arrive, ten times the
+/// number for which the paper's rates make room.
 #[test]
 fn esp_stores_what_comes_faster_than_its_published_rates_evict() {
     let bench = Bench::new("esp");
@@ -411,7 +411,7 @@ fn a_clean_stop_keeps_everything_and_a_crash_what_was_flushed() {
     }
 }
 
-/// At stake: an entry that comes back or is lost because it changed while a snapshot was written.
+/// Guards against an entry that comes back or is lost because it changed while a snapshot was written.
 #[test]
 fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_removed() {
     for policy in rows().filter(|policy| policy.name != "esp") {
@@ -440,7 +440,7 @@ fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_remo
     }
 }
 
-/// At stake: the cost of a kill for a volume that was created without a journal.
+/// Checks the cost of a kill for a volume that was created without a journal.
 #[test]
 fn without_a_journal_a_crash_costs_everything_and_a_clean_stop_nothing() {
     for policy in rows() {

@@ -1,4 +1,4 @@
-//! At stake: policies with entries in files create and remove as many files as their papers state, never exceed their
+//! Checks that policies with entries in files create and remove as many files as their papers state, never exceed their
 //! size, and restore everything after a clean stop.
 
 use crate::support::{block_on, body, head, insert, key_bytes, options, version_of};
@@ -171,7 +171,7 @@ fn buddy_neither_makes_nor_removes_files_below_the_threshold() {
     assert_eq!(bench.directory.take().1, made);
 }
 
-/// At stake: the layout of SQUIDML, and files that are looked for in another directory after the setting was changed.
+/// Checks the layout of SQUIDML, and that no file is looked for in another directory after the setting was changed.
 #[test]
 fn long_entries_of_buddy_are_in_the_directories_of_their_sites_and_are_found_whatever_the_setting() {
     let mut bench = Bench::new("buddy");

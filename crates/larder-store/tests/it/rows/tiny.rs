@@ -1,4 +1,4 @@
-//! At stake: the promises of `tiny`. One read for a short entry, two for a long one, several entries in one write of a
+//! Checks the promises of `tiny`. One read for a short entry, two for a long one, several entries in one write of a
 //! set, at most nine bits of memory per entry.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
@@ -69,7 +69,8 @@ fn a_full_store_takes_at_most_nine_bits_of_memory_an_entry() {
     }
 }
 
-/// At stake: a wrong byte. A set has checksums of its own, which must not be made of a body that the front damaged.
+/// Guards against a wrong byte. A set has checksums of its own, which must not be made of a body that the front
+/// damaged.
 #[test]
 fn a_body_that_was_damaged_in_the_front_is_not_made_valid_by_its_move_to_a_set() {
     let options = tiny_options(1024);

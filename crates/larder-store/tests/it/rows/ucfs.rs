@@ -1,5 +1,5 @@
-//! At stake: the promises of `ucfs`. A cluster is written once and read once for all its entries, entries of one site
-//! are adjacent, the least recently used cluster is evicted as a whole, and written entries are found after a crash.
+//! Checks the promises of `ucfs`. A cluster is written once and read once for all its entries, entries of one site are
+//! adjacent, the least recently used cluster is evicted as a whole, and written entries are found after a crash.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
 use larder_device::MemoryDevice;
@@ -151,7 +151,7 @@ fn a_clean_close_keeps_everything_and_a_crash_the_clusters_that_were_written() {
     assert_eq!(found(&store_on(&Arc::new(kept.snapshot()))), before - 1, "nothing has changed since");
 }
 
-/// At stake: entries that were stored minutes before a kill, in clusters that fill slowly.
+/// Protects entries that were stored minutes before a kill, in clusters that fill slowly.
 #[test]
 fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -183,7 +183,7 @@ fn what_waits_in_an_open_cluster_outlives_a_kill_five_seconds_later() {
     assert_eq!(kept(&store_on(&Arc::new(device.snapshot()))), 199);
 }
 
-/// At stake: entries that were removed or replaced while snapshots were written.
+/// Guards against the return of entries that were removed or replaced while snapshots were written.
 #[test]
 fn after_many_snapshots_a_crash_brings_back_the_newest_and_nothing_that_was_removed() {
     let mut device = Arc::new(MemoryDevice::new(16 << 20));

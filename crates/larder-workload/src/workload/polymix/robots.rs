@@ -159,7 +159,7 @@ mod tests {
         hits_share: HITS_SHARE,
     };
 
-    /// At stake: results that are too good, because the objects of a page come one after the other and are stored
+    /// Guards against results that are too good, because the objects of a page come one after the other and are stored
     /// together.
     #[test]
     fn requests_of_other_robots_lie_between_those_of_a_page() {
@@ -176,7 +176,7 @@ mod tests {
         assert!(count > 20_000 && gaps / count > 20, "{gaps} requests between {count} pairs");
     }
 
-    /// At stake: a load other than the requested one.
+    /// Guards against a load other than the requested one.
     #[test]
     fn robots_send_as_many_requests_as_the_load_says() {
         let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! At stake: a service that runs with more rights than the package's, and files of the administrator that an
+//! Guards against a service that runs with more rights than the package's, and files of the administrator that an
 //! installation overwrites.
 
 use super::*;
@@ -95,7 +95,7 @@ fn uninstall_removes_the_unit_and_keeps_the_configuration() {
     assert!(bench.read(CONFIG_PATH).is_some() && bench.has_called("systemctl disable --now"));
 }
 
-/// At stake: a unit that is written and fails with the exit code 203, which names no cause.
+/// Guards against a unit that is written and fails with the exit code 203, which names no cause.
 #[test]
 fn program_that_the_service_could_not_run_is_refused_with_the_remedy() {
     let home = TempDir::new().unwrap();

@@ -342,7 +342,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
-    /// At stake: clients that hold all unfinished values for ever.
+    /// Guards against clients that hold all unfinished values for ever.
     #[test]
     fn value_to_which_nothing_is_written_gives_its_place_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(handles.next_expiry(), None);
     }
 
-    /// At stake: memory that grows with the number of clients that request long responses and do not read them.
+    /// Guards against memory that grows with the number of clients that request long responses and do not read them.
     #[test]
     fn long_responses_share_memory_and_then_become_shorter() {
         let limits = SharedLimits::new(1 << 30);

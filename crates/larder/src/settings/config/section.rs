@@ -410,7 +410,7 @@ mod tests {
         check("[site]", "expected tables headed [[site]], found: table", "[site]", "[[site]]");
     }
 
-    /// At stake: a user who is told the type that is expected, and has to look up how it is written.
+    /// Guards against a user who is told the type that is expected, and has to look up how it is written.
     #[test]
     fn wrong_type_is_answered_with_an_example() {
         let listen = "write text here, such as listen = [\"127.0.0.1:3128\", \"[::1]:3128\"]";

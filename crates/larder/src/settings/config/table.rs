@@ -491,7 +491,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a key that sites may override, but whose override has no effect, or also changes other sites.
+    /// Guards against a key that sites may override, but whose override has no effect, or also changes other sites.
     #[test]
     fn every_key_of_a_site_does_to_its_policy_what_the_general_key_does_to_all() {
         let read = |text: &str| {
@@ -522,7 +522,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         assert!(count >= 24, "{count}");
     }
 
-    /// At stake: a user who writes a key of the whole proxy into a site, and does not learn where it belongs.
+    /// Guards against a user who writes a key of the whole proxy into a site, and does not learn where it belongs.
     #[test]
     fn key_that_is_not_a_sites_is_refused_and_its_place_is_named() {
         let proxy_wide =
@@ -560,7 +560,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a documented value that the program refuses, or a documented default that is not the program's.
+    /// Guards against a documented value that the program refuses, or a documented default that is not the program's.
     #[test]
     fn every_documented_default_and_example_is_accepted_and_the_default_changes_nothing() {
         for Setting { name, default, example, form, .. } in rows::settings() {
@@ -577,7 +577,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         }
     }
 
-    /// At stake: a page that says "string or list" for a key that takes only one of them.
+    /// Guards against a page that says "string or list" for a key that takes only one of them.
     #[test]
     fn every_type_is_what_the_reader_takes() {
         for Setting { name, kind, example, range, .. } in rows::settings() {
@@ -605,7 +605,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         format!("{} = {example}", name.rsplit_once('.').map_or(name, |(_, key)| key))
     }
 
-    /// At stake: a documented range that the program does not enforce.
+    /// Guards against a documented range that the program does not enforce.
     #[test]
     fn every_documented_range_is_the_readers() {
         for Setting { name, kind, range, example, .. } in rows::settings().filter(|setting| !setting.range.is_empty()) {
@@ -670,7 +670,7 @@ as `[site.limits]` can be set for one [site](#sites), too: there it overrides th
         assert_eq!(format!("{settings:?}"), format!("{:?}", RunSettings::default()));
     }
 
-    /// At stake: a user who removes the mark before a line of `larder config default`, and gets an error.
+    /// Guards against a user who removes the mark before a line of `larder config default`, and gets an error.
     #[test]
     fn every_commented_key_of_the_default_file_can_be_uncommented() {
         let file = default_file();

@@ -265,7 +265,8 @@ fn folder_of(options: &StoreOptions) -> &Path {
 mod tests {
     use super::*;
 
-    /// At stake: an operator who frees disk space, although the real problem is that another larder uses the store.
+    /// Guards against an operator who frees disk space, although the real problem is that another larder uses the
+    /// store.
     #[test]
     fn each_cause_has_its_own_remedy() {
         let options = StoreOptions::new("/t/s.larder", 16 << 40);
@@ -286,7 +287,7 @@ mod tests {
         }
     }
 
-    /// At stake: an operator who has to try sizes until one fits.
+    /// Guards against an operator who has to try sizes until one fits.
     #[test]
     fn full_disk_is_answered_with_the_largest_size_that_fits() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! At stake: a program that sends nonsense, or nothing, and disturbs the others.
+//! Guards against a program that sends nonsense, or nothing, and disturbs the others.
 
 use super::{
     BAD_HANDLE, NOT_FOUND,
@@ -137,8 +137,8 @@ fn clients_that_stop_in_the_middle_hold_nobody_up() {
     assert!(stopped.iter_mut().all(Client::is_ended));
 }
 
-/// At stake: 1 MiB of memory for each connection, beyond `--memory`. Writes whose last byte does not arrive are not
-/// buffered. Their handle is wrong, so no value takes the bytes.
+/// Guards against 1 MiB of memory for each connection, beyond `--memory`. Writes whose last byte does not arrive are
+/// not buffered. Their handle is wrong, so no value takes the bytes.
 #[test]
 fn requests_that_do_not_end_take_little_memory() {
     const COUNT: u64 = 96;
@@ -198,7 +198,7 @@ fn begin_value(client: &mut Client) -> u8 {
     client.ask(2, &[&u64::MAX.to_le_bytes(), b"new"]).status
 }
 
-/// At stake: two programs that hold all unfinished values, so that nobody else can write.
+/// Guards against two programs that hold all unfinished values, so that nobody else can write.
 #[test]
 fn a_connection_has_its_share_of_unfinished_values_and_no_more() {
     let mut bystander = Bystander::start(&[]);
@@ -219,7 +219,7 @@ fn a_connection_has_its_share_of_unfinished_values_and_no_more() {
     bystander.finish();
 }
 
-/// At stake: a few programs that keep values open for reading, so that nobody else can read or write.
+/// Guards against a few programs that keep values open for reading, so that nobody else can read or write.
 #[test]
 fn a_connection_can_read_and_write_a_value_whatever_the_others_hold_open() {
     let mut bystander = Bystander::start(&[]);

@@ -1,4 +1,4 @@
-//! At stake: a socket that strangers can use, or another program's file that is removed.
+//! Guards against a socket that strangers can use, or another program's file that is removed.
 
 use super::server::Server;
 use crate::process::refused;

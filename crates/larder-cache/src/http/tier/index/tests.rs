@@ -20,7 +20,7 @@ fn with_pack(hashes: &[u64]) -> TierIndex {
     index
 }
 
-/// At stake: a removed entry that comes back from the tier.
+/// Guards against a removed entry that comes back from the tier.
 #[test]
 fn entry_that_changes_on_its_way_is_not_added() {
     let mut index = TierIndex::new();
@@ -54,7 +54,7 @@ fn entry_that_changes_on_its_way_is_not_added() {
     assert!(!index.await_pack(2, (9, 0), later));
 }
 
-/// At stake: an entry that returns into the store after it was removed there, or after everything was.
+/// Guards against an entry that returns into the store after it was removed there, or after everything was.
 #[test]
 fn entry_that_changes_is_not_put_back_and_nothing_is_added_while_all_is_emptied() {
     let mut index = with_pack(&[1, 2]);
@@ -96,7 +96,7 @@ fn journal_of_all_changes_gives_the_same_index() {
     }
 }
 
-/// At stake: a read of gigabytes, or a panic, because of a journal with impossible lines.
+/// Guards against a read of gigabytes, or a panic, because of a journal with impossible lines.
 #[test]
 fn impossible_lines_of_a_journal_are_left_out() {
     let mut index = TierIndex::new();

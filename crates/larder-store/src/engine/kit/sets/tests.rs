@@ -1,4 +1,4 @@
-//! At stake: the bits per entry stated in the policy table, and that a set evicts its least recently used entry.
+//! Checks the bits per entry stated in the policy table, and that a set evicts its least recently used entry.
 
 use super::*;
 use crate::hash::KeyHash;

@@ -1,5 +1,5 @@
-//! At stake: the slots found must include the newest record of a key, another key's must not be lost, and nearly all
-//! entries must fit.
+//! Checks that the slots found include the newest record of a key, that no record of another key is lost, and that
+//! nearly all entries fit.
 
 use super::*;
 use crate::{SplitMix64, hash::KeyHash};

@@ -1,4 +1,4 @@
-//! At stake: the map returns the entry that was last stored, and its order is the order of use.
+//! Checks that the map returns the entry that was last stored, and that its order is the order of use.
 
 use super::*;
 use crate::{SplitMix64, hash::KeyHash};

@@ -39,9 +39,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.cache.http.heuristic_error_max = duration(v)?),
     row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
         "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a cookie. \
-         (Responses that say `public` or vary by `Cookie` have one anyway.) Off, Larder validates such a response at \
-         the origin before each use, and never serves it stale. On, a page that was made for one client, but does not \
-         say so, is shown to others."
+         (Responses that say `public` or vary by `Cookie` have one anyway.) With `false`, Larder validates such a \
+         response at the origin before each use, and never serves it stale. With `true`, a page that was made for one \
+         client, but does not say so, is shown to others."
         => site |p, v| p.cache.http.heuristic_with_cookies = v.boolean()?),
     row!("cache.stale_if_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
         "How long after the end of its lifetime a response may be served when the origin fails, unless the response \
@@ -65,9 +65,9 @@ pub(super) const SETTINGS: &[Setting] = &[
          might have chosen another language for the client."
         => site |p, v| p.cache.http.normalize_language = v.boolean()?),
     row!("cache.store_set_cookie", "", Boolean, "", Toml("false"), Reload, "true",
-        "Stores responses with `Set-Cookie` like any other. Off, Larder stores only responses with `Set-Cookie` that \
-         say `public` or give a lifetime for shared caches (`s-maxage`, or `max-age` in a targeted field). On, other \
-         clients can get the session of the client that received the cookie."
+        "Stores responses with `Set-Cookie` like any other. With `false`, Larder stores only responses with \
+         `Set-Cookie` that say `public` or give a lifetime for shared caches (`s-maxage`, or `max-age` in a targeted \
+         field). With `true`, other clients can get the session of the client that received the cookie."
         => site |p, v| p.cache.http.store_set_cookie = v.boolean()?),
     row!("cache.targeted_fields", "",
         List, "", Toml("[\"CDN-Cache-Control\"]"), Reload, "[\"Example-Cache-Control\", \"CDN-Cache-Control\"]",
@@ -215,11 +215,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         flag once("FORMAT", OBSERVATION, "squid, common, combined, json, or directives of Apache's LogFormat [default: squid]")
         => run |s, v| s.proxy.log_format = v.parsed("a log format", value::log_format)?),
     row!("log.queries", "", Boolean, "", Toml("false"), Reload, "true",
-        "Logs the query part of URLs, which may be private. Off, each query is logged as `?`, also in the Referer."
+        "Logs the query part of URLs, which may be private. With `false`, each query is logged as `?`, also in the \
+         Referer."
         => run |s, v| s.proxy.log_queries = v.boolean()?),
     row!("log.recent", "", Boolean, "", Toml("true"), Reload, "false",
-        "Keeps the last 1,000 requests of each worker in memory for the dashboard, with clients and URLs. Off, Larder \
-         keeps no requests, and forgets those that it has kept."
+        "Keeps the last 1,000 requests of each worker in memory for the dashboard, with clients and URLs. With \
+         `false`, Larder keeps no requests, and forgets those that it has kept."
         => run |s, v| s.proxy.query_log = v.boolean()?),
     row!("admin.listen", "--admin", Text, "", Prose("none"), Restart, "\"127.0.0.1:3180\"",
         "Address of the admin listener. Loopback only, unless `tokens` is set.",

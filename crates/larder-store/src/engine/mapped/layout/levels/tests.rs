@@ -1,4 +1,4 @@
-//! At stake: the bitmap agrees with the paper, and no block is ever used twice.
+//! Checks that the bitmap agrees with the paper, and that no block is ever used twice.
 
 use super::*;
 use proptest::prelude::*;
