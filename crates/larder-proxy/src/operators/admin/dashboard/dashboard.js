@@ -96,7 +96,7 @@ const PARTS = {
 // --- pieces of the page
 
 // A URL, which breaks after its separators where a line is too short for it.
-const breakable = (url) => url.split(/(?<=\/\/|[^/:][/?&=])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+const breakable = (url) => url.split(/(?<=[^/:][/?&=])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 function put(id, ...children) { $(id).replaceChildren(...children); }
 function text(id, value) { if ($(id).textContent !== value) $(id).textContent = value; }
 const none = (words) => make("p", { class: "none" }, words);
@@ -107,7 +107,7 @@ function big(id, parts) {
 }
 
 function bar(words, value, part, kind, tick, below) {
-  const track = make("div", { class: "track" }, make("div", { class: `fill ${kind}`, style: { width: `${Math.max(part * 100, 0.7)}%` } }));
+  const track = make("div", { class: "track" }, make("div", { class: `fill ${kind}`, style: { width: `${part > 0 ? Math.max(part * 100, 0.7) : 0}%` } }));
   if (tick !== undefined) track.append(make("div", { class: "tick", style: { left: `calc(${tick * 100}% - 1px)` } }));
   const whole = make("div", {}, make("div", { class: "line" }, make("span", {}, words), make("span", {}, value)), track);
   if (below) whole.append(make("p", { class: "quiet" }, below));
@@ -151,9 +151,9 @@ const SPANS = {
   by_quarter: { each: "quarter of an hour", ago: ["1 day ago", "12 hours ago", "now"] },
 };
 
-// The least of 1, 2, 5, 10, 20 ... that is not below a value.
+// The least of 1, 2, 4, 6, 8, 10, 20, 40 ... that is not below a value. All but 1 have a whole half.
 function above(value) {
-  for (let step = 1; ; step *= 10) for (const of of [1, 2, 5]) if (of * step >= value) return of * step;
+  for (let step = 1; ; step *= 10) for (const of of [1, 2, 4, 6, 8]) if (of * step >= value) return of * step;
 }
 
 function traffic(now) {
@@ -185,7 +185,7 @@ function traffic(now) {
 }
 
 // The place of a time on a logarithmic scale from 50 microseconds to 60 seconds.
-const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0), 1);
+const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0.001), 1);
 
 function times(now) {
   const rows = now.latencies.filter((each) => each.count > 0).map((each) =>

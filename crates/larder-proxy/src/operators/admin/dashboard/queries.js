@@ -66,7 +66,7 @@ function showQueries() {
   offer("f-result", queries.all.map((query) => query.result), (value) => RESULTS[value] || value);
   offer("f-why", queries.all.flatMap((query) => query.why || []), (value) => reason(value));
   const found = queries.all.filter(matches);
-  text("queries-about", found.length === queries.all.length ? plural(found.length, "request", "requests") : `${count(found.length)} of ${plural(queries.all.length, "request", "requests")}`);
+  text("queries-about", queries.all.length === 0 ? "" : found.length === queries.all.length ? plural(found.length, "request", "requests") : `${count(found.length)} of ${plural(queries.all.length, "request", "requests")}`);
   // A control that has the focus stays.
   if ($("queries").contains(document.activeElement)) return;
   if (found.length === 0) return put("queries", none(queries.all.length ? "No request matches." : "No requests yet."));
