@@ -68,7 +68,8 @@ fn show(registry: &Registry) -> Result<(), Failure> {
     if !registry.documents.is_empty() {
         print_line!("links in {} are rewritten to the mirror", registry.documents.join(", "))?;
     }
-    print_line!("clients: {}", registry.usage.replace("{}", &address))?;
+    let usage = registry.usage.replace("{}", &address).replace("{host}", &listener.ip().to_string());
+    print_line!("clients: {usage}")?;
     if listener.ip().is_loopback() {
         return print_line!("on other machines, write this machine's name in place of {}", listener.ip());
     }

@@ -38,7 +38,8 @@ pub(crate) struct Registry {
     pub(crate) layouts: &'static [RegistryLayout],
     /// Media types of documents in which links to the servers are rewritten to the mirror.
     pub(crate) documents: &'static [&'static str],
-    /// Instructions for users. `{}` is replaced by the proxy's address.
+    /// Instructions for users. `{}` is replaced by the proxy's URL, such as `http://127.0.0.1:3128`, and `{host}` by
+    /// its host.
     pub(crate) usage: &'static str,
     /// The kind of registry.
     pub(crate) kind: RegistryKind,

@@ -68,7 +68,7 @@ fn keys_line(view: &TopView) -> Line<'_> {
 }
 
 fn halves(area: Rect) -> [Rect; 2] {
-    Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(area)
+    Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(3).areas(area)
 }
 
 fn block(title: &str) -> Block<'_> {
@@ -88,7 +88,12 @@ fn requests(counted: &RequestFigures) -> u64 {
 fn share(counted: &RequestFigures) -> String {
     match counted.hits + counted.misses {
         0 => "-".to_owned(),
-        all => format!("{:.0} %", 100.0 * counted.hits as f64 / all as f64),
+        all => {
+            let percent = 100.0 * counted.hits as f64 / all as f64;
+            // 352 hits of 353 requests are not 100%.
+            let digits = usize::from((99.5..99.95).contains(&percent));
+            format!("{percent:.digits$}%")
+        }
     }
 }
 
@@ -140,9 +145,10 @@ fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
     let most = seconds.iter().max().copied().unwrap_or(0);
     let title = format!("Requests per second: {recent:.0} now, {most} at most in the last minute");
-    // Each second is drawn as wide as the space permits.
-    let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
-    let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
+    // The seconds are stretched or thinned out to the whole width, so that the latest one is at the right edge.
+    let columns = usize::from(area.width);
+    let data: Vec<u64> =
+        (0..columns).filter_map(|column| seconds.get(column * seconds.len() / columns).copied()).collect();
     let sparkline = Sparkline::default().data(&data).style(Style::new().fg(Color::Cyan));
     sparkline.block(block(&title)).render(area, buffer);
 }

@@ -44,7 +44,7 @@ pub(crate) const REGISTRIES: &[Registry] = &[
             RegistryLayout::listing(&["/**/simple/*/", "/**/simple/*"], None, SIMPLE_INDEX),
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
-        usage: "pip install --index-url {}/pypi/simple/ NAME",
+        usage: "pip install --trusted-host {host} --index-url {}/pypi/simple/ NAME",
         kind: RegistryKind::Files,
         negotiates: true,
         reloads_always: false,

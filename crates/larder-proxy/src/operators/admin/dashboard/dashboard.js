@@ -48,8 +48,9 @@ function share(counted) {
   const all = asked(counted);
   if (all === 0) return "–";
   const percent = (100 * counted.hits) / all;
-  return `${percent >= 99.95 || percent < 0.05 ? percent.toFixed(0) : percent.toFixed(percent >= 10 ? 0 : 1)} %`;
+  return `${percent.toFixed((percent >= 10 && percent < 99.5) || percent >= 99.95 || percent < 0.05 ? 0 : 1)}%`;
 }
+const clockTime = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
 
 // --- words
@@ -94,6 +95,8 @@ const PARTS = {
 
 // --- pieces of the page
 
+// A URL, which breaks after its separators where a line is too short for it.
+const breakable = (url) => url.split(/(?<=[^/:][/?&=])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 function put(id, ...children) { $(id).replaceChildren(...children); }
 function text(id, value) { if ($(id).textContent !== value) $(id).textContent = value; }
 const none = (words) => make("p", { class: "none" }, words);
@@ -104,7 +107,7 @@ function big(id, parts) {
 }
 
 function bar(words, value, part, kind, tick, below) {
-  const track = make("div", { class: "track" }, make("div", { class: `fill ${kind}`, style: { width: `${Math.max(part * 100, 0.7)}%` } }));
+  const track = make("div", { class: "track" }, make("div", { class: `fill ${kind}`, style: { width: `${part > 0 ? Math.max(part * 100, 0.7) : 0}%` } }));
   if (tick !== undefined) track.append(make("div", { class: "tick", style: { left: `calc(${tick * 100}% - 1px)` } }));
   const whole = make("div", {}, make("div", { class: "line" }, make("span", {}, words), make("span", {}, value)), track);
   if (below) whole.append(make("p", { class: "quiet" }, below));
@@ -115,7 +118,7 @@ function heroes(now) {
   for (const span of ["minute", "today", "ever"]) {
     if (span === "today") {
       const value = share(now.today);
-      if (value === "–") put("ratio-today", value); else big("ratio-today", [value.slice(0, -2), "%"]);
+      if (value === "–") put("ratio-today", value); else big("ratio-today", [value.slice(0, -1), "%"]);
       big("saved-today", amount(now.today.saved_bytes, ["B", "kB", "MB", "GB", "TB", "PB"], 1000));
     } else {
       text(`ratio-${span}`, share(now[span]));
@@ -125,7 +128,7 @@ function heroes(now) {
   text("ratio-today-of", `today, ${count(now.today.hits)} of ${plural(asked(now.today), "request", "requests")}`);
   text("saved-today-of", `today, of ${bytes(now.today.client_bytes)} sent to clients`);
   const since = new Date(now.since_s * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
-  text("ratio-ever-label", `since ${since}`);
+  for (const label of ["ratio-ever-label", "saved-ever-label"]) text(label, `since ${since}`);
   // The second that is being counted is not over.
   const seconds = now.by_second.slice(0, -1).map((second) => asked(second) + second.others);
   const recent = seconds.slice(-5);
@@ -148,9 +151,9 @@ const SPANS = {
   by_quarter: { each: "quarter of an hour", ago: ["1 day ago", "12 hours ago", "now"] },
 };
 
-// The least of 1, 2, 5, 10, 20 ... that is not below a value.
+// The least of 1, 2, 4, 6, 8, 10, 20, 40 ... that is not below a value. All but 1 have a whole half.
 function above(value) {
-  for (let step = 1; ; step *= 10) for (const of of [1, 2, 5]) if (of * step >= value) return of * step;
+  for (let step = 1; ; step *= 10) for (const of of [1, 2, 4, 6, 8]) if (of * step >= value) return of * step;
 }
 
 function traffic(now) {
@@ -182,7 +185,7 @@ function traffic(now) {
 }
 
 // The place of a time on a logarithmic scale from 50 microseconds to 60 seconds.
-const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0), 1);
+const far = (ms) => Math.min(Math.max(Math.log10(Math.max(ms, 0.05) / 0.05) / Math.log10(60000 / 0.05), 0.001), 1);
 
 function times(now) {
   const rows = now.latencies.filter((each) => each.count > 0).map((each) =>
@@ -234,9 +237,10 @@ function savings(now) {
   const top = Math.max(...list.map((each) => each.saved_bytes + each.origin_bytes), 1);
   const [room, step] = [high - bottom - 14, wide / list.length];
   const sum = list.reduce((total, each) => total + each.saved_bytes, 0);
-  text("savings-about", `${bytes(sum)} in ${list.length} ${period === "by_day" ? "days" : "months"}`);
+  text("savings-about", `${bytes(sum)} in the last ${list.length} ${period === "by_day" ? "days" : "months"}`);
   const svg = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `bytes saved by ${period === "by_day" ? "day" : "month"}: ${list.filter((each) => each.saved_bytes > 0).slice(-5).map((each) => `${named(each.date)} ${bytes(each.saved_bytes)}`).join(", ") || "none"}` });
   svg.append(draw("line", { class: "axis", x1: 0, x2: wide, y1: high - bottom, y2: high - bottom }));
+  svg.append(draw("line", { class: "axis", x1: 0, x2: wide, y1: 14, y2: 14 }));
   svg.append(draw("text", { x: 0, y: 10 }, bytes(top)));
   list.forEach((each, at) => {
     let base = high - bottom;
@@ -261,7 +265,7 @@ function registries(now) {
 function table(id, list, first) {
   if (list.length === 0) return put(id, none("No requests in the last half hour."));
   const head = make("tr", {}, make("th", { scope: "col" }, first), make("th", { scope: "col" }, "requests"), make("th", { scope: "col" }, "from cache"), make("th", { scope: "col", class: "wide" }, "saved"));
-  const rows = list.slice(0, 8).map((each) => make("tr", {}, make("td", {}, each.name), make("td", {}, count(asked(each) + each.others)),
+  const rows = list.slice(0, 8).map((each) => make("tr", {}, make("td", {}, ...breakable(each.name)), make("td", {}, count(asked(each) + each.others)),
     make("td", {}, asked(each) || each.others === 0 ? share(each) : each.failed === 0 ? "tunnel" : each.failed === each.others ? "failed" : "tunnel, some failed"), make("td", { class: "wide" }, bytes(each.saved_bytes))));
   put(id, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
@@ -313,7 +317,7 @@ function state(now) {
   $("state").className = `badge ${kind}`;
   text("state", words);
   const missing = now.line.missing ? `; ${plural(now.line.missing, "URL", "URLs")} requested while offline and missing` : "";
-  text("about", `version ${now.version}, ${new Date(now.now_s * 1000).toLocaleTimeString()}${missing}`);
+  text("about", `version ${now.version}, updated ${clockTime(now.now_s * 1000)}${missing}`);
   const mode = $("mode");
   if (document.activeElement !== mode && !mode.dataset.touched) mode.value = now.line.mode;
 }

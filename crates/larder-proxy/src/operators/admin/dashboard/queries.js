@@ -15,8 +15,6 @@ const RESULTS = {
   abandoned: "client left",
 };
 
-const clockTime = (ms) => new Date(ms).toLocaleTimeString("en-GB");
-
 function matches(query) {
   const filter = (id) => $(id).value;
   const words = filter("f-url").trim().toLowerCase();
@@ -40,15 +38,18 @@ function offer(id, values, name) {
 function queryRow(query) {
   const kind = make("span", { class: `result ${query.result}` }, RESULTS[query.result] || query.result);
   const detail = query.why ? reason(query.why) : OUTCOMES[query.outcome];
-  const url = query.method === "CONNECT" ? query.url : make("button", { type: "button", class: "link", title: "Explain this URL" }, query.url);
-  if (url.addEventListener) url.addEventListener("click", () => look("explain", query.url));
+  // The log keeps no query, and without it the URL is another one.
+  const isWhole = !query.url.endsWith("?");
+  const words = breakable(isWhole ? query.url : `${query.url}...`);
+  const url = query.method === "CONNECT" || !isWhole ? make("span", { class: "link" }, ...words) : make("button", { type: "button", class: "link", title: "Explain this URL" }, ...words);
+  if (url.localName === "button") url.addEventListener("click", () => look("explain", query.url));
   const result = make("td", { class: "q-text" }, kind);
   if (detail) result.append(make("span", { class: query.why ? "q-why" : "q-why short" }, detail));
   return make("tr", {},
     make("td", { class: "q-time" }, clockTime(query.at_ms)),
     make("td", { class: "q-url" }, make("span", { class: "verb" }, query.method), " ", url),
     result,
-    make("td", { class: query.status >= 400 ? "bad-status" : "" }, query.status ? String(query.status) : "–"),
+    make("td", { class: query.status >= 400 ? "q-status bad-status" : "q-status" }, query.status ? String(query.status) : "–"),
     make("td", { class: "q-size" }, query.status ? bytes(query.sent_bytes) : "–"),
     make("td", { class: "q-took" }, query.status ? time(query.took_ms) : "–"),
     make("td", { class: "q-client" }, query.client));
@@ -65,7 +66,7 @@ function showQueries() {
   offer("f-result", queries.all.map((query) => query.result), (value) => RESULTS[value] || value);
   offer("f-why", queries.all.flatMap((query) => query.why || []), (value) => reason(value));
   const found = queries.all.filter(matches);
-  text("queries-about", found.length === queries.all.length ? plural(found.length, "request", "requests") : `${count(found.length)} of ${plural(queries.all.length, "request", "requests")}`);
+  text("queries-about", queries.all.length === 0 ? "" : found.length === queries.all.length ? plural(found.length, "request", "requests") : `${count(found.length)} of ${plural(queries.all.length, "request", "requests")}`);
   // A control that has the focus stays.
   if ($("queries").contains(document.activeElement)) return;
   if (found.length === 0) return put("queries", none(queries.all.length ? "No request matches." : "No requests yet."));
