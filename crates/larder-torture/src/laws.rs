@@ -12,7 +12,10 @@ mod theatre;
 mod values;
 
 pub use plan::{Face, LawPlan, LawTally};
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 /// A broken law, and the shortest schedule found that breaks it.
 #[derive(Clone, Debug)]
@@ -61,9 +64,10 @@ fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<
     let mut told = what;
     let mut part = shortest.len().div_ceil(2);
     let mut tries = 0;
+    let started = Instant::now();
     while part > 0 {
         let mut from = 0;
-        while from < shortest.len() && tries < SHORTEN_TRIES {
+        while from < shortest.len() && tries < SHORTEN_TRIES && started.elapsed() < SHORTEN_TIME {
             tries += 1;
             let mut fewer = shortest.clone();
             fewer.drain(from..(from + part).min(shortest.len()));
@@ -79,6 +83,8 @@ fn shorten<A: Clone>(acts: Vec<A>, what: String, fails: impl Fn(&[A]) -> Option<
 
 /// Maximum number of schedules that [`shorten`] runs.
 const SHORTEN_TRIES: u32 = 400;
+/// Time after which [`shorten`] runs no more schedules. One that leaves something behind waits for it for long.
+const SHORTEN_TIME: Duration = Duration::from_secs(30);
 
 impl fmt::Display for BrokenLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

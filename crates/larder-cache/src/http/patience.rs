@@ -3,7 +3,8 @@
 //!
 //! Owns: the limits and the state of the pause. Invariants: nothing waits for the store longer than the limit. A pause
 //! begins only if the store completed no operation for that long. At the end of each pause, one lookup or commit checks
-//! whether the store responds again. The number of operations left running is bounded.
+//! whether the store responds again. The number of operations left running is bounded. Time in which the process was
+//! stopped does not count, because then it could not have noticed a response.
 //!
 //! Cost: a timer for each operation that is not complete at its first poll.
 
@@ -16,10 +17,11 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use larder_store::Result;
+use tokio::time::{Instant, timeout_at};
 
 use crate::http::{ResponseCache, StoreEvent};
 
@@ -196,13 +198,13 @@ pub async fn read<T>(
         return Some(done);
     }
     let started = Instant::now();
-    match tokio::time::timeout(limit, work).await {
-        Ok(done) => {
+    match within(limit, work).await {
+        Some(done) => {
             patience.note_answer();
             cache.note(StoreEvent::Read(started.elapsed()));
             Some(done)
         }
-        Err(_) => {
+        None => {
             overdue(cache, answers_before);
             None
         }
@@ -248,12 +250,29 @@ async fn wait_for_write<T: Send + 'static>(
         }
         done
     });
-    match tokio::time::timeout(patience.limit, pin!(task)).await {
+    match within(patience.limit, task).await {
         // An error here means that the runtime is stopping.
-        Ok(done) => done.ok(),
-        Err(_) => {
+        Some(done) => done.ok(),
+        None => {
             overdue(cache, answers_before);
             None
+        }
+    }
+}
+
+/// Awaits an operation of the store for the time `limit`. Returns `None` if it takes longer.
+///
+/// A timer that ends long after its deadline shows that the process was stopped, for example by SIGSTOP, or with its
+/// virtual machine. The store may have responded meanwhile, so the operation gets the whole time again.
+pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        let deadline = Instant::now() + limit;
+        if let Ok(done) = timeout_at(deadline, work.as_mut()).await {
+            return Some(done);
+        }
+        if Instant::now() < deadline + TIMER_DELAY_MAX {
+            return None;
         }
     }
 }
@@ -265,6 +284,8 @@ fn overdue(cache: &ResponseCache, answers_before: u64) {
     }
 }
 
+/// Delay of a timer that a busy process may have. A longer delay means that the process was stopped.
+const TIMER_DELAY_MAX: Duration = Duration::from_secs(1);
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of writes that continue in the background. Each may hold the body of an entry in memory.
@@ -294,6 +315,22 @@ mod tests {
         assert!(!patience.note_overdue(before) && patience.admits());
         let before = patience.answer_count.load(Relaxed);
         assert!(patience.note_overdue(before) && !patience.admits());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn store_is_not_blamed_for_time_in_which_the_process_was_stopped() {
+        let (store, answer) = tokio::sync::oneshot::channel();
+        let waiting = tokio::spawn(within(LIMIT, answer));
+        tokio::task::yield_now().await;
+        for _ in 0..2 {
+            tokio::time::advance(10 * LIMIT).await;
+            tokio::task::yield_now().await;
+        }
+        store.send(()).expect("it still waits");
+        assert!(waiting.await.expect("it does not panic").is_some());
+        let start = Instant::now();
+        assert!(within(LIMIT, std::future::pending::<()>()).await.is_none());
+        assert_eq!(start.elapsed(), LIMIT);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits, purges::PurgeVerdict};
 use larder_http::StoredHead;
-use tokio::time::timeout;
 
 use crate::http::{CacheShared, ResponseCache, patience};
 
@@ -102,5 +101,5 @@ impl CacheShared {
 /// The commits have not ended in time, because the store does not respond.
 pub(super) async fn ended(cache: &ResponseCache, marked: MarkedCommits) -> Result<(), String> {
     let limit = cache.shared.patience.limit();
-    timeout(limit, marked.ended()).await.map_err(|_| patience::NO_ANSWER.to_owned())
+    patience::within(limit, marked.ended()).await.ok_or_else(|| patience::NO_ANSWER.to_owned())
 }

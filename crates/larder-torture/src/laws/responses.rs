@@ -34,6 +34,7 @@ pub(super) enum ResponseAct {
     Clear,
     Sync,
     Wait { ms: u64 },
+    AwaitCalls,
     Kill { is_power_cut: bool },
 }
 
@@ -151,7 +152,30 @@ pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
     acts.extend((0..count).map(|_| act(&mut random, key_count, &setting)));
     let at = key_count + random.below(count);
     acts.insert(at as usize, ResponseAct::Kill { is_power_cut: one_in(&mut random, 4) });
+    if one_in(&mut random, 3) {
+        add_race(&mut random, key_count, &mut acts);
+    }
     acts
+}
+
+/// Adds acts that write a response to the device, and remove it while the origin is asked to confirm it.
+fn add_race(random: &mut SplitMix64, key_count: u64, acts: &mut Vec<ResponseAct>) {
+    let key = random.below(key_count);
+    let to = Resource { len: 100, rule: Rule::MaxAge { secs: 3600 }, tag: TagKind::Strong, varies: false };
+    let get = |shape| ResponseAct::Get { key, client: Client::PLAIN, shape, answer: Answer::WHOLE };
+    let at = (key_count + random.below(acts.len() as u64 - key_count)) as usize;
+    let race = [
+        ResponseAct::Change { key, to },
+        ResponseAct::Remove { key },
+        ResponseAct::AwaitCalls,
+        get(Shape::Plain),
+        ResponseAct::AwaitCalls,
+        ResponseAct::Sync,
+        ResponseAct::AwaitCalls,
+        get(Shape::NoCache),
+        ResponseAct::Remove { key },
+    ];
+    acts.splice(at..at, race);
 }
 
 fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> ResponseAct {
@@ -277,6 +301,7 @@ impl ResponseShow {
     fn begin(&mut self, act: ResponseAct) -> Result<(), String> {
         self.theatre.prepare(&format!("{act:?}"))?;
         match act {
+            ResponseAct::AwaitCalls => self.theatre.await_calls()?,
             ResponseAct::Wait { ms } => self.theatre.stage.advance(Duration::from_millis(ms)),
             ResponseAct::Change { key, to } => self.model.lock().ignore_poison().change(key, to),
             ResponseAct::Kill { is_power_cut } => {
@@ -315,21 +340,24 @@ impl ResponseShow {
     /// Waits until all calls are done, and requests every key once more.
     fn end(mut self) -> Result<LawTally, String> {
         self.theatre.come_to_rest()?;
-        let client = Client { asker: 0, language: 0, reads: ClientReads::Whole };
-        let answer = Answer {
-            delay_ms: 0,
-            end: AnswerEnd::Whole,
-            has_length: true,
-            has_ranges: true,
-            confirms: Confirms::Honestly,
-        };
         for key in 0..KEY_COUNT {
-            self.play(ResponseAct::Get { key, client, shape: Shape::OnlyIfCached, answer }, Manner::Stays);
+            let shape = Shape::OnlyIfCached;
+            let look = ResponseAct::Get { key, client: Client::PLAIN, shape, answer: Answer::WHOLE };
+            self.play(look, Manner::Stays);
             self.theatre.stage.run_all()?;
         }
         self.cache = None;
         self.theatre.end()
     }
+}
+
+impl Client {
+    const PLAIN: Self = Self { asker: 0, language: 0, reads: ClientReads::Whole };
+}
+
+impl Answer {
+    const WHOLE: Self =
+        Self { delay_ms: 0, end: AnswerEnd::Whole, has_length: true, has_ranges: true, confirms: Confirms::Honestly };
 }
 
 impl ResponseAct {

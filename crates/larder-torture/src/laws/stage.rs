@@ -141,6 +141,16 @@ impl Stage {
         self.actors.len()
     }
 
+    /// Returns whether all actors are done, except those that have stopped reading.
+    pub(super) fn is_over(&self) -> bool {
+        self.actors.iter().all(Actor::stands)
+    }
+
+    /// Advances the device or the cache's tasks by one step. Returns `false` if they have nothing to do.
+    pub(super) fn work(&mut self) -> bool {
+        self.device.turn() || self.let_tasks_run()
+    }
+
     /// Advances by one step: an actor, a task of the cache, or the device, chosen at random. If none of them can
     /// continue, advances the time.
     ///
@@ -160,7 +170,7 @@ impl Stage {
             let at = self.random.below(ready.len() as u64) as usize;
             return self.poll(ready[at]);
         }
-        if self.device.turn() || self.let_tasks_run() || self.actors.iter().all(Actor::stands) {
+        if self.work() || self.is_over() {
             return Ok(());
         }
         self.let_time_pass()
@@ -171,7 +181,7 @@ impl Stage {
     /// # Errors
     /// The broken law.
     pub(super) fn run_all(&mut self) -> Result<(), String> {
-        while self.actors.iter().any(|actor| !actor.stands()) {
+        while !self.is_over() {
             self.go_on()?;
         }
         Ok(())
@@ -191,7 +201,7 @@ impl Stage {
         let mut steps_left = REST_STEPS_MAX;
         loop {
             self.run_all()?;
-            if !self.device.turn() && !self.let_tasks_run() {
+            if !self.work() {
                 let by = match self.timers.next() {
                     Some(by) => by.min(STEP),
                     // A task of the cache may wait for a time-out of its own.

@@ -23,6 +23,8 @@ pub(super) struct Setting {
     /// Length of the longest body in bytes.
     pub(super) body_bytes_max: u64,
     is_long: bool,
+    /// Whether the schedule stores more than the memory can keep.
+    pub(super) is_crowd: bool,
 }
 
 impl Setting {
@@ -34,14 +36,15 @@ impl Setting {
             _ => kinds[random.below(kinds.len() as u64 - 1) as usize].clone(),
         };
         let is_long = one_in(&mut random, 16);
-        let disk_bytes = if is_long { 32 << 20 } else { 4 << 20 };
         let body_bytes_max = match random.below(3) {
             _ if is_long => 5 << 19,
             0 => 300,
             1 => 10_000,
             _ => 100_000,
         };
-        Self { faults, disk_bytes, body_bytes_max, is_long }
+        let is_crowd = one_in(&mut random, 64);
+        let disk_bytes = if is_long || is_crowd { 32 << 20 } else { 4 << 20 };
+        Self { faults, disk_bytes, body_bytes_max, is_long, is_crowd }
     }
 
     /// Returns the chronicle for a new schedule, without events.
@@ -172,6 +175,21 @@ impl Theatre {
             tell(act);
         }
         Ok(())
+    }
+
+    /// Runs until all calls are done, except those whose clients have stopped reading, and their work is done, too.
+    ///
+    /// # Errors
+    /// The broken law.
+    pub(super) fn await_calls(&mut self) -> Result<(), String> {
+        loop {
+            while !self.stage.is_over() {
+                self.go_on()?;
+            }
+            if !self.stage.work() {
+                return Ok(());
+            }
+        }
     }
 
     fn go_on(&mut self) -> Result<(), String> {

@@ -74,6 +74,9 @@ pub(super) enum Reads {
 pub(super) fn acts(seed: u64) -> Vec<Act> {
     let mut random = SplitMix64::new(seed);
     let setting = Setting::draw(seed);
+    if setting.is_crowd {
+        return crowd(&mut random);
+    }
     let count = 8 + random.below(36);
     let key_count = 1 + random.below(4);
     let mut acts: Vec<Act> = (0..count).map(|_| act(&mut random, key_count, &setting)).collect();
@@ -81,6 +84,19 @@ pub(super) fn acts(seed: u64) -> Vec<Act> {
     acts.insert(at, Act::Kill { is_power_cut: one_in(&mut random, 4) });
     acts
 }
+
+/// Returns a schedule that stores more values than the memory can keep, and then reads them.
+fn crowd(random: &mut SplitMix64) -> Vec<Act> {
+    let mut source =
+        || Source { len: 40_000 + random.below(20_000), tags: 0, fresh_ms: None, delay_ms: 0, end: SourceEnd::Whole };
+    let manner = Manner::Stays;
+    let writes = (0..CROWD_KEY_COUNT).map(|key| Act::Insert { key, source: source(), manner });
+    let reads = (0..CROWD_KEY_COUNT).map(|key| Act::Get { key, manner });
+    writes.chain(reads).collect()
+}
+
+/// Number of values whose sum exceeds the memory. Each of them is short enough to be kept there.
+const CROWD_KEY_COUNT: u64 = 120;
 
 fn act(random: &mut SplitMix64, key_count: u64, setting: &Setting) -> Act {
     let key = random.below(key_count);

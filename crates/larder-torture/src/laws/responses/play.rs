@@ -62,8 +62,11 @@ impl ResponseProps {
                 }
                 Ok(())
             }),
-            ResponseAct::Change { .. } | ResponseAct::Wait { .. } | ResponseAct::Kill { .. } => {
-                unreachable!("these happen at once")
+            ResponseAct::Change { .. }
+            | ResponseAct::Wait { .. }
+            | ResponseAct::AwaitCalls
+            | ResponseAct::Kill { .. } => {
+                unreachable!("no call of the cache")
             }
         }
     }
