@@ -1,11 +1,11 @@
 //! The socket of a client of HTTP/2, plain or TLS, that records progress for the connection's deadlines.
 //!
 //! Owns: the socket, and the output that was not written to it yet. h2 flushes after each body that fits into one
-//! frame; [`ClientStream`] gathers this output, and [`ClientStream::poll_write_gathered`] writes it when the connection
-//! has nothing more to say. So the responses to several requests leave in one write and one TLS record. `connection`
-//! decides when to close. Invariant: a connection with gathered output is woken when its socket can be written. Memory:
-//! at most [`GATHER_BYTES_MAX`], in a buffer of the thread while the socket takes all output. Cost: an uncontended lock,
-//! and a few plain loads and stores, per read or write.
+//! frame. [`ClientStream`] gathers this output, and [`ClientStream::poll_write_gathered`] writes it when the connection
+//! has no more for now, so the responses to several requests leave in one write and one record of TLS. `connection`
+//! decides when to close. Invariant: a connection with gathered output is woken when its socket can take more. Memory:
+//! at most [`GATHER_BYTES_MAX`] for each connection whose socket is full. Otherwise all connections of a thread use one
+//! buffer. Cost: an uncontended lock, and a few plain loads and stores, per read or write.
 
 use std::{
     cell::RefCell,
@@ -23,9 +23,9 @@ use crate::road::client::{peer::Client, socket::ClientSocket};
 
 /// The socket of an HTTP/2 client, plain or TLS. Its clones are the same socket.
 #[derive(Clone)]
-pub(crate) struct ClientStream(Arc<Mutex<StreamState>>);
+pub(crate) struct ClientStream(Arc<Mutex<SocketState>>);
 
-struct StreamState {
+struct SocketState {
     socket: ClientSocket,
     /// Bytes that were read earlier and are returned first.
     first: Bytes,
@@ -41,11 +41,11 @@ struct StreamState {
 impl ClientStream {
     pub(crate) fn new(socket: ClientSocket, first: Bytes, client: Arc<Client>) -> Self {
         let gathered = Vec::new();
-        Self(Arc::new(Mutex::new(StreamState { socket, first, client, gathered, written_len: 0, is_unflushed: false })))
+        Self(Arc::new(Mutex::new(SocketState { socket, first, client, gathered, written_len: 0, is_unflushed: false })))
     }
 
-    /// Writes the gathered output. If the socket does not take all of it now, the caller's task is woken when the socket
-    /// can take more.
+    /// Writes the gathered output. If the socket does not take all of it now, the caller's task is woken when the
+    /// socket can take more.
     ///
     /// # Errors
     /// The connection is broken.
@@ -53,12 +53,12 @@ impl ClientStream {
         self.lock().poll_write_gathered(context)
     }
 
-    fn lock(&self) -> MutexGuard<'_, StreamState> {
+    fn lock(&self) -> MutexGuard<'_, SocketState> {
         self.0.lock().ignore_poison()
     }
 }
 
-impl StreamState {
+impl SocketState {
     fn poll_write_gathered(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written_len < self.gathered.len() {
             let rest = &self.gathered[self.written_len..];
