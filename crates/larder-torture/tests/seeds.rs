@@ -3,6 +3,7 @@
 use larder_store::Policy;
 use larder_torture::{
     faults,
+    laws::{self, Face, LawPlan},
     schedule::{self, SchedulePlan},
 };
 
@@ -26,6 +27,15 @@ fn changes_of_an_excluded_volume_last_although_a_sync_failed_when_it_was_taken_b
 #[test]
 fn due_sync_does_not_wait_for_a_task_that_nobody_polls() {
     expect_lawful("slow", &[("hashcache-log-lru", 830_000_196)]);
+}
+
+/// At stake: a stored response. The process was stopped for 40 s while a removal was written, and the cache took the
+/// store for one that does not respond.
+#[test]
+fn store_is_used_although_the_process_was_stopped() {
+    if let Err(broken) = laws::run(LawPlan { face: Face::Responses, seed: 20_280_766, tell: None }) {
+        panic!("{broken}");
+    }
 }
 
 /// Runs the schedules of these policies and seeds.
