@@ -427,10 +427,8 @@ impl RouteFacts<'_> {
     /// Returns whether the request always goes to the origin: it is not a GET, or its preconditions are for the origin
     /// to evaluate.
     fn asks_for_itself(&self) -> bool {
-        let RequestTerms { method, fields, .. } = self.terms;
-        method != Method::GET
-            || fields.contains_key(header::IF_MATCH)
-            || fields.contains_key(header::IF_UNMODIFIED_SINCE)
+        let terms = &self.terms;
+        terms.method != Method::GET || terms.has(&header::IF_MATCH) || terms.has(&header::IF_UNMODIFIED_SINCE)
     }
 
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.

@@ -8,7 +8,8 @@ use crate::list::elements;
 /// loop.
 pub const HOP_COUNT_MAX: usize = 32;
 
-static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
+/// The field by which CDNs detect that a request has come back to them (RFC 8586).
+pub static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
 /// The protocol versions that a message can be received with, as Via names them.
 const RECEIVED: [&str; 5] = ["0.9", "1.0", "1.1", "2", "3"];

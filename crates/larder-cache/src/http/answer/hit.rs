@@ -6,11 +6,12 @@
 use std::{iter, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead,
     coding::CONTENT_DIGESTS,
     conditional,
+    fields::via::CDN_LOOP,
     multipart::Multipart,
     range::{self, content_range, content_range_unsatisfied},
 };
@@ -251,6 +252,3 @@ fn body_of<F: Fetcher>(
         }
     }
 }
-
-/// The field by which CDNs detect that a request has come back to them (RFC 8586).
-static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
