@@ -14,6 +14,7 @@ pub use self::terms::{RequestTerms, UplinkState};
 use crate::{
     CacheStatus, Reason, Reuse, Settings,
     cache_status::Forward,
+    fields::NameFilter,
     range::{self, ByteRange, RangeRequest},
     reuse::{self, Age},
 };
@@ -428,7 +429,8 @@ impl RouteFacts<'_> {
     /// to evaluate.
     fn asks_for_itself(&self) -> bool {
         let terms = &self.terms;
-        terms.method != Method::GET || terms.has(&header::IF_MATCH) || terms.has(&header::IF_UNMODIFIED_SINCE)
+        let has_condition = || terms.has(&header::IF_MATCH) || terms.has(&header::IF_UNMODIFIED_SINCE);
+        terms.method != Method::GET || terms.names.may_have_any(ORIGINS_CONDITIONS) && has_condition()
     }
 
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
@@ -459,6 +461,9 @@ impl RouteFacts<'_> {
         }
     }
 }
+
+/// The preconditions that only the origin evaluates.
+const ORIGINS_CONDITIONS: NameFilter = NameFilter::of_names(&["if-match", "if-unmodified-since"]);
 
 #[cfg(test)]
 mod tests {

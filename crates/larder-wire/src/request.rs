@@ -247,8 +247,7 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
 fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFault> {
     let fault = |why| Err(WireFault::Malformed(why));
     let mut length = None;
-    let has_framing = head.names.may_have(&CONTENT_LENGTH) || head.names.may_have(&TRANSFER_ENCODING);
-    if !has_framing {
+    if !head.names.may_have_any(NameFilter::FRAMING) {
         return Ok(BodyDecoder::empty());
     }
     for value in head.fields.get_all(CONTENT_LENGTH) {

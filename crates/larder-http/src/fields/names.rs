@@ -25,9 +25,29 @@ impl NameFilter {
     /// The filter to assume for a head whose names are unknown: the head may have every field.
     pub const ANY: Self = Self(u64::MAX);
 
+    /// The filter of the fields that frame a body.
+    pub const FRAMING: Self = Self::of_names(&["content-length", "transfer-encoding"]);
+
     /// Returns the filter of a head.
     pub fn of(fields: &HeaderMap) -> Self {
         fields.keys().map(HeaderName::as_str).collect()
+    }
+
+    /// Returns the filter of some names, given in lower case, to test for all of them at once.
+    pub const fn of_names(names: &[&str]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < names.len() {
+            bits |= bit(names[index]);
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Returns whether the head may have a field with one of the names in `names`.
+    #[inline]
+    pub const fn may_have_any(self, names: Self) -> bool {
+        self.0 & names.0 != 0
     }
 
     /// Returns whether the head may have a field with this name.
@@ -46,10 +66,10 @@ impl<'a> FromIterator<&'a str> for NameFilter {
 /// Returns the bit of a name in any case. The length and the outer letters distinguish nearly all names of a usual
 /// head.
 #[inline]
-fn bit(name: &str) -> u64 {
-    let (Some(first), Some(last)) = (name.as_bytes().first(), name.as_bytes().last()) else { return 0 };
-    let [first, last] = [first, last].map(|letter| usize::from(letter | CASE));
-    1 << ((name.len() + 33 * first + 3 * last) % 64)
+const fn bit(name: &str) -> u64 {
+    let name = name.as_bytes();
+    let (Some(first), Some(last)) = (name.first(), name.last()) else { return 0 };
+    1 << ((name.len() + 33 * (*first | CASE) as usize + 3 * (*last | CASE) as usize) % 64)
 }
 
 /// The bit in which the upper case of a letter differs from its lower case.
@@ -70,6 +90,8 @@ mod tests {
         assert!(present.iter().all(|name| names.may_have(name) && NameFilter::ANY.may_have(name)));
         assert!(!names.may_have(&header::COOKIE) && !NameFilter::of(&HeaderMap::new()).may_have(&header::RANGE));
         assert_eq!(NameFilter::from_iter(["RaNGe"]), NameFilter::from_iter(["range"]));
+        assert!(names.may_have_any(NameFilter::of_names(&["cookie", "range"])));
+        assert!(!names.may_have_any(NameFilter::of_names(&["cookie", "via"])));
     }
 
     #[test]

@@ -82,8 +82,9 @@ impl<'a> RequestTerms<'a> {
     /// Parses the directives in a request's fields.
     pub fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
         let RuledRequest { method, fields, .. } = ruled;
-        let directives = RequestDirectives::from_fields(fields);
-        Self { method, fields, names: NameFilter::ANY, directives, line, ruled, session_rules: None }
+        let names = NameFilter::of(fields);
+        let directives = RequestDirectives::of_named(fields, names);
+        Self { method, fields, names, directives, line, ruled, session_rules: None }
     }
 
     /// Returns whether the request has a field.

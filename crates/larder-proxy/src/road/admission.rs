@@ -109,7 +109,7 @@ impl ClientExchange {
         if names.may_have(&header::EXPECT) && expects_unknown(request.headers()) {
             return Err(Failure::UnknownExpectation);
         }
-        if !names.may_have(&header::CONTENT_LENGTH) && !names.may_have(&header::TRANSFER_ENCODING) {
+        if !names.may_have_any(NameFilter::FRAMING) {
             return Ok(());
         }
         let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
@@ -166,8 +166,7 @@ impl ClientExchange {
             strip_named(&mut fields);
         }
         strip_own(&mut fields);
-        let may_loop = names.may_have(&header::VIA) || names.may_have(&via::CDN_LOOP);
-        if may_loop && via::loops(&fields, &shared.marks.pseudonym) {
+        if names.may_have_any(via::NAMES) && via::loops(&fields, &shared.marks.pseudonym) {
             return Err(Failure::Loop);
         }
         let destination = target.destination(shared, client.scheme(), request.uri(), &fields)?;
@@ -209,7 +208,7 @@ impl ClientExchange {
         Ok(Arc::new(RequestHead {
             method,
             // The directives are read after the rules have removed the fields that they ignore.
-            directives: RequestDirectives::from_fields(&fields),
+            directives: RequestDirectives::of_named(&fields, names),
             names,
             fields,
             version,

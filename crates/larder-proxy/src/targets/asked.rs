@@ -335,7 +335,6 @@ const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.
 pub(crate) fn has_body(fields: &HeaderMap, names: NameFilter) -> bool {
-    let is_chunked = || fields.contains_key(TRANSFER_ENCODING);
     let has_length = || fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
-    names.may_have(&TRANSFER_ENCODING) && is_chunked() || names.may_have(&CONTENT_LENGTH) && has_length()
+    names.may_have_any(NameFilter::FRAMING) && (fields.contains_key(TRANSFER_ENCODING) || has_length())
 }
