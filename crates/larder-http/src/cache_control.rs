@@ -16,7 +16,7 @@ use http::{
 use crate::{
     decimal::parse_seconds,
     facts::Facts,
-    fields::strip_hop_by_hop,
+    fields::{NameFilter, strip_hop_by_hop},
     list::{self, is_token, trim},
     steps,
     targeted::TargetList,
@@ -227,20 +227,19 @@ impl ResponseDirectives {
 impl RequestDirectives {
     /// Returns the directives of a request's Cache-Control field. If it is absent, returns those of the Pragma field.
     pub fn from_fields(fields: &HeaderMap) -> Self {
+        Self::of_named(fields, NameFilter::of(fields))
+    }
+
+    /// Returns the same as [`RequestDirectives::from_fields`]. `names` are the names of the fields.
+    pub fn of_named(fields: &HeaderMap, names: NameFilter) -> Self {
+        const NAMES: NameFilter = NameFilter::of_names(&["cache-control", "pragma"]);
         let mut found = Self::default();
-        // Comparing a few names costs less than hashing these.
-        if !fields.keys().any(|name| *name == CACHE_CONTROL || *name == PRAGMA) {
+        if !names.may_have_any(NAMES) {
             return found;
         }
-        if !fields.contains_key(CACHE_CONTROL) {
-            found.pragma_no_cache = list::has_token(fields, &PRAGMA, "no-cache");
-            return found;
-        }
-        for line in fields.get_all(CACHE_CONTROL) {
-            for directive in directives(line.as_bytes()) {
-                found.apply(&directive);
-            }
-        }
+        let lines = fields.get_all(CACHE_CONTROL).iter();
+        lines.flat_map(|line| directives(line.as_bytes())).for_each(|directive| found.apply(&directive));
+        found.pragma_no_cache = !fields.contains_key(CACHE_CONTROL) && list::has_token(fields, &PRAGMA, "no-cache");
         found
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Cost: one allocation; numbers are written without the formatting machinery.
 
+use std::cell::RefCell;
+
 use http::{HeaderValue, StatusCode};
 
 use crate::{
@@ -168,9 +170,12 @@ impl CacheStatus {
     /// # Panics
     /// If the name is not a valid field value. [`node_name`] returns only valid ones.
     pub fn to_value(&self, name: &str) -> HeaderValue {
-        let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
-        self.push(&mut text, name);
-        HeaderValue::try_from(text).expect("tokens, digits and separators are a field value")
+        // The value is a copy with exactly its length, which takes one allocation.
+        TEXT.with_borrow_mut(|text| {
+            text.clear();
+            self.push(text, name);
+            HeaderValue::from_bytes(text).expect("tokens, digits and separators are a field value")
+        })
     }
 }
 
@@ -236,7 +241,10 @@ impl Forward {
     }
 }
 
-/// Initial buffer size, in bytes. Most values fit without growing it.
-const VALUE_SIZE_USUAL: usize = 80;
+thread_local! {
+    /// The buffer in which values are written.
+    static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Largest magnitude of a structured-field integer (RFC 9651 3.3.1).
 const INTEGER_MAX: i64 = 999_999_999_999_999;

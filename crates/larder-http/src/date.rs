@@ -94,7 +94,7 @@ fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
     let literals = [(4, b' '), (7, b' '), (11, b' '), (16, b' '), (25, b' ')];
     literals.iter().all(|(at, byte)| value[*at] == *byte).then_some(())?;
-    index_of(&value[..3], &WEEKDAYS, 3)?;
+    WEEKDAY_LETTERS.contains(&letters(&value[..3])).then_some(())?;
     is_gmt(&value[26..]).then_some(())?;
     moment(number(&value[12..16])?, month(&value[8..11])?, number(&value[5..7])?, &value[17..25])
 }
@@ -126,7 +126,7 @@ fn parse_asctime(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 24] = value.try_into().ok()?;
     let literals = [(3, b' '), (7, b' '), (10, b' '), (19, b' ')];
     literals.iter().all(|(at, byte)| value[*at] == *byte).then_some(())?;
-    index_of(&value[..3], &WEEKDAYS, 3)?;
+    WEEKDAY_LETTERS.contains(&letters(&value[..3])).then_some(())?;
     let day = if value[8] == b' ' { &value[9..10] } else { &value[8..10] };
     moment(number(&value[20..])?, month(&value[4..7])?, number(day)?, &value[11..19])
 }
@@ -149,15 +149,29 @@ fn number(digits: &[u8]) -> Option<i64> {
 }
 
 fn month(name: &[u8]) -> Option<i64> {
-    index_of(name, &MONTHS, 3).map(|index| index as i64 + 1)
-}
-
-fn index_of(name: &[u8], names: &[&str], length: usize) -> Option<usize> {
-    names.iter().position(|known| name.eq_ignore_ascii_case(&known.as_bytes()[..length]))
+    let letters = letters(name);
+    MONTH_LETTERS.iter().position(|month| *month == letters).map(|index| index as i64 + 1)
 }
 
 fn is_gmt(zone: &[u8]) -> bool {
-    zone.eq_ignore_ascii_case(b"GMT")
+    letters(zone) == letters(b"GMT")
+}
+
+/// Returns the first three octets as a number that is the same for either case of a letter. It equals that of a name
+/// only if the octets are the name's letters.
+const fn letters(text: &[u8]) -> u32 {
+    u32::from_be_bytes([0, text[0] | CASE, text[1] | CASE, text[2] | CASE])
+}
+
+/// Returns the [`letters`] of each name.
+const fn letters_of<const COUNT: usize>(names: [&str; COUNT]) -> [u32; COUNT] {
+    let mut all = [0; COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        all[index] = letters(names[index].as_bytes());
+        index += 1;
+    }
+    all
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {
@@ -194,6 +208,10 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const WEEKDAY_LETTERS: [u32; 7] = letters_of(WEEKDAYS);
+const MONTH_LETTERS: [u32; 12] = letters_of(MONTHS);
+/// The bit in which the upper case of a letter differs from its lower case.
+const CASE: u8 = 0x20;
 /// The index of the weekday of 1 January 1970.
 const FIRST_WEEKDAY: i64 = 3;
 const DAY_SECS: i64 = 86_400;

@@ -1,14 +1,17 @@
-//! Finds the fields of a response that the caching rules read, in one pass over its head.
+//! Finds the fields that the caching rules read, in one pass over the head of a response, and one over its request.
 //!
 //! Owns: the places of these fields, and the directives for this cache. Invariant: a fact is what a search for the
-//! field would find, so that every rule reads the same response. Cost: one pass, in which a field that no rule reads
+//! field would find, so that every rule reads the same message. Cost: one pass, in which a field that no rule reads
 //! takes a few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are
 //! parsed only for rules that need them.
 
-use http::HeaderMap;
+use http::{
+    HeaderMap,
+    header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, PRAGMA},
+};
 
 use crate::{
-    Timestamp,
+    DecodeError, StoredFields, Timestamp,
     cache_control::ResponseDirectives,
     date::parse_http_date,
     decimal::parse_seconds,
@@ -30,12 +33,27 @@ pub(crate) struct Facts<'a> {
     last_modified: SingleField<'a>,
     expires: SingleField<'a>,
     entity_tag: SingleField<'a>,
+    /// The first line with the operator's ruling.
+    ruling: Option<&'a [u8]>,
+    /// Whether one of the fields is targeted at this cache.
+    is_targeted: bool,
     /// Whether there is a Set-Cookie.
     pub(crate) sets_cookie: bool,
     /// Whether the response has a Vary, or an operator's ruling that may add one.
     pub(crate) varies: bool,
     /// Sum of the lengths of all names and values, in bytes.
     pub(crate) size_bytes: usize,
+}
+
+/// The facts in the fields of a request that decide which clients may get its response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestFacts {
+    /// Whether there is an Authorization.
+    pub(crate) has_credentials: bool,
+    /// Whether there is a Cookie.
+    pub(crate) has_cookie: bool,
+    /// Whether there is a Cache-Control or a Pragma.
+    pub(crate) has_directives: bool,
 }
 
 /// A field that may occur only once.
@@ -48,49 +66,61 @@ struct SingleField<'a> {
 impl<'a> Facts<'a> {
     /// Reads the fields of a received response. `targets` lists the targeted fields that the cache obeys.
     pub(crate) fn of(fields: &'a HeaderMap, targets: &TargetList) -> Self {
-        let (facts, ruling) = Self::read(fields, targets);
-        facts.under(ruling)
+        let mut facts = Self::default();
+        fields.lines().for_each(|(name, value)| facts.add(name, value, targets));
+        facts.complete(fields, facts.ruling, targets);
+        facts
     }
 
     /// Reads the fields of a stored response like [`Facts::of`], and applies the ruling that was stored with it.
-    pub(crate) fn of_stored(fields: &'a impl Fields, ruling: &[u8], targets: &TargetList) -> Self {
-        let (facts, _) = Self::read(fields, targets);
-        facts.under(Some(ruling))
-    }
-
-    /// Reads the fields. Also returns the operator's ruling if one of the fields holds it.
-    fn read(fields: &'a impl Fields, targets: &TargetList) -> (Self, Option<&'a [u8]>) {
+    pub(crate) fn of_stored(fields: &'a StoredFields, targets: &TargetList) -> Self {
         let mut facts = Self::default();
-        let mut is_targeted = false;
-        let mut ruled = None;
-        for (name, value) in fields.lines() {
-            facts.size_bytes += name.len() + value.len();
-            match name {
-                b"age" => _ = facts.age.get_or_insert(value),
-                b"cache-control" => facts.directives.add_line(value, targets),
-                b"date" => facts.date.add(value),
-                b"etag" => facts.entity_tag.add(value),
-                b"expires" => facts.expires.add(value),
-                b"last-modified" => facts.last_modified.add(value),
-                b"set-cookie" => facts.sets_cookie = true,
-                b"vary" => facts.varies = true,
-                b"larder-ruling" => _ = ruled.get_or_insert(value),
-                _ => is_targeted |= targets.has(name),
-            }
-        }
-        if is_targeted && let Some(targeted) = targeted::directives(fields, targets) {
-            facts.directives = targeted;
-        }
-        (facts, ruled)
+        fields.lines().for_each(|(name, value)| facts.add(name, value, targets));
+        facts.complete(fields, Some(fields.ruling_text()), targets);
+        facts
     }
 
-    /// Returns these facts after applying the operator's ruling, if there is one.
-    fn under(mut self, ruling: Option<&[u8]>) -> Self {
+    /// Reads the fields of a stored response like [`Facts::of_stored`], and checks their lines in the same pass.
+    pub(crate) fn of_unchecked(fields: &'a StoredFields, targets: &TargetList) -> Result<Self, DecodeError> {
+        let mut facts = Self::default();
+        for line in fields.checked_lines() {
+            let (name, value) = line?;
+            facts.add(name, value, targets);
+        }
+        facts.complete(fields, Some(fields.ruling_text()), targets);
+        Ok(facts)
+    }
+
+    /// Takes the facts out of one line.
+    #[inline]
+    fn add(&mut self, name: &'a [u8], value: &'a [u8], targets: &TargetList) {
+        self.size_bytes += name.len() + value.len();
+        match name {
+            b"age" => _ = self.age.get_or_insert(value),
+            b"cache-control" => self.directives.add_line(value, targets),
+            b"date" => self.date.add(value),
+            b"etag" => self.entity_tag.add(value),
+            b"expires" => self.expires.add(value),
+            b"last-modified" => self.last_modified.add(value),
+            b"set-cookie" => self.sets_cookie = true,
+            b"vary" => self.varies = true,
+            b"larder-ruling" => _ = self.ruling.get_or_insert(value),
+            _ => self.is_targeted |= targets.has(name),
+        }
+    }
+
+    /// Determines the directives after all lines were added: those of a targeted field, or of Cache-Control, as changed
+    /// by the operator's ruling.
+    fn complete(&mut self, fields: &impl Fields, ruling: Option<&[u8]>, targets: &TargetList) {
+        if self.is_targeted
+            && let Some(targeted) = targeted::directives(fields, targets)
+        {
+            self.directives = targeted;
+        }
         if let Some(ruling) = ruling.and_then(Ruling::parse) {
             ruling.apply(&mut self.directives);
             self.varies = true;
         }
-        self
     }
 
     /// Returns the received Age in seconds (RFC 9111 5.1). The first value counts; an invalid value is ignored.
@@ -132,6 +162,19 @@ impl<'a> Facts<'a> {
     }
 }
 
+impl RequestFacts {
+    /// Reads the fields of a request.
+    pub(crate) fn of(fields: &HeaderMap) -> Self {
+        let mut facts = Self::default();
+        for name in fields.keys() {
+            facts.has_credentials |= *name == AUTHORIZATION;
+            facts.has_cookie |= *name == COOKIE;
+            facts.has_directives |= *name == CACHE_CONTROL || *name == PRAGMA;
+        }
+        facts
+    }
+}
+
 impl<'a> SingleField<'a> {
     fn add(&mut self, value: &'a [u8]) {
         self.is_repeated = self.first.is_some();
@@ -145,5 +188,53 @@ impl<'a> SingleField<'a> {
 
     fn parse(self, received: Timestamp) -> Option<Timestamp> {
         parse_http_date(self.value()?, received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{
+        HeaderName, HeaderValue,
+        header::{AGE, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE, VARY},
+    };
+    use proptest::{collection::vec, prop_assert_eq, proptest, sample::select};
+
+    use super::*;
+    use crate::list::single;
+
+    static NAMES: [HeaderName; 12] = [
+        AGE,
+        AUTHORIZATION,
+        CACHE_CONTROL,
+        COOKIE,
+        DATE,
+        ETAG,
+        EXPIRES,
+        LAST_MODIFIED,
+        PRAGMA,
+        SET_COOKIE,
+        VARY,
+        HeaderName::from_static("x-other"),
+    ];
+
+    proptest! {
+        #[test]
+        fn fact_is_what_a_search_finds(lines in vec((select(&NAMES[..]), "[a-c]?"), 0..8)) {
+            let mut fields = HeaderMap::new();
+            for (name, value) in &lines {
+                fields.append(name.clone(), HeaderValue::from_str(value).unwrap());
+            }
+            let facts = Facts::of(&fields, &TargetList::default());
+            let of = |field: SingleField<'_>| field.value().map(<[u8]>::to_vec);
+            let found = |name| single(&fields, &name).map(|value| value.as_bytes().to_vec());
+            let singles = [facts.date, facts.entity_tag, facts.expires, facts.last_modified].map(of);
+            prop_assert_eq!(singles, [DATE, ETAG, EXPIRES, LAST_MODIFIED].map(found));
+            prop_assert_eq!(facts.age, fields.get(AGE).map(HeaderValue::as_bytes));
+            prop_assert_eq!(facts.has_expires(), fields.contains_key(EXPIRES));
+            prop_assert_eq!((facts.sets_cookie, facts.varies), (fields.contains_key(SET_COOKIE), fields.contains_key(VARY)));
+            let RequestFacts { has_credentials, has_cookie, has_directives } = RequestFacts::of(&fields);
+            prop_assert_eq!((has_credentials, has_cookie), (fields.contains_key(AUTHORIZATION), fields.contains_key(COOKIE)));
+            prop_assert_eq!(has_directives, fields.contains_key(CACHE_CONTROL) || fields.contains_key(PRAGMA));
+        }
     }
 }

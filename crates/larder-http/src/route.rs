@@ -14,6 +14,7 @@ pub use self::terms::{RequestTerms, UplinkState};
 use crate::{
     CacheStatus, Reason, Reuse, Settings,
     cache_status::Forward,
+    fields::NameFilter,
     range::{self, ByteRange, RangeRequest},
     reuse::{self, Age},
 };
@@ -427,10 +428,9 @@ impl RouteFacts<'_> {
     /// Returns whether the request always goes to the origin: it is not a GET, or its preconditions are for the origin
     /// to evaluate.
     fn asks_for_itself(&self) -> bool {
-        let RequestTerms { method, fields, .. } = self.terms;
-        method != Method::GET
-            || fields.contains_key(header::IF_MATCH)
-            || fields.contains_key(header::IF_UNMODIFIED_SINCE)
+        let terms = &self.terms;
+        let has_condition = || terms.has(&header::IF_MATCH) || terms.has(&header::IF_UNMODIFIED_SINCE);
+        terms.method != Method::GET || terms.names.may_have_any(ORIGINS_CONDITIONS) && has_condition()
     }
 
     /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
@@ -461,6 +461,9 @@ impl RouteFacts<'_> {
         }
     }
 }
+
+/// The preconditions that only the origin evaluates.
+const ORIGINS_CONDITIONS: NameFilter = NameFilter::of_names(&["if-match", "if-unmodified-since"]);
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use http::{
 use crate::{
     Reason, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::RequestDirectives,
-    facts::Facts,
+    facts::{Facts, RequestFacts},
     freshness::{Freshness, Lifetime, Receipt},
     list::single,
     partial::Part,
@@ -144,16 +144,17 @@ pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -
 }
 
 fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
+    let asked = RequestFacts::of(exchange.request_fields);
     let facts = Facts::of(exchange.response_fields, &settings.targets);
-    if let Some(reason) = refusal(exchange, &facts, settings) {
+    if let Some(reason) = refusal(exchange, asked, &facts, settings) {
         return Storability::Refuse { reason };
     }
     let mut rule = VaryRule::of(&facts, exchange.response_fields).with_told(exchange.request_fields);
-    if settings.targets.is_private() && exchange.request_fields.contains_key(AUTHORIZATION) {
+    if settings.targets.is_private() && asked.has_credentials {
         rule = rule.and(&VaryRule::from_names(vec![AUTHORIZATION]));
     }
     let answered_cookie = match &rule {
-        VaryRule::Fields(names) => exchange.request_fields.contains_key(COOKIE) && !names.contains(&COOKIE),
+        VaryRule::Fields(names) => asked.has_cookie && !names.contains(&COOKIE),
         VaryRule::Star => return Storability::Refuse { reason: Reason::VaryStar },
     };
     match worth(exchange, answered_cookie, &facts, settings) {
@@ -182,7 +183,7 @@ pub fn decide_updated(request_fields: &HeaderMap, updated: &StoredHead, settings
 }
 
 /// Returns the rule that forbids storing, if there is one.
-fn refusal(exchange: &Exchange<'_>, facts: &Facts<'_>, settings: &Settings) -> Option<Reason> {
+fn refusal(exchange: &Exchange<'_>, asked: RequestFacts, facts: &Facts<'_>, settings: &Settings) -> Option<Reason> {
     let directives = &facts.directives;
     if !is_storable_status(exchange) {
         return Some(Reason::Status);
@@ -190,7 +191,7 @@ fn refusal(exchange: &Exchange<'_>, facts: &Facts<'_>, settings: &Settings) -> O
     if directives.contradicts_url {
         return Some(Reason::PageForFile);
     }
-    if RequestDirectives::from_fields(exchange.request_fields).no_store {
+    if asked.has_directives && RequestDirectives::from_fields(exchange.request_fields).no_store {
         return Some(Reason::RequestNoStore);
     }
     if directives.must_understand {
@@ -207,7 +208,7 @@ fn refusal(exchange: &Exchange<'_>, facts: &Facts<'_>, settings: &Settings) -> O
     let shared = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
     // 3.5 limits shared caches only.
     let shared = shared || directives.ignores_authorization || settings.targets.is_private();
-    if exchange.request_fields.contains_key(AUTHORIZATION) && !shared {
+    if asked.has_credentials && !shared {
         return Some(Reason::Authorization);
     }
     let sets_cookie = facts.sets_cookie && !directives.withheld.contains(&SET_COOKIE);

@@ -17,6 +17,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
+use memchr::memchr;
 
 /// A request field, or a family of fields, by which frameworks choose a response although Vary does not name it.
 ///
@@ -142,7 +143,7 @@ pub struct FieldTrust {
 pub fn drop_untrusted(fields: &mut HeaderMap, trust: FieldTrust) {
     let is_dropped = |name: &HeaderName| {
         let text = name.as_str();
-        let is_mistakable = text.bytes().any(|octet| octet == b'_')
+        let is_mistakable = memchr(b'_', text.as_bytes()).is_some()
             && (!trust.keeps_underscores || matches!(text, "transfer_encoding" | "content_length"));
         is_mistakable || (!trust.is_by_trusted_proxy && is_identity(name))
     };

@@ -287,8 +287,11 @@ fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
 
 /// Iterates over the names of the request's fields that are listed in [`crate::telling`].
 fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
-    let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
-    fields.keys().filter(|name| is_telling(name) || is_identity(name)).chain(target)
+    fields.keys().filter_map(|name| match name {
+        name if is_telling(name) || is_identity(name) => Some(name),
+        &FORWARDED => forwarded_target(fields).map(|_| &FORWARDED_TARGET),
+        _ => None,
+    })
 }
 
 fn is_in(fields: &HeaderMap, name: &HeaderName) -> bool {

@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, response};
 use larder_cache::http::fetcher::{ClientRequest, RequestEdits};
 use larder_http::{
     cache_control::RequestDirectives,
-    fields::NameLengths,
+    fields::NameFilter,
     key::path_of,
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
@@ -83,7 +83,7 @@ impl ClientRequest for AskedResource {
         RequestTerms {
             method: &self.method,
             fields,
-            names: NameLengths::ANY,
+            names: NameFilter::ANY,
             directives: self.directives,
             line: UplinkState::Up,
             ruled,

@@ -76,7 +76,7 @@ impl From<AnswerBody<OriginFetcher>> for CacheBody {
             AnswerBody::Whole(bytes) => BodySource::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())),
             AnswerBody::Cursor(cursor) => BodySource::Shared(cursor),
             AnswerBody::Parts(parts) => BodySource::Parts(parts),
-            AnswerBody::Origin(body) => BodySource::Passed(body),
+            AnswerBody::Origin(body) => BodySource::Passed(Box::new(body)),
         };
         Self { source }
     }

@@ -10,7 +10,10 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONNECTION};
 use httparse::Status;
-use larder_http::{fields::has_token, steps};
+use larder_http::{
+    fields::{NameFilter, has_token},
+    steps,
+};
 
 use crate::WireFault;
 
@@ -50,6 +53,8 @@ pub struct ResponseHead {
     pub version: Version,
     /// The header fields.
     pub fields: HeaderMap,
+    /// The names in `fields`, to rule most lookups out.
+    names: NameFilter,
 }
 
 impl ResponseHead {
@@ -57,7 +62,8 @@ impl ResponseHead {
     ///
     /// A connection to an HTTP/1.0 server is never reused: the server may have ignored the request to keep it open.
     pub fn persists(&self) -> bool {
-        self.version == Version::HTTP_11 && !has_token(&self.fields, &CONNECTION, "close")
+        let says_close = || has_token(&self.fields, &CONNECTION, "close");
+        self.version == Version::HTTP_11 && !(self.names.may_have(&CONNECTION) && says_close())
     }
 }
 
@@ -127,7 +133,8 @@ fn parse_into<'a>(
     let status = status.ok_or(WireFault::Malformed("its status code is below 100"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let fields = read_fields(&Bytes::copy_from_slice(&octets[..len]), octets, response.headers)?;
-    Ok(Some((ResponseHead { status, version, fields }, len)))
+    let names = response.headers.iter().map(|field| field.name).collect();
+    Ok(Some((ResponseHead { status, version, fields, names }, len)))
 }
 
 /// Parses the trailer section of a chunked body: field lines, then an empty line.

@@ -17,7 +17,7 @@ use http::{
 };
 use httparse::Status;
 use larder_http::{
-    fields::{NameLengths, has_token},
+    fields::{NameFilter, has_token},
     steps,
 };
 use memchr::{memchr, memchr_iter, memchr2};
@@ -52,8 +52,8 @@ pub struct RequestHead {
     pub fields: HeaderMap,
     /// The decoder for the request's body.
     pub body: BodyDecoder,
-    /// The lengths of all field names, to exclude a name without a lookup in `fields`.
-    names: NameLengths,
+    /// The names in `fields`, to rule most lookups out.
+    names: NameFilter,
 }
 
 /// A request that is refused, and what could be read of its head.
@@ -103,7 +103,7 @@ impl RequestHead {
             version: Version::HTTP_11,
             fields: HeaderMap::new(),
             body: BodyDecoder::empty(),
-            names: NameLengths::default(),
+            names: NameFilter::ANY,
         }
     }
 }
@@ -202,7 +202,7 @@ fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: Hea
         Ok(Status::Partial) => return of_line.and(Err(WireFault::Malformed("the end of its head is ambiguous"))),
         Err(error) => return of_line.and(Err(fault_of_fields(error, &octets[start..]))),
     };
-    head.names = fields.iter().map(|field| field.name.len()).collect();
+    head.names = fields.iter().map(|field| field.name).collect();
     head.fields = read_fields(&copy, octets, fields)?;
     of_line?;
     head.body = framing(head, limits)?;
@@ -247,8 +247,7 @@ fn read_line(head: &mut RequestHead, copy: &Bytes, line: &[u8]) -> Result<(), Wi
 fn framing(head: &RequestHead, limits: HeadLimits) -> Result<BodyDecoder, WireFault> {
     let fault = |why| Err(WireFault::Malformed(why));
     let mut length = None;
-    let has_framing = head.names.may_have(&CONTENT_LENGTH) || head.names.may_have(&TRANSFER_ENCODING);
-    if !has_framing {
+    if !head.names.may_have_any(NameFilter::FRAMING) {
         return Ok(BodyDecoder::empty());
     }
     for value in head.fields.get_all(CONTENT_LENGTH) {

@@ -16,6 +16,7 @@ use http::{
 use http_body::Frame;
 use larder_http::{
     StoredHead, Timestamp,
+    fields::NameFilter,
     framing::{CompletedBody, IncompleteBody},
     route::RequestTerms,
 };
@@ -66,9 +67,14 @@ pub trait ClientRequest: Send + Sync + 'static {
     /// Returns the address of the client.
     fn client(&self) -> IpAddr;
 
+    /// Returns the names of the fields, to rule most lookups out.
+    fn names(&self) -> NameFilter {
+        NameFilter::ANY
+    }
+
     /// Returns whether the request has a field with this name.
     fn has(&self, name: &HeaderName) -> bool {
-        self.fields().contains_key(name)
+        self.names().may_have(name) && self.fields().contains_key(name)
     }
 
     /// Returns whether the caller can send a whole response whose head is still in its stored form, see

@@ -177,8 +177,9 @@ impl StorePlace {
     /// Returns this place with a marker that also leads from the language of the response to it. Requests that prefer
     /// that language then find the response, too.
     pub fn in_language_of(self, response_fields: &impl Fields, request_fields: &HeaderMap) -> Self {
+        let Some((marker, _)) = &self.marker else { return self };
         let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
-        let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
+        let (Some(accepted), None) = (lines.next(), lines.next()) else { return self };
         let led = language::of_response(response_fields).and_then(|tag| marker.with_language(&tag, accepted));
         match led {
             Some(led) => Self { marker: Some((Arc::new(led), true)), ..self },

@@ -79,7 +79,7 @@ pub enum FramingError {
 /// # Errors
 /// The framing is ambiguous: respond with 400 and close the connection.
 pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
-    check(fields, version)
+    check(fields, version).map(|(length, _)| length)
 }
 
 /// Checks a response's framing.
@@ -87,10 +87,10 @@ pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength,
 /// # Errors
 /// The framing is ambiguous: respond with 502 and close the connection to the origin.
 pub fn check_response(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
-    check(fields, version)
+    check(fields, version).map(|(length, _)| length)
 }
 
-/// Checks a response's framing, and reduces several equal Content-Length fields to one (RFC 9110 8.6).
+/// Checks a response's framing, and reduces several equal Content-Length fields to one plain number (RFC 9110 8.6).
 ///
 /// # Errors
 /// The framing is ambiguous, the status permits no body but the fields announce one (RFC 9110 15.3.5), or the response
@@ -100,19 +100,23 @@ pub fn settle_response(
     fields: &mut HeaderMap,
     version: Version,
 ) -> Result<BodyLength, FramingError> {
-    let length = check(fields, version)?;
+    let (length, is_plain) = check(fields, version)?;
     match (status, length) {
         (StatusCode::SWITCHING_PROTOCOLS, _) => return Err(FramingError::Switch),
         (StatusCode::NO_CONTENT, BodyLength::Chunked | BodyLength::Length(1..)) => return Err(FramingError::Content),
         _ => {}
     }
-    if let BodyLength::Length(length) = length {
+    if let BodyLength::Length(length) = length
+        && !is_plain
+    {
         fields.insert(CONTENT_LENGTH, length.into());
     }
     Ok(length)
 }
 
-fn check(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
+/// Checks a message's framing. Also returns whether its length is stated once, without leading zeros.
+fn check(fields: &HeaderMap, version: Version) -> Result<(BodyLength, bool), FramingError> {
+    let mut is_plain = true;
     let mut length: Option<Result<u64, FramingError>> = None;
     // Whether the encodings so far are exactly `chunked`.
     let mut encoding: Option<bool> = None;
@@ -121,6 +125,7 @@ fn check(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingErro
         if name == CONTENT_LENGTH {
             let stated = read_length(value.as_bytes());
             let is_same = length.is_none_or(|before| before == stated);
+            is_plain = length.is_none() && (value == "0" || !value.as_bytes().starts_with(b"0"));
             length = Some(if is_same { stated } else { Err(FramingError::Length) });
         } else if name == TRANSFER_ENCODING {
             encoding = Some(encoding.is_none() && value.as_bytes().eq_ignore_ascii_case(b"chunked"));
@@ -129,10 +134,10 @@ fn check(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingErro
     match (encoding, length) {
         (Some(_), Some(_)) => Err(FramingError::LengthAndEncoding),
         (Some(_), None) if version < Version::HTTP_11 => Err(FramingError::EncodingInHttp10),
-        (Some(true), None) => Ok(BodyLength::Chunked),
+        (Some(true), None) => Ok((BodyLength::Chunked, is_plain)),
         (Some(false), None) => Err(FramingError::Encoding),
-        (None, Some(length)) => length.map(BodyLength::Length),
-        (None, None) => Ok(BodyLength::Unstated),
+        (None, Some(length)) => Ok((BodyLength::Length(length?), is_plain)),
+        (None, None) => Ok((BodyLength::Unstated, is_plain)),
     }
 }
 

@@ -30,8 +30,10 @@ use crate::list;
 /// # Cost
 /// One pass over the names, and one more for each field that is removed. Allocates only if Connection names a field.
 pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
-    strip_named(fields);
     while let Some(name) = fields.keys().find(|name| is_hop_by_hop(name)).cloned() {
+        if name == CONNECTION {
+            strip_named(fields);
+        }
         fields.remove(name);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::{HeaderMap, Uri, Version, header::HOST};
+use http::{HeaderMap, HeaderValue, Uri, Version, header::HOST};
 
 use crate::key::split_authority;
 
@@ -71,11 +71,7 @@ pub fn effective_authority<'a>(
 pub fn accepted_authority<'a>(target: &'a Uri, fields: &'a HeaderMap) -> Option<&'a str> {
     match target.authority() {
         Some(authority) => target.scheme().map(|_| authority.as_str()),
-        // It is usually the first field.
-        None => {
-            let host = fields.iter().find_map(|(name, value)| (*name == HOST).then_some(value));
-            host.and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty())
-        }
+        None => host_lines(fields).next().and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty()),
     }
 }
 
@@ -88,8 +84,15 @@ pub fn check_host(target: &Uri, fields: &HeaderMap, version: Version) -> Result<
 }
 
 /// Returns the value of Host, which is empty or a host with an optional port, or `None` if the request needs none.
+/// Iterates over the values of Host. It is usually the first field, so comparing names costs less than hashing one. A
+/// map yields the values of one name together.
+pub fn host_lines(fields: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {
+    let from_host = fields.iter().skip_while(|(name, _)| **name != HOST);
+    from_host.map_while(|(name, value)| (*name == HOST).then_some(value))
+}
+
 fn host_field<'a>(target: &Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, HostError> {
-    let mut lines = fields.get_all(HOST).iter();
+    let mut lines = host_lines(fields);
     let host = lines.next();
     if lines.next().is_some() {
         return Err(HostError::Repeated);

@@ -9,7 +9,11 @@ use http::{HeaderMap, HeaderName};
 ///
 /// Cost: one comparison per field, and an allocation only if there is such a field.
 pub fn strip_own(fields: &mut HeaderMap) {
-    let own: Vec<HeaderName> = fields.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    let is_own = |name: &HeaderName| name.as_str().starts_with(PREFIX);
+    if !fields.keys().any(is_own) {
+        return;
+    }
+    let own: Vec<HeaderName> = fields.keys().filter(|name| is_own(name)).cloned().collect();
     for name in own {
         fields.remove(name);
     }

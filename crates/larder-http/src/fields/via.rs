@@ -2,13 +2,18 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header::VIA};
 
+use super::NameFilter;
 use crate::list::elements;
 
 /// Largest number of intermediaries that a message may have passed. A message that has passed more is treated as a
 /// loop.
 pub const HOP_COUNT_MAX: usize = 32;
 
-static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
+/// The filter of the fields that [`loops`] reads.
+pub const NAMES: NameFilter = NameFilter::of_names(&["cdn-loop", "via"]);
+
+/// The field by which CDNs detect that a request has come back to them (RFC 8586).
+pub static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
 /// The protocol versions that a message can be received with, as Via names them.
 const RECEIVED: [&str; 5] = ["0.9", "1.0", "1.1", "2", "3"];

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, Method};
 use crate::{
     Reason, Reuse, Rules, Settings, StoredHead, Timestamp,
     cache_control::RequestDirectives,
-    fields::NameLengths,
+    fields::NameFilter,
     reuse::{self, StaleAllowed},
     rules::{RuleAgreement, RuledRequest},
 };
@@ -66,8 +66,8 @@ pub struct RequestTerms<'a> {
     pub method: &'a Method,
     /// The request's fields.
     pub fields: &'a HeaderMap,
-    /// The lengths of the names in `fields`.
-    pub names: NameLengths,
+    /// The names in `fields`, to rule most lookups out.
+    pub names: NameFilter,
     /// The directives for caches in `fields`.
     pub directives: RequestDirectives,
     /// Whether the request's origin can be contacted.
@@ -82,8 +82,9 @@ impl<'a> RequestTerms<'a> {
     /// Parses the directives in a request's fields.
     pub fn new(ruled: RuledRequest<'a>, line: UplinkState) -> Self {
         let RuledRequest { method, fields, .. } = ruled;
-        let directives = RequestDirectives::from_fields(fields);
-        Self { method, fields, names: NameLengths::ANY, directives, line, ruled, session_rules: None }
+        let names = NameFilter::of(fields);
+        let directives = RequestDirectives::of_named(fields, names);
+        Self { method, fields, names, directives, line, ruled, session_rules: None }
     }
 
     /// Returns whether the request has a field.

@@ -129,7 +129,7 @@ impl StoredHead {
         let fields = decode_fields(reader)?;
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, fields.ruling_text(), targets));
+        let derived = DerivedFacts::of(&receipt, &Facts::of_unchecked(&fields, targets)?);
         Ok(Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body))
     }
 }
@@ -152,7 +152,8 @@ impl VaryMarker {
     }
 }
 
-/// Decodes the fields of version 3: the length of their lines, then these lines and the ruling.
+/// Decodes the fields of version 3: the length of their lines, then these lines and the ruling. The lines are checked
+/// when the facts in them are read.
 fn decode_lines(reader: &mut CodecReader) -> Result<StoredFields, DecodeError> {
     let lines_len = usize::try_from(reader.number()?).map_err(|_| DecodeError::Bound)?;
     StoredFields::read(reader.bytes()?, lines_len)

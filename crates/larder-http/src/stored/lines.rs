@@ -59,25 +59,34 @@ impl StoredFields {
         Self::with_ruling_text(octets, ruling)
     }
 
-    /// Creates fields from stored octets: lines of `lines_len` bytes in total, then the ruling.
+    /// Creates fields from stored octets: lines of `lines_len` bytes in total, then the ruling. Read
+    /// [`StoredFields::checked_lines`] before any other use.
     ///
     /// # Errors
-    /// A line is malformed, or there are too many.
+    /// The lines are longer than the octets, or the ruling is malformed.
     pub(super) fn read(octets: Bytes, lines_len: usize) -> Result<Self, DecodeError> {
-        let mut rest = octets.get(..lines_len).ok_or(DecodeError::Truncated)?;
-        let mut count = 0;
-        while !rest.is_empty() {
-            let (_, after) = split_line(rest).filter(|(line, _)| is_line(line)).ok_or(DecodeError::Invalid)?;
-            rest = after;
-            count += 1;
-        }
-        if count > FIELD_COUNT_MAX {
-            return Err(DecodeError::Bound);
-        }
-        if !is_value(&octets[lines_len..]) {
+        let ruling = octets.get(lines_len..).ok_or(DecodeError::Truncated)?;
+        if !is_value(ruling) {
             return Err(DecodeError::Invalid);
         }
         Ok(Self { octets, lines_len: u32::try_from(lines_len).map_err(|_| DecodeError::Bound)? })
+    }
+
+    /// Iterates over the names and values of stored lines. Yields an error for a malformed line, and for one too many.
+    pub(crate) fn checked_lines(&self) -> impl Iterator<Item = Result<(&[u8], &[u8]), DecodeError>> {
+        let mut rest = self.octets();
+        let mut count = 0;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            count += 1;
+            let line = split_line(rest).and_then(|(line, after)| {
+                rest = after;
+                name_and_value(line).filter(|(name, value)| is_name(name) && is_value(value))
+            });
+            Some(if count > FIELD_COUNT_MAX { Err(DecodeError::Bound) } else { line.ok_or(DecodeError::Invalid) })
+        })
     }
 
     /// Returns the lines as HTTP/1.1 sends them, each with its CRLF.
@@ -145,8 +154,7 @@ impl Fields for StoredFields {
         std::iter::from_fn(move || {
             let (line, after) = split_line(rest)?;
             rest = after;
-            let name_len = memchr(b':', line)?;
-            Some((&line[..name_len], &line[name_len + SEPARATOR.len()..]))
+            name_and_value(line)
         })
     }
 
@@ -179,14 +187,16 @@ fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((line.strip_suffix(b"\r\n")?, rest))
 }
 
-/// Returns whether `line` has the form of a stored field.
-fn is_line(line: &[u8]) -> bool {
-    let Some(name_len) = memchr(b':', line) else { return false };
-    let (name, value) = line.split_at(name_len);
-    let Some(value) = value.strip_prefix(SEPARATOR) else { return false };
-    let is_name = (1..=NAME_LEN_MAX).contains(&name.len())
-        && name.iter().fold(true, |all, byte| all & IS_NAME_BYTE[usize::from(*byte)]);
-    is_name && is_value(value)
+/// Splits a line, without its end, into name and value.
+#[inline]
+fn name_and_value(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, value) = line.split_at(memchr(b':', line)?);
+    Some((name, value.strip_prefix(SEPARATOR)?))
+}
+
+fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len())
+        && name.iter().fold(true, |all, byte| all & IS_NAME_BYTE[usize::from(*byte)])
 }
 
 fn is_value(octets: &[u8]) -> bool {
@@ -245,6 +255,12 @@ mod tests {
         assert_eq!((plain.lines().count(), plain.ruling()), (0, None));
     }
 
+    /// Reads stored octets, and returns the number of their lines.
+    fn lines(octets: Bytes, lines_len: usize) -> Result<usize, DecodeError> {
+        let read = StoredFields::read(octets, lines_len)?;
+        read.checked_lines().try_fold(0, |count, line| line.map(|_| count + 1))
+    }
+
     #[test]
     fn lines_that_no_head_has_are_refused() {
         for text in [
@@ -259,14 +275,15 @@ mod tests {
             "a: b\rc\r\n",
             "a: \x7f\r\n",
         ] {
-            let read = StoredFields::read(Bytes::from(text), text.len());
-            assert_eq!(read, Err(DecodeError::Invalid), "{text:?}");
+            assert_eq!(lines(Bytes::from(text), text.len()), Err(DecodeError::Invalid), "{text:?}");
         }
         let ruled = Bytes::from_static(b"a: \xff\tb\r\nnever");
         let read = StoredFields::read(ruled.clone(), ruled.len() - 5).unwrap();
         assert_eq!((read.octets(), read.ruling_text()), (&b"a: \xff\tb\r\n"[..], &b"never"[..]));
-        assert_eq!(StoredFields::read(ruled, 99), Err(DecodeError::Truncated));
+        assert_eq!(read.checked_lines().collect::<Vec<_>>(), [Ok((&b"a"[..], &b"\xff\tb"[..]))]);
+        assert_eq!(lines(ruled, 99), Err(DecodeError::Truncated));
+        assert_eq!(lines(Bytes::from_static(b"a: b\r\n\n"), 6), Err(DecodeError::Invalid));
         let many = "a: b\r\n".repeat(FIELD_COUNT_MAX + 1);
-        assert_eq!(StoredFields::read(Bytes::from(many.clone()), many.len()), Err(DecodeError::Bound));
+        assert_eq!(lines(Bytes::from(many.clone()), many.len()), Err(DecodeError::Bound));
     }
 }

@@ -1,8 +1,9 @@
 //! Framing, the route of a message, and its destination (RFC 9112 3.2, 6; RFC 9110 7.2, 7.6.3; RFC 8586).
 
-use http::{HeaderMap, HeaderValue, Uri, Version};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use larder_http::fields::{
     BodyLength, FramingError, HostError, check_host, check_request, check_response, effective_authority,
+    settle_response,
     via::{HOP_COUNT_MAX, Pseudonym, append_cdn_loop, append_via, loops},
 };
 use proptest::prelude::*;
@@ -50,6 +51,21 @@ fn ambiguous_framing_is_refused() {
     ] {
         assert_eq!(check_request(&fields(lines), Version::HTTP_11), Err(expected), "{lines}");
         assert_eq!(check_response(&fields(lines), Version::HTTP_11), Err(expected), "{lines}");
+    }
+}
+
+#[test]
+fn settled_response_states_its_length_once_in_plain_digits() {
+    for (lines, length) in [
+        ("Content-Length: 5", "5"),
+        ("Content-Length: 0", "0"),
+        ("Content-Length: 00", "0"),
+        ("Content-Length: 005", "5"),
+        ("Content-Length: 5\nContent-Length: 05", "5"),
+    ] {
+        let mut fields = fields(lines);
+        settle_response(StatusCode::OK, &mut fields, Version::HTTP_11).unwrap();
+        assert_eq!(fields.get_all("content-length").iter().collect::<Vec<_>>(), [length], "{lines}");
     }
 }
 
@@ -143,6 +159,7 @@ fn missing_repeated_or_malformed_host_is_refused() {
     assert_eq!(authority("http://a.example/", "", Version::HTTP_2), Ok(Some("a.example".to_owned())));
     assert_eq!(authority("/x", "Host: a", Version::HTTP_2), Ok(Some("a".to_owned())));
     assert_eq!(authority("/x", "Host: a\nHost: a", Version::HTTP_11), Err(HostError::Repeated));
+    assert_eq!(authority("/x", "A: 1\nHost: a\nB: 2\nHost: b", Version::HTTP_11), Err(HostError::Repeated));
     for host in [
         "",
         "a b",

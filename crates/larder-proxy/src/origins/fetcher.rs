@@ -18,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, StatusCode, header::CONTENT_ENCODING, response};
+use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING, response};
 use http_body::Frame;
 use larder_cache::http::{
     answer::marks::ResponseMarks,
@@ -34,6 +34,7 @@ use larder_cache::http::{
 };
 use larder_http::{
     Ruling, StoredHead, Timestamp,
+    fields::NameFilter,
     framing::{CompletedBody, IncompleteBody},
     route::RequestTerms,
 };
@@ -106,8 +107,8 @@ impl ClientRequest for RequestHead {
         self.client
     }
 
-    fn has(&self, name: &HeaderName) -> bool {
-        self.names.may_have(name) && self.fields.contains_key(name)
+    fn names(&self) -> NameFilter {
+        self.names
     }
 
     fn takes_plain(&self) -> bool {

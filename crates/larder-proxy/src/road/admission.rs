@@ -6,14 +6,13 @@
 use std::sync::Arc;
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Uri, Version,
-    header::{self, HOST},
+    HeaderMap, HeaderValue, Method, Request, Uri, Version, header,
     uri::{PathAndQuery, Scheme},
 };
 use larder_http::{
     Ruling,
     cache_control::RequestDirectives,
-    fields::{BodyLength, NameLengths, check_request, count_down, strip_named, strip_own, via},
+    fields::{BodyLength, NameFilter, check_request, count_down, host_lines, strip_named, strip_own, via},
     interim::{expects_continue, expects_unknown},
     key,
     rules::{RuledRequest, Rules},
@@ -106,8 +105,12 @@ impl ClientExchange {
     /// Checks that the client may use this proxy now, and that the request's head is supported.
     pub(super) fn check_head(&self, request: &mut Request<impl Sized>) -> Result<(), Failure> {
         self.check_client()?;
-        if expects_unknown(request.headers()) {
+        let names = NameFilter::of(request.headers());
+        if names.may_have(&header::EXPECT) && expects_unknown(request.headers()) {
             return Err(Failure::UnknownExpectation);
+        }
+        if !names.may_have_any(NameFilter::FRAMING) {
+            return Ok(());
         }
         let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
         let length = check_request(request.headers(), request.version()).map_err(|_| ambiguous)?;
@@ -158,9 +161,12 @@ impl ClientExchange {
         let client = &*self.client;
         let shared = &self.worker.shared;
         let mut fields = std::mem::take(request.headers_mut());
-        strip_named(&mut fields);
+        let names = NameFilter::of(&fields);
+        if names.may_have(&header::CONNECTION) {
+            strip_named(&mut fields);
+        }
         strip_own(&mut fields);
-        if via::loops(&fields, &shared.marks.pseudonym) {
+        if names.may_have_any(via::NAMES) && via::loops(&fields, &shared.marks.pseudonym) {
             return Err(Failure::Loop);
         }
         let destination = target.destination(shared, client.scheme(), request.uri(), &fields)?;
@@ -192,7 +198,7 @@ impl ClientExchange {
         let line = target.line(|| client.line_to(&origin));
         let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
         // An HTTP/1.0 client cannot wait for a 100 (Continue).
-        let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
+        let expects = version > Version::HTTP_10 && has_body(&fields, names) && expects_continue(&fields);
         let named = host.to_str().unwrap_or_default();
         let is_anybodys = target.mirror().is_some_and(MirrorRequest::is_anybodys);
         let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
@@ -202,8 +208,8 @@ impl ClientExchange {
         Ok(Arc::new(RequestHead {
             method,
             // The directives are read after the rules have removed the fields that they ignore.
-            directives: RequestDirectives::from_fields(&fields),
-            names: NameLengths::of(&fields),
+            directives: RequestDirectives::of_named(&fields, names),
+            names,
             fields,
             version,
             origin,
@@ -242,7 +248,7 @@ pub(super) fn step_after(asked: &RequestHead, has_no_body: bool) -> Step {
 
 /// Returns a Host field for `authority`. Reuses the client's own field if it has the same value.
 fn host_field(fields: &HeaderMap, authority: &str) -> Result<HeaderValue, Failure> {
-    let same = fields.get(HOST).filter(|host| host.as_bytes() == authority.as_bytes());
+    let same = host_lines(fields).next().filter(|host| host.as_bytes() == authority.as_bytes());
     match same {
         Some(host) => Ok(host.clone()),
         None => HeaderValue::try_from(authority).map_err(|_| Failure::BadRequest("the host is not a name")),

@@ -166,9 +166,9 @@ impl ClientExchange {
         };
         let Reuse::Fresh { age, .. } = cache.judge(&terms, &entry.head, clock::now()) else { return None };
         let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
-        let RequestTerms { method, fields, .. } = terms;
+        let RequestTerms { method, fields, names, .. } = terms;
         let marks = &self.worker.shared.marks;
-        let wanted = HitRequest { marks: &marks.response, method, fields, age_secs: age.age_secs, status };
+        let wanted = HitRequest { marks: &marks.response, method, fields, names, age_secs: age.age_secs, status };
         let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))

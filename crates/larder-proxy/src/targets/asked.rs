@@ -13,7 +13,7 @@ use http::{
 use larder_http::{
     Rules, Ruling,
     cache_control::RequestDirectives,
-    fields::{NameLengths, has_token, is_hop_by_hop, via},
+    fields::{NameFilter, has_token, is_hop_by_hop, via},
     route::{RequestTerms, UplinkState},
     rules::RuledRequest,
     ruling,
@@ -39,8 +39,8 @@ use crate::{
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
-    /// The lengths of the names in `fields`. They show without a lookup that most fields are absent.
-    pub(crate) names: NameLengths,
+    /// The names in `fields`. They show without a lookup that most fields are absent.
+    pub(crate) names: NameFilter,
     /// The Cache-Control directives of the request.
     pub(crate) directives: RequestDirectives,
     pub(crate) version: Version,
@@ -159,9 +159,10 @@ impl RequestHead {
         // hashes all names again.
         let mut fields = HeaderMap::with_capacity(self.fields.len() + edits.added.len() + ADDED_FIELD_COUNT);
         let mut is_chunked = false;
+        fields.insert(HOST, self.host.clone());
         for (name, value) in &self.fields {
             is_chunked |= *name == TRANSFER_ENCODING;
-            if !is_hop_by_hop(name) && *name != EXPECT && !edits.remove(name) {
+            if !is_hop_by_hop(name) && *name != EXPECT && *name != HOST && !edits.remove(name) {
                 fields.append(name.clone(), value.clone());
             }
         }
@@ -175,7 +176,6 @@ impl RequestHead {
         for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {
             fields.insert(name.clone(), value.clone());
         }
-        fields.insert(HOST, self.host.clone());
         if marks.add_via {
             via::append_via(&mut fields, self.version, &marks.pseudonym);
         }
@@ -298,7 +298,7 @@ impl RequestHead {
 
     /// Returns whether the client announced a body.
     pub(crate) fn has_body(&self) -> bool {
-        has_body(&self.fields)
+        has_body(&self.fields, self.names)
     }
 
     /// Returns the expectation that holds the body back, or `None` if it need not wait.
@@ -334,6 +334,7 @@ const ADDED_FIELD_COUNT: usize = 7;
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.
-pub(crate) fn has_body(fields: &HeaderMap) -> bool {
-    fields.contains_key(TRANSFER_ENCODING) || fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
+pub(crate) fn has_body(fields: &HeaderMap, names: NameFilter) -> bool {
+    let has_length = || fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
+    names.may_have_any(NameFilter::FRAMING) && (fields.contains_key(TRANSFER_ENCODING) || has_length())
 }

@@ -6,11 +6,12 @@
 use std::{iter, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use larder_http::{
     CacheStatus, Precondition, RangeOutcome, StoredHead,
     coding::CONTENT_DIGESTS,
     conditional,
+    fields::{NameFilter, via::CDN_LOOP},
     multipart::Multipart,
     range::{self, content_range, content_range_unsatisfied},
 };
@@ -47,6 +48,8 @@ pub struct HitRequest<'a> {
     pub method: &'a Method,
     /// The fields of the request.
     pub fields: &'a HeaderMap,
+    /// The names in `fields`, to rule most lookups out.
+    pub names: NameFilter,
     /// Age of the stored response in seconds.
     pub age_secs: u64,
     /// The content of the Cache-Status field for this answer.
@@ -58,7 +61,8 @@ impl<'a, F: Fetcher> CacheQuery<'a, F> {
     /// answers it.
     pub(super) fn hit(self, age_secs: u64, status: CacheStatus) -> HitRequest<'a> {
         let Self { http, asked } = self;
-        HitRequest { marks: http.fetcher.marks(), method: asked.method(), fields: asked.fields(), age_secs, status }
+        let (marks, names) = (http.fetcher.marks(), asked.names());
+        HitRequest { marks, method: asked.method(), fields: asked.fields(), names, age_secs, status }
     }
 }
 
@@ -95,11 +99,16 @@ pub fn answer<F: Fetcher>(
 
 /// Returns whether the answer to a request is the stored head with the whole body, which has `body_len` bytes.
 pub fn is_plain(wanted: &HitRequest<'_>, stored: &StoredHead, body_len: usize) -> bool {
+    let is_whole = || range::select(wanted.method, wanted.fields, stored, body_len as u64) == RangeOutcome::Whole;
+    let is_met = || conditional::evaluate(wanted.fields, stored) == Precondition::Pass;
     *wanted.method == Method::GET
         && stored.status() != StatusCode::NO_CONTENT
-        && conditional::evaluate(wanted.fields, stored) == Precondition::Pass
-        && range::select(wanted.method, wanted.fields, stored, body_len as u64) == RangeOutcome::Whole
+        && (!wanted.names.may_have_any(OTHER_ANSWERS) || is_met() && is_whole())
 }
+
+/// The fields that ask for another answer than the whole response.
+const OTHER_ANSWERS: NameFilter =
+    NameFilter::of_names(&["if-match", "if-modified-since", "if-none-match", "if-unmodified-since", "range"]);
 
 impl<F: Fetcher> AnswerResponse<F> {
     /// Returns the response with all fields that the client gets, except those of its connection.
@@ -251,6 +260,3 @@ fn body_of<F: Fetcher>(
         }
     }
 }
-
-/// The field by which CDNs detect that a request has come back to them (RFC 8586).
-static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");

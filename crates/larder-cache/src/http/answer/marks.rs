@@ -41,7 +41,9 @@ impl ResponseMarks {
     /// this cache.
     pub fn forwarded_fields(&self, mut fields: HeaderMap, status: CacheStatus) -> HeaderMap {
         strip_hop_by_hop(&mut fields);
-        fields.remove(ruling::FIELD);
+        if fields.keys().any(|name| *name == ruling::FIELD) {
+            fields.remove(ruling::FIELD);
+        }
         self.put_via(&mut fields);
         self.put_status(&mut fields, status);
         fields

@@ -112,7 +112,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
     pub(super) fn respond(self, passed: PassedResponse<F::Body>, status: CacheStatus) -> Answer<F> {
         let PassedResponse { status: origin_status, fields, body } = passed;
         let fields = self.marks().forwarded_fields(fields, status);
-        let response = AnswerResponse::Made(respond(origin_status, fields, AnswerBody::Origin(Box::new(body))));
+        let response = AnswerResponse::Made(respond(origin_status, fields, AnswerBody::Origin(body)));
         Answer { response, kind: AnswerKind::Miss, status, is_from_origin: true }
     }
 }

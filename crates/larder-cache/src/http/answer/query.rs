@@ -214,7 +214,7 @@ pub enum AnswerBody<F: Fetcher> {
     /// Several parts of a body, sent as one multipart body.
     Parts(Box<PartsReader<F>>),
     /// A body that arrives from the origin for this client alone.
-    Origin(Box<F::Body>),
+    Origin(F::Body),
 }
 
 impl<F: Fetcher> Clone for CacheQuery<'_, F> {

@@ -343,8 +343,7 @@ impl<F: Fetcher> FlightReading<'_, F> {
     ) -> Option<Response<AnswerBody<F>>> {
         let by = self.by;
         let request_fields = by.asked.fields();
-        let is_conditional = request_fields.contains_key(header::IF_NONE_MATCH)
-            || request_fields.contains_key(header::IF_MODIFIED_SINCE);
+        let is_conditional = by.asked.has(&header::IF_NONE_MATCH) || by.asked.has(&header::IF_MODIFIED_SINCE);
         let head = is_conditional.then(|| {
             let now = by.now();
             let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };

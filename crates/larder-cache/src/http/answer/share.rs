@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use http::header;
 use larder_device::pinned;
 
 use super::{
@@ -110,6 +111,8 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         let JoinedFlight { reader, is_first, after, shard } = joined;
         if is_first {
             let asker = PageAsker { client: asked.client(), now: self.now() };
+            let may_refer = asked.names().may_have(&header::REFERER);
+            let group = if may_refer { cache.groups.of_referred(asker, asked.fields()) } else { 0 };
             let fetch = Fetch {
                 http: Arc::clone(http),
                 asked: Arc::clone(asked),
@@ -119,7 +122,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
                 before: sharing.before.clone(),
                 stale_if_error: sharing.may_serve_on_error,
                 marker: sharing.marker.clone(),
-                group: cache.groups.of_referred(asker, asked.fields()),
+                group,
                 after,
                 absent_since: sharing.absent_since,
             };

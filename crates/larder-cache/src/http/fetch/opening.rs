@@ -12,7 +12,10 @@ use std::{iter, ops::Range, pin::pin, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use larder_device::pinned;
-use larder_http::{BodyPlace, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead, framing::CompletedBody, reuse};
+use larder_http::{
+    BodyPlace, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead, cache_control::RequestDirectives,
+    framing::CompletedBody, reuse,
+};
 
 use super::{
     part::SharedPart,
@@ -86,7 +89,8 @@ impl<F: Fetcher> Fetch<F> {
         let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
         let (head, own) = StoredHead::split(received, place_of_body, selecting, &settings.targets);
         let head = head.after_purges(self.flight.work.purge_count);
-        let fresh = reuse::decide(&Method::GET, &HeaderMap::new(), &head, response_time, settings);
+        let plain = RequestDirectives::default();
+        let fresh = reuse::decide_by_directives(&Method::GET, &plain, &head, response_time, settings);
         let shareable = matches!(fresh, Reuse::Fresh { .. });
         let audience = if shareable { Audience::Shared } else { Audience::FirstAsker };
         self.note_audience(audience);

@@ -61,6 +61,7 @@ impl<F: Fetcher> Fetch<F> {
             || self.before.is_some()
             || *self.asked.method() != Method::GET
             || self.cache().shared.store.is_none()
+            || !self.asked.names().may_have(&header::RANGE)
         {
             return None;
         }

@@ -307,7 +307,9 @@ impl<F: Fetcher> Fetch<F> {
             Err(reason) => {
                 // The next requests do not wait for a response that they cannot share.
                 self.note_audience(Audience::FirstAsker);
-                Box::pin(self.forget_replaced(status, reason)).await;
+                if let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) {
+                    Box::pin(self.forget_replaced(found, status, reason)).await;
+                }
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
@@ -320,8 +322,7 @@ impl<F: Fetcher> Fetch<F> {
     ///
     /// A response which shows that the content is gone or has changed removes it however fresh it is. Other statuses,
     /// responses to one client's credentials, and responses to requests with `no-store` remove it only if it is stale.
-    async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
-        let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
+    async fn forget_replaced(&self, found: &FoundResponse, status: StatusCode, reason: Reason) {
         let is_replaced = status == StatusCode::OK
             && was_validated(found)
             && !matches!(reason, Reason::Authorization | Reason::RequestNoStore | Reason::PageForFile);

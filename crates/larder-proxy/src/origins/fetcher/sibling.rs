@@ -16,7 +16,7 @@ use std::{
 };
 
 use http::{Method, header, response};
-use larder_cache::http::fetcher::RequestEdits;
+use larder_cache::http::fetcher::{ClientRequest as _, RequestEdits};
 
 use crate::{
     ground::{
@@ -142,9 +142,7 @@ impl OriginFetcher {
 /// Returns whether the nodes may share responses to a request.
 fn may_be_shared(asked: &RequestHead) -> bool {
     let is_plain = asked.method == Method::GET && asked.question.is_none() && !asked.has_body();
-    let has = |name| asked.fields.contains_key(name);
-    let is_kept_by_none = asked.directives.no_store;
-    is_plain && !asked.is_by_sibling && !has(header::AUTHORIZATION) && !is_kept_by_none
+    is_plain && !asked.is_by_sibling && !asked.has(&header::AUTHORIZATION) && !asked.directives.no_store
 }
 
 /// Returns the function that receives the interim responses of a sibling, another node of the fleet.

@@ -173,11 +173,14 @@ impl OutgoingBody {
 
 /// Sets the fields that frame a body of this length. Returns whether the body is sent as a chunk.
 fn settle_framing(fields: &mut HeaderMap, body_len: usize) -> bool {
+    let is_chunked = fields.keys().any(|name| *name == TRANSFER_ENCODING);
     if body_len == 0 {
-        fields.remove(TRANSFER_ENCODING);
+        if is_chunked {
+            fields.remove(TRANSFER_ENCODING);
+        }
         return false;
     }
-    if fields.contains_key(TRANSFER_ENCODING) {
+    if is_chunked {
         fields.remove(CONTENT_LENGTH);
         return true;
     }

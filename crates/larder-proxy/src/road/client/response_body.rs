@@ -107,7 +107,7 @@ impl From<AnswerBody<OriginFetcher>> for ResponseBody {
             AnswerBody::Whole(bytes) => return Self::full(bytes),
             AnswerBody::Cursor(cursor) => Source::Body(cursor),
             AnswerBody::Parts(reader) => Source::Parts(reader),
-            AnswerBody::Origin(body) => Source::Origin(*body),
+            AnswerBody::Origin(body) => Source::Origin(body),
         })
     }
 }
