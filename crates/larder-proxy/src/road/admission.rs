@@ -162,10 +162,7 @@ impl ClientExchange {
         let shared = &self.worker.shared;
         let mut fields = std::mem::take(request.headers_mut());
         let names = NameFilter::of(&fields);
-        if names.may_have(&header::CONNECTION) {
-            strip_named(&mut fields);
-        }
-        strip_own(&mut fields);
+        strip(&mut fields, names);
         if names.may_have_any(via::NAMES) && via::loops(&fields, &shared.marks.pseudonym) {
             return Err(Failure::Loop);
         }
@@ -233,6 +230,14 @@ impl ClientExchange {
             question: None,
         }))
     }
+}
+
+/// Removes the fields that are for this connection only, and those that only Larder itself may send.
+fn strip(fields: &mut HeaderMap, names: NameFilter) {
+    if names.may_have(&header::CONNECTION) {
+        strip_named(fields);
+    }
+    strip_own(fields);
 }
 
 /// Returns the step that answers an admitted request. `has_no_body` says that there is no body to forward.
