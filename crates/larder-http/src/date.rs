@@ -37,6 +37,11 @@ pub(crate) fn as_http_date(moment: Timestamp) -> Timestamp {
 
 /// Formats a date in the preferred form. A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_http_date(moment: Timestamp) -> HeaderValue {
+    HeaderValue::from_bytes(&http_date(moment)).expect("an HTTP date is ASCII")
+}
+
+/// Returns the octets of [`format_http_date`].
+pub(crate) fn http_date(moment: Timestamp) -> [u8; 29] {
     let secs = as_http_date(moment).as_secs();
     let days = secs / DAY_SECS;
     let second = secs % DAY_SECS;
@@ -49,7 +54,7 @@ pub fn format_http_date(moment: Timestamp) -> HeaderValue {
         text[at] = b'0' + (number / 10) as u8;
         text[at + 1] = b'0' + (number % 10) as u8;
     }
-    HeaderValue::from_bytes(&text).expect("an HTTP date is ASCII")
+    text
 }
 
 /// Formats a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). A moment outside 1970 to 9999 is clamped to that range.
@@ -90,7 +95,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
+pub(crate) fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
     let literals = [(4, b' '), (7, b' '), (11, b' '), (16, b' '), (25, b' ')];
     literals.iter().all(|(at, byte)| value[*at] == *byte).then_some(())?;

@@ -80,7 +80,7 @@ impl ClientExchange {
     /// Does the same as [`Self::look_in_memory`] for a request that was counted already.
     pub(super) fn peek_into_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
         let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
-        let found = self.find_in_memory(request, parts, |_, _, _| {});
+        let found = self.find_in_memory(request, parts, |_, _| {});
         self.leave_memory(request, found)
     }
 
@@ -133,7 +133,7 @@ impl ClientExchange {
         &self,
         request: &Request<impl Body>,
         parts: Option<KeyParts<'_>>,
-        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+        note: impl FnOnce(&Cache, &[u8]),
     ) -> MemoryState {
         let simple = parts.filter(|(_, authority, _)| self.is_simple(request, authority));
         let Some(parts @ (scheme, authority, _)) = simple else { return MemoryState::Unsuited };
@@ -153,7 +153,7 @@ impl ClientExchange {
         ruled: RuledRequest<'_>,
         key: &[u8],
         may_encode: bool,
-        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+        note: impl FnOnce(&Cache, &[u8]),
     ) -> Option<MemoryAnswer> {
         let cache = &self.worker.cache;
         let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
@@ -169,7 +169,7 @@ impl ClientExchange {
         let RequestTerms { method, fields, .. } = terms;
         let marks = &self.worker.shared.marks;
         let wanted = HitRequest { marks: &marks.response, method, fields, age_secs: age.age_secs, status };
-        let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
+        let note = || note(cache, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
             && let Some(encoded) = encoded(marks, &wanted, &entry)
