@@ -90,26 +90,51 @@ impl FoundResponse {
     }
 }
 
-/// Finds a response in memory, without reading the store. Also returns its key if it is a variant. The request must
-/// have no [`larder_http::telling::IDENTITY_FIELDS`].
+/// A response that was found in memory.
+pub struct HotResponse {
+    /// The response.
+    pub entry: CachedEntry,
+    /// The key of the response, if it is a variant.
+    pub variant: Option<Vec<u8>>,
+    /// Whether to report the hit to the store, see [`HotResponse::report`].
+    is_reported: bool,
+}
+
+impl HotResponse {
+    /// Reports this hit to the store, if it is one of those that are reported, because the store would otherwise take
+    /// the entry for unused and evict it. `primary` is the key of the resource.
+    pub fn report(&self, cache: &ResponseCache, primary: &[u8]) {
+        if self.is_reported
+            && let Some(store) = &cache.shared.store
+        {
+            store.touch(self.variant.as_deref().unwrap_or(primary));
+        }
+    }
+}
+
+/// Finds a response in memory, without reading the store, and counts a hit of it if `is_counted` is true. The request
+/// must have no [`larder_http::telling::IDENTITY_FIELDS`].
 pub fn find_hot(
     cache: &ResponseCache,
     primary: &[u8],
     request_fields: &HeaderMap,
-) -> Option<(CachedEntry, Option<Vec<u8>>)> {
+    is_counted: bool,
+) -> Option<HotResponse> {
     let settings = &cache.http;
-    match cache.shared.hot.get_with(primary, HotItem::content)? {
+    let look = |item: &HotItem| (item.content(), is_counted && item.hits().is_some_and(MemoryHits::count));
+    let (content, is_reported) = cache.shared.hot.get_with(primary, look)?;
+    match content {
         HotContent::Response(packed) => {
             let entry = packed.unpack(&settings.targets);
-            stands(cache, primary, &entry).then_some((entry, None))
+            stands(cache, primary, &entry).then_some(HotResponse { entry, variant: None, is_reported })
         }
         HotContent::Marker(marker) => marker.rules.rules().iter().find_map(|rule| {
             let key = marker.variant_key(primary, rule, request_fields, settings)?;
-            let content = cache.shared.hot.get_with(&key, HotItem::content)?;
+            let (content, is_reported) = cache.shared.hot.get_with(&key, look)?;
             let HotContent::Response(packed) = content else { return None };
             let entry = packed.unpack(&settings.targets);
             let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
-            is_ours.then_some((entry, Some(key)))
+            is_ours.then_some(HotResponse { entry, variant: Some(key), is_reported })
         }),
         HotContent::Chunk(_) => None,
     }

@@ -50,7 +50,7 @@ impl StoredHead {
         let mut reader = PackedReader { rest: &packed };
         let flags = reader.fixed::<FLAGS_BYTES>() as u32;
         let is = |bit: Flag| flags & bit.mask() != 0;
-        let response_time = Timestamp::from_millis(reader.signed());
+        let response_time = Timestamp::from_millis(reader.fixed::<MOMENT_BYTES>().cast_signed());
         let request_time = response_time.plus_millis(reader.signed().saturating_neg());
         let date = Timestamp::from_millis(response_time.as_millis().wrapping_add(reader.signed()));
         let lifetime = match (is(Flag::IsExplicit), is(Flag::IsHeuristic)) {
@@ -115,7 +115,7 @@ impl StoredHead {
         let set = self.flags(&rare);
         out.extend_from_slice(&set.to_le_bytes());
         let is = |bit: Flag| set & bit.mask() != 0;
-        push_signed(out, freshness.response_time.as_millis());
+        out.extend_from_slice(&freshness.response_time.as_millis().to_le_bytes());
         push_signed(out, freshness.response_time.millis_since(self.request_time));
         push_signed(out, freshness.date.as_millis().wrapping_sub(freshness.response_time.as_millis()));
         match freshness.lifetime {
@@ -278,7 +278,9 @@ impl<'a> PackedReader<'a> {
     pub(super) fn fixed<const LEN: usize>(&mut self) -> u64 {
         let (bytes, rest) = self.rest.split_first_chunk::<LEN>().expect(COMPLETE);
         self.rest = rest;
-        bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+        let mut number = [0; size_of::<u64>()];
+        number[..LEN].copy_from_slice(bytes);
+        u64::from_le_bytes(number)
     }
 
     pub(super) fn number(&mut self) -> u64 {
@@ -335,6 +337,7 @@ fn take_selecting(packed: &mut Bytes) -> SelectingFields {
 const COMPLETE: &str = "the same process has packed it";
 const STATUS_SHIFT: u32 = 20;
 const FLAGS_BYTES: usize = size_of::<u32>();
+const MOMENT_BYTES: usize = size_of::<Timestamp>();
 const _: () = assert!((Flag::HasSelectingFields as u32) < STATUS_SHIFT && 999 < 1 << (u32::BITS - STATUS_SHIFT));
 /// Largest length in bytes of the facts that only a packed head has.
 const FACTS_LEN_MAX: usize = 128;
@@ -397,6 +400,6 @@ mod tests {
             [(CACHE_CONTROL, "max-age=86400"), (ETAG, "\"1\""), (LAST_MODIFIED, "Sun, 06 Nov 2022 08:49:37 GMT")];
         let head = head(&lines, SelectingFields::default(), BodyPlace::Whole { len: 2000 });
         let packed_len = head.pack(std::iter::empty()).len();
-        assert!(packed_len <= 34 + 6 + 6 + 5 + 15, "{packed_len}");
+        assert!(packed_len <= 36 + 6 + 6 + 5 + 15, "{packed_len}");
     }
 }
