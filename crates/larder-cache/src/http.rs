@@ -95,6 +95,7 @@ pub mod fetch;
 pub mod groups;
 #[doc(hidden)]
 pub mod hot;
+mod hot_buffer;
 #[doc(hidden)]
 pub mod key_set;
 #[doc(hidden)]

@@ -5,7 +5,8 @@
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. An insert and a removal take one more lock, of a
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
-//! no more than a copy. Each value costs [`SLOT_BYTES`] and its key. [`shard`] chooses the value that leaves by its
+//! no more than a copy. Each value costs a [`Slot`], [`TABLES_BYTES`] and its
+//! key. [`shard`] chooses the value that leaves by its
 //! [`worth`]. Shards are alike, so a full memory takes from each in turn.
 
 mod admission;
@@ -17,7 +18,7 @@ mod worth;
 use admission::MemoryAdmission;
 use foldhash::fast::RandomState;
 use larder_device::IgnorePoison;
-use shard::{Eviction, HashedKey, Shard};
+use shard::{Eviction, HashedKey, Shard, Slot};
 use std::{
     fmt,
     hash::BuildHasher,
@@ -125,7 +126,7 @@ type LastChange = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeMoment(u64);
 
-impl<V: Weigh + Clone> MemoryCache<V> {
+impl<V: Weigh> MemoryCache<V> {
     /// Creates a cache with a capacity in bytes. With capacity 0, it never keeps anything.
     pub fn new(capacity_bytes: u64) -> Self {
         let hasher = RandomState::default();
@@ -157,9 +158,25 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     }
 
     /// Returns the value of `key`, and counts a request for it. `None` if it is not in memory.
-    pub fn get(&self, key: &[u8]) -> Option<V> {
+    pub fn get(&self, key: &[u8]) -> Option<V>
+    where
+        V: Clone,
+    {
+        self.get_with(key, V::clone)
+    }
+
+    /// Returns what `read` takes from the value of `key`, and counts a request for it. `None` if it is not in memory.
+    ///
+    /// A lock is held while `read` runs.
+    pub fn get_with<T>(&self, key: &[u8], read: impl FnOnce(&V) -> T) -> Option<T> {
         let key = self.hashed(key);
-        self.shard(key)?.read().ignore_poison().get(key).cloned()
+        self.shard(key)?.read().ignore_poison().get(key).map(read)
+    }
+
+    /// Works like [`MemoryCache::get_with`], but does not count as a request for the value.
+    pub fn peek_with<T>(&self, key: &[u8], read: impl FnOnce(&V) -> T) -> Option<T> {
+        let key = self.hashed(key);
+        self.shard(key)?.read().ignore_poison().peek(key).map(read)
     }
 
     /// Returns whether `key` has a value. Unlike [`MemoryCache::get`], this does not count as a request for it.
@@ -180,7 +197,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     /// Call this once for each request, before the value is copied to memory.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
         let key = self.hashed(key);
-        let weight = len_bytes + slot_bytes(key.key);
+        let weight = len_bytes + slot_bytes::<V>(key.key);
         let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
         if self.bytes() + weight <= self.capacity_bytes() {
             return true;
@@ -364,7 +381,7 @@ impl<V: Weigh + Clone> MemoryCache<V> {
     }
 }
 
-impl<V: Weigh + Clone> fmt::Debug for MemoryCache<V> {
+impl<V: Weigh> fmt::Debug for MemoryCache<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryCache")
             .field("capacity_bytes", &self.capacity_bytes())
@@ -382,25 +399,32 @@ fn shard_count(capacity_bytes: u64) -> usize {
     wanted.min(most).next_power_of_two().min(SHARD_COUNT_MAX)
 }
 
-fn weight_bytes(key: &[u8], value: &impl Weigh) -> u64 {
-    value.weight_bytes() + slot_bytes(key)
+fn weight_bytes<V: Weigh>(key: &[u8], value: &V) -> u64 {
+    value.weight_bytes() + slot_bytes::<V>(key)
 }
 
 /// Returns how many bytes the key and the tables take for one value.
-fn slot_bytes(key: &[u8]) -> u64 {
-    SLOT_BYTES + key.len().next_multiple_of(KEY_STEP_BYTES) as u64
+fn slot_bytes<V>(key: &[u8]) -> u64 {
+    (size_of::<Slot<V>>() + TABLES_BYTES) as u64 + allocated_bytes(key.len())
+}
+
+/// Returns how many bytes the allocator (jemalloc) takes for `len` bytes. It has four sizes from one power of two to
+/// the next.
+pub(crate) fn allocated_bytes(len: usize) -> u64 {
+    let step = (len.next_power_of_two() / 8).max(ALLOCATION_STEP_BYTES);
+    len.next_multiple_of(step) as u64
 }
 
 /// Ratio of the capacity to the size of the largest value that is kept.
 const VALUE_SHARE: u64 = 32;
-/// Memory in bytes that the tables take for each value. 48 are for its slot, if the value is a pointer with a tag; 4 to
-/// 11 are for the index, and 8 to 16 for ghosts (remembered counts of keys).
-const SLOT_BYTES: u64 = 68;
+/// Memory in bytes that the tables take for each value in addition to its slot: 5 to 11 for the index, and 8 to 16 for
+/// ghosts (remembered counts of keys).
+const TABLES_BYTES: usize = 20;
 /// Number of times that all examined values may be worth more than a new value. One time more, and the new value is
 /// refused.
 const DEARER_COUNT_MAX: usize = 3;
-/// Step of the allocator's sizes for short keys, in bytes.
-const KEY_STEP_BYTES: usize = 16;
+/// Smallest step of the allocator's sizes, in bytes.
+const ALLOCATION_STEP_BYTES: usize = 16;
 /// Number of groups of keys. It is larger than the number of keys that usually change while a value is read, so that
 /// the group of the value's key is rarely among theirs. The groups take 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;

@@ -4,7 +4,7 @@
 //! its end. Decoded values share the input buffer. Invariant: no input makes a reader panic, loop, or allocate more
 //! than a constant times its length.
 
-use std::fmt;
+use std::{collections::HashMap, fmt, sync::LazyLock};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
@@ -81,6 +81,23 @@ pub(crate) fn push_name(out: &mut Vec<u8>, name: &HeaderName) {
     }
 }
 
+/// Returns the one-byte code of a field name in lower case. `None` if it is not in [`COMMON_NAMES`].
+pub(crate) fn code_of_name(name: &[u8]) -> Option<u8> {
+    static CODES: LazyLock<HashMap<&[u8], u8>> = LazyLock::new(|| {
+        let codes = COMMON_NAMES.iter().zip(1..);
+        codes.map(|(name, code)| (name.as_str().as_bytes(), code)).collect()
+    });
+    CODES.get(name).copied()
+}
+
+/// Returns the field name with a one-byte code.
+///
+/// # Panics
+/// When no name has the code.
+pub(crate) fn common_name(code: u8) -> &'static str {
+    COMMON_NAMES[usize::from(code) - 1].as_str()
+}
+
 /// Reads the values that the `push_` functions write.
 #[derive(Debug)]
 pub(crate) struct CodecReader {
@@ -144,6 +161,11 @@ impl CodecReader {
 
     pub(crate) fn value(&mut self) -> Result<HeaderValue, DecodeError> {
         HeaderValue::from_maybe_shared(self.bytes()?).map_err(|_| DecodeError::Invalid)
+    }
+
+    /// Returns how many bytes were read.
+    pub(crate) fn position(&self) -> usize {
+        self.at
     }
 
     pub(crate) fn finish(self) -> Result<(), DecodeError> {

@@ -37,19 +37,30 @@ pub(crate) fn as_http_date(moment: Timestamp) -> Timestamp {
 
 /// Formats a date in the preferred form. A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_http_date(moment: Timestamp) -> HeaderValue {
-    let secs = as_http_date(moment).as_secs();
-    let days = secs / DAY_SECS;
-    let second = secs % DAY_SECS;
-    let (year, month, day) = civil_from_days(days);
+    HeaderValue::from_bytes(&http_date(moment)).expect("an HTTP date is ASCII")
+}
+
+/// Returns the octets of [`format_http_date`].
+pub(crate) fn http_date(moment: Timestamp) -> [u8; 29] {
+    let secs = as_http_date(moment).as_secs().unsigned_abs();
+    let days = (secs / DAY_SECS.unsigned_abs()) as u32;
+    let second = (secs % DAY_SECS.unsigned_abs()) as u32;
+    let (year, month, day) = civil_of_http_date(days);
+    let weekday = WEEKDAYS[(days + FIRST_WEEKDAY) as usize % WEEKDAYS.len()].as_bytes();
+    let month = MONTHS[month as usize % MONTHS.len()].as_bytes();
+    let digits = |number: u32| [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+    let [day, hour, minute, last] = [day, second / 3600, second / 60 % 60, second % 60].map(digits);
+    let [century, year] = [year / 100, year % 100].map(digits);
     let mut text = *b"Mon, 01 Jan 1970 00:00:00 GMT";
-    text[..3].copy_from_slice(&WEEKDAYS[((days + FIRST_WEEKDAY) % 7) as usize].as_bytes()[..3]);
-    text[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
-    let numbers = [year / 100, year % 100, second / 3600, second / 60 % 60, second % 60];
-    for (at, number) in [5, 12, 14, 17, 20, 23].into_iter().zip([day].into_iter().chain(numbers)) {
-        text[at] = b'0' + (number / 10) as u8;
-        text[at + 1] = b'0' + (number % 10) as u8;
-    }
-    HeaderValue::from_bytes(&text).expect("an HTTP date is ASCII")
+    text[..3].copy_from_slice(&weekday[..3]);
+    text[5..7].copy_from_slice(&day);
+    text[8..11].copy_from_slice(&month[..3]);
+    text[12..14].copy_from_slice(&century);
+    text[14..16].copy_from_slice(&year);
+    text[17..19].copy_from_slice(&hour);
+    text[20..22].copy_from_slice(&minute);
+    text[23..25].copy_from_slice(&last);
+    text
 }
 
 /// Formats a moment as `1994-11-06T08:49:37.000Z` (RFC 3339). A moment outside 1970 to 9999 is clamped to that range.
@@ -90,7 +101,7 @@ pub fn parse_instant(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
+pub(crate) fn parse_imf_fixdate(value: &[u8]) -> Option<Timestamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
     let literals = [(4, b' '), (7, b' '), (11, b' '), (16, b' '), (25, b' ')];
     literals.iter().all(|(at, byte)| value[*at] == *byte).then_some(())?;
@@ -206,6 +217,20 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, if month < 10 { month + 3 } else { month - 9 }, day)
 }
 
+/// Converts a day number of the range of HTTP dates to year, month (from 0) and day, as [`civil_from_days`] does, but
+/// with short unsigned numbers: each hit from memory formats a date or two.
+fn civil_of_http_date(days: u32) -> (u32, u32, u32) {
+    const ERA: u32 = ERA_DAYS as u32;
+    let days = days + DAYS_TO_EPOCH as u32;
+    let day_of_era = days % ERA;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 2 } else { from_march - 10 };
+    (days / ERA * 400 + year_of_era + u32::from(from_march >= 10), month, day)
+}
+
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const WEEKDAY_LETTERS: [u32; 7] = letters_of(WEEKDAYS);
@@ -213,7 +238,7 @@ const MONTH_LETTERS: [u32; 12] = letters_of(MONTHS);
 /// The bit in which the upper case of a letter differs from its lower case.
 const CASE: u8 = 0x20;
 /// The index of the weekday of 1 January 1970.
-const FIRST_WEEKDAY: i64 = 3;
+const FIRST_WEEKDAY: u32 = 3;
 const DAY_SECS: i64 = 86_400;
 /// Days in 400 years.
 const ERA_DAYS: i64 = 146_097;

@@ -91,22 +91,22 @@ pub struct Freshness {
     /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
     /// Whether an operator's rule set the lifetime.
-    is_ruled: bool,
+    pub(crate) is_ruled: bool,
     /// Whether requests with a Cookie are exempt from the lifetime that an operator's rule set.
     pub(crate) excludes_cookies: bool,
     /// Identifies the applied rule if it has conditions on the request; 0 for a rule without conditions, or none.
     pub(crate) conditions: u64,
     /// The longest lifetime that the redirects to this response allow.
-    lifetime_millis_max: i64,
+    pub(crate) lifetime_millis_max: i64,
     /// Whether the response must be validated before use once it is stale (RFC 9111 4.2.4).
-    forbids_stale: bool,
+    pub(crate) forbids_stale: bool,
     /// Whether the response may have been made for one client, so that no lifetime is guessed for it.
     ///
     /// Such a response states no lifetime, and either sets a cookie, or answers a request with a cookie and does not
     /// say `public`.
-    is_personal: bool,
+    pub(crate) is_personal: bool,
     /// When a soft purge made the response stale, if one did.
-    purged_at: Option<Timestamp>,
+    pub(crate) purged_at: Option<Timestamp>,
     /// `stale-while-revalidate` in seconds (RFC 5861 3).
     pub stale_while_revalidate_secs: Option<u32>,
     /// `stale-if-error` in seconds (RFC 5861 4).

@@ -5,7 +5,6 @@
 //! sent. Invariants: the fields contain no Age, which is kept as a number and added to the age, no hop-by-hop field,
 //! and always a valid Date. Derived values agree with the fields.
 
-use bytes::Bytes;
 use http::{
     HeaderMap, StatusCode,
     header::{AGE, AUTHORIZATION, DATE, ETAG},
@@ -25,6 +24,8 @@ use crate::{
 
 mod encoding;
 mod lines;
+mod packed;
+mod short;
 
 pub use crate::codec::DecodeError;
 pub use lines::StoredFields;
@@ -181,20 +182,6 @@ impl StoredHead {
         (Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body), own)
     }
 
-    /// Copies this head and the pieces of its body to one new buffer, and returns both. They no longer share memory
-    /// with the buffers that they were read into.
-    pub fn packed<'a>(self, body: impl Iterator<Item = &'a [u8]> + Clone) -> (Self, Bytes) {
-        let fields_len = self.fields.all_octets().len();
-        let mut buffer = Vec::with_capacity(self.octets_len() + body.clone().map(<[u8]>::len).sum::<usize>());
-        buffer.extend_from_slice(self.fields.all_octets());
-        self.selecting.values().for_each(|value| buffer.extend_from_slice(value));
-        body.for_each(|piece| buffer.extend_from_slice(piece));
-        let mut body = Bytes::from(buffer);
-        let octets = body.split_to(fields_len);
-        let selecting = self.selecting.moved(|len| body.split_to(len));
-        (Self { fields: self.fields.moved(octets), selecting, ..self }, body)
-    }
-
     /// Returns this head with another body.
     pub fn with_body(self, body: BodyPlace) -> Self {
         Self { body, ..self }
@@ -328,11 +315,6 @@ impl StoredHead {
 
     pub(crate) fn entity_tag_value(&self) -> Option<&[u8]> {
         if self.has_entity_tag { self.fields.first(&ETAG) } else { None }
-    }
-
-    /// Returns the length of all octets that the head refers to, which [`StoredHead::packed`] copies.
-    pub fn octets_len(&self) -> usize {
-        self.fields.all_octets().len() + self.selecting.values().map(<[u8]>::len).sum::<usize>()
     }
 
     /// Creates a head with an empty body.

@@ -216,20 +216,6 @@ impl SelectingFields {
         self.fields.iter().map(|(name, value)| (name, value.as_ref()))
     }
 
-    /// Iterates over the values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.fields.iter().filter_map(|(_, value)| value.as_deref())
-    }
-
-    /// Returns these fields with their values moved to other memory.
-    ///
-    /// `take` is called with the length of each value, in order. It must return a copy of that value.
-    pub(crate) fn moved(&self, mut take: impl FnMut(usize) -> Bytes) -> Self {
-        let fields =
-            self.fields.iter().map(|(name, value)| (name.clone(), value.as_ref().map(|value| take(value.len()))));
-        Self { fields: fields.collect(), answered_cookie: self.answered_cookie }
-    }
-
     /// Returns the rule by which these fields were selected.
     pub fn rule(&self) -> VaryRule {
         VaryRule::Fields(self.fields.iter().map(|(name, _)| name.clone()).collect())

@@ -6,7 +6,7 @@
 //! Each cache seeds its hashes, so hits differ by up to 0.2 points between runs.
 
 use crate::pipeline::Lru;
-use larder_cache::{MemoryCache, Weigh, http::entry::CachedEntry};
+use larder_cache::{MemoryCache, Weigh, http::hot::HotItem};
 use larder_store::MemoryHits;
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,13 +21,15 @@ struct ValueOfLength(u64);
 
 impl Weigh for ValueOfLength {
     fn weight_bytes(&self) -> u64 {
-        weight_of(self.0)
+        weight_of::<Self>(self.0)
     }
 }
 
-/// Returns the weight of a response whose head and body have `len_bytes`.
-fn weight_of(len_bytes: u64) -> u64 {
-    usize::try_from(len_bytes).map_or(len_bytes, CachedEntry::weight_of)
+/// Returns the weight of a response whose head and body have `len_bytes`. `V` is the value that stands for it, whose slot
+/// is smaller, as is its key.
+fn weight_of<V>(len_bytes: u64) -> u64 {
+    let smaller_bytes = size_of::<HotItem>() - size_of::<V>() + KEY_BYTES;
+    usize::try_from(len_bytes).map_or(len_bytes, HotItem::weight_of) + smaller_bytes as u64
 }
 
 impl MemoryCacheSimulation {
@@ -82,7 +84,7 @@ impl CountedValue {
 
 impl Weigh for CountedValue {
     fn weight_bytes(&self) -> u64 {
-        weight_of(self.len_bytes)
+        weight_of::<Self>(self.len_bytes)
     }
 }
 
@@ -153,5 +155,7 @@ impl MemoryFront {
     }
 }
 
+/// Memory in bytes that a usual URL takes as a key beyond that of a number.
+const KEY_BYTES: usize = 32;
 /// An LRU cache stores entries of up to this fraction (1/n) of its size.
 const LRU_SHARE: u64 = 16;

@@ -1,6 +1,6 @@
 //! A value in the memory cache. Cheap to clone.
 
-use crate::{Weigh, head::ValueHead};
+use crate::{Weigh, head::ValueHead, memory::allocated_bytes};
 use bytes::Bytes;
 use larder_store::MemoryHits;
 use std::{ops::Deref, sync::Arc};
@@ -32,6 +32,13 @@ impl Deref for MemoryValue {
 
 impl Weigh for MemoryValue {
     fn weight_bytes(&self) -> u64 {
-        (self.bytes.len() + size_of_val(self.head.tags.as_slice()) + size_of::<MemoryValueParts>()) as u64
+        let parts = size_of::<MemoryValueParts>() + COUNTS_BYTES;
+        let tags = size_of_val(self.head.tags.as_slice());
+        [parts, self.bytes.len(), BUFFER_COUNT_BYTES, tags].map(allocated_bytes).iter().sum()
     }
 }
+
+/// Memory in bytes of the two counts of shared parts.
+const COUNTS_BYTES: usize = 16;
+/// Memory in bytes of the count of a shared buffer, with its location.
+const BUFFER_COUNT_BYTES: usize = 24;

@@ -29,7 +29,7 @@ use larder_http::{StoredHead, entity_tag::EntityTag, fields::Fields, partial};
 use crate::http::{
     ResponseCache,
     entry::{CachedEntry, EntryBody},
-    hot::HotItem,
+    hot::{HotContent, HotItem},
     lookup::{self, StoreTrouble},
     patience::ReadPatience,
     sightings::{BodySightings, ChunkSighting},
@@ -178,8 +178,8 @@ impl ChunkedBody {
     pub async fn read(&self, number: u64, range: Range<u64>, waiting: ReadPatience) -> Result<Bytes, AbsenceReason> {
         let span = self.span(number);
         let key = self.chunk_key(number);
-        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.get(&key) {
-            let whole = PlacedBytes { start: span.start, bytes: Bytes::clone(&bytes) };
+        if let Some(HotContent::Chunk(bytes)) = self.cache.shared.hot.get_with(&key, HotItem::content) {
+            let whole = PlacedBytes { start: span.start, bytes };
             if let Some(bytes) = whole.slice(range.clone()).filter(|_| whole.span() == span) {
                 return Ok(bytes);
             }
@@ -212,7 +212,7 @@ impl ChunkedBody {
             None => self.read_from_tier(key, span, range).await,
         };
         if let Some(bytes) = found.as_ref().filter(|_| is_whole) {
-            shared.hot.insert(key, HotItem::Chunk(Arc::new(bytes.clone())), moment);
+            shared.hot.insert(key, HotItem::chunk(bytes.clone()), moment);
         }
         Ok(found)
     }

@@ -82,9 +82,9 @@ pub async fn confirm(
             // The response was removed meanwhile, and its body must not return.
             let Some(commit) = work.begin_commit(cache).await else { return };
             let entry = before.entry.with_head(head);
-            // A buffer that the body was read into is longer than it.
-            let entry = if before.from_memory { entry.with_detached_head() } else { entry.detached() };
-            let entry = Arc::new(entry);
+            // A buffer that the body was read into from the store is longer than it.
+            let item = if before.from_memory { HotItem::renewed(&entry) } else { HotItem::response(&entry) };
+            cache.shared.hot.replace(&place.key, item);
             freshen(cache, &place, &entry, commit).await;
         }
         (Storability::Store { .. }, Some(place)) => {
@@ -101,9 +101,8 @@ pub async fn confirm(
     }
 }
 
-/// Replaces the head of a confirmed response, in memory and in the store.
-async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &Arc<CachedEntry>, commit: KeyCommit) {
-    cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(entry)));
+/// Replaces the head of a confirmed response in the store.
+async fn freshen(cache: &Arc<ResponseCache>, place: &StorePlace, entry: &CachedEntry, commit: KeyCommit) {
     if let Some(store) = &cache.shared.store {
         let mut hints = hints(cache, place, &entry.head);
         let head = entry.head.encode().into();

@@ -1,24 +1,20 @@
-//! Stored responses in memory, and the markers that lead to a resource's variants.
+//! Stored responses, and the markers that lead to a resource's variants.
 //!
 //! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation. A whole
 //! body has exactly the length that its head states.
 
-use std::{
-    iter,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key};
-use larder_store::MemoryHits;
 
 pub use crate::{chunk_format::CHUNK_BYTES, random};
 
-/// A stored response in memory. All requests that it answers share it.
+/// A stored response, with its head and its short body in memory.
 ///
 /// ```
 /// use larder_cache::http::entry::CachedEntry;
@@ -39,11 +35,8 @@ pub struct CachedEntry {
     pub head: StoredHead,
     /// The body, or how its chunks are found.
     pub body: EntryBody,
-    hits: MemoryHits,
     /// Number of purges that were already applied to this entry.
     judged_count: AtomicU64,
-    /// Whether head and body are in two buffers, not in one.
-    is_split: bool,
 }
 
 /// The body of a stored response: its bytes, or the number by which its chunks are found.
@@ -104,7 +97,16 @@ impl CachedEntry {
     /// Creates a response from a head and a body. The purges that the head counts are already applied to it.
     pub fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
-        Self { head, body, hits: MemoryHits::default(), judged_count, is_split: false }
+        Self { head, body, judged_count }
+    }
+
+    /// Creates a response from the head and the body that were packed together. A body in chunks is not among them.
+    pub(super) fn unpacked(head: StoredHead, body: Bytes) -> Self {
+        let body = match head.body() {
+            BodyPlace::Whole { .. } => EntryBody::Whole(body),
+            BodyPlace::Chunks { len, representation } => EntryBody::Chunks { len, representation },
+        };
+        Self::new(head, body)
     }
 
     /// Creates a response with its whole body. Returns `None` if the body does not match the head.
@@ -121,31 +123,7 @@ impl CachedEntry {
                 EntryBody::Chunks { len: *len, representation: *representation }
             }
         };
-        Self { is_split: self.is_split, ..Self::new(head, body) }
-    }
-
-    /// Returns this response with its head and body copied into one buffer. It no longer keeps a longer buffer in
-    /// memory.
-    pub fn detached(self) -> Self {
-        let (head, body) = match self.body {
-            EntryBody::Whole(bytes) => {
-                let (head, body) = self.head.packed(iter::once(&bytes[..]));
-                (head, EntryBody::Whole(body))
-            }
-            body @ EntryBody::Chunks { .. } => (self.head.packed(iter::empty()).0, body),
-        };
-        Self { head, body, is_split: false, ..self }
-    }
-
-    /// Returns this response with its head copied into a buffer of its own.
-    ///
-    /// Used after a 304, which brings only a new head. A short body is copied, too, as by [`Self::detached`]. A long
-    /// body stays where it is, because copying it would cost more than all other work for the 304.
-    pub fn with_detached_head(self) -> Self {
-        if self.body_len() < LONG_BODY_BYTES || matches!(self.body, EntryBody::Chunks { .. }) {
-            return self.detached();
-        }
-        Self { head: self.head.packed(iter::empty()).0, is_split: true, ..self }
+        Self::new(head, body)
     }
 
     /// Returns a copy of this response after a soft purge: stale since `moment`. `judged_count` purges have been
@@ -178,39 +156,6 @@ impl CachedEntry {
             EntryBody::Chunks { len, .. } => *len,
         }
     }
-
-    /// Returns the counter of the requests that this response answered from memory.
-    pub fn hits(&self) -> &MemoryHits {
-        &self.hits
-    }
-
-    /// Returns how many bytes a [`CachedEntry::detached`] entry takes: itself, the buffer with its head and body, the
-    /// buffer's reference count, and the names of its selecting fields.
-    pub fn weight(&self) -> u64 {
-        let body_len = match &self.body {
-            EntryBody::Whole(bytes) => bytes.len(),
-            EntryBody::Chunks { .. } => 0,
-        };
-        let selecting = self.head.selecting().iter().len() * SELECTING_BYTES;
-        let octets_len = self.head.octets_len();
-        // The buffer of a split body still has an older head.
-        let own_head =
-            if self.is_split { [octets_len, BUFFER_COUNT_BYTES].map(allocated_bytes).iter().sum() } else { 0 };
-        Self::weight_of(octets_len + body_len) + allocated_bytes(selecting) + own_head
-    }
-
-    /// Returns how many bytes a detached response takes if its head and body have `octets_len` bytes, and it does not
-    /// vary.
-    pub fn weight_of(octets_len: usize) -> u64 {
-        let parts = [size_of::<Self>() + COUNTS_BYTES, octets_len, BUFFER_COUNT_BYTES];
-        parts.map(allocated_bytes).iter().sum()
-    }
-}
-
-/// Returns how many bytes the allocator takes for `len` bytes. It has four sizes from one power of two to the next.
-fn allocated_bytes(len: usize) -> u64 {
-    let step = (len.next_power_of_two() / 8).max(16);
-    len.next_multiple_of(step) as u64
 }
 
 impl ResourceMarker {
@@ -293,45 +238,5 @@ pub static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Maximum length of an Accept-Language value in a marker, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// Minimum length in bytes of a body that is not copied when its response gets a new head.
-const LONG_BODY_BYTES: u64 = 16 << 10;
-/// Memory in bytes of the two reference counts of a shared entry.
-const COUNTS_BYTES: usize = 16;
-/// Memory in bytes of a shared buffer's reference count and location.
-const BUFFER_COUNT_BYTES: usize = 24;
-/// Memory in bytes of a selecting field's name and the location of its value.
-const SELECTING_BYTES: usize = size_of::<(HeaderName, Option<Bytes>)>();
 /// Number of fields that are sent in addition to the stored ones: Age, Via and Cache-Status.
 pub const ADDED_FIELD_COUNT: usize = 3;
-
-#[cfg(test)]
-mod tests {
-    use http::StatusCode;
-    use larder_http::{ReceivedHead, SelectingFields, TargetList};
-
-    use super::*;
-
-    fn head(len: u64, tag: &str) -> StoredHead {
-        let now = Timestamp::from_secs(1_800_000_000);
-        let fields = [(http::header::ETAG, tag.parse().unwrap())].into_iter().collect();
-        let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
-        StoredHead::new(received, BodyPlace::Whole { len }, SelectingFields::default(), &TargetList::default())
-    }
-
-    #[test]
-    fn new_head_leaves_a_long_body_where_it_is() {
-        for (len, is_moved) in [(LONG_BODY_BYTES - 1, true), (LONG_BODY_BYTES, false)] {
-            let body = vec![7; len as usize].into();
-            let before = CachedEntry::whole(head(len, "\"1\""), body).unwrap().detached();
-            let renewed = before.with_head(head(len, "\"22\"")).with_detached_head();
-            let (EntryBody::Whole(old), EntryBody::Whole(new)) = (&before.body, &renewed.body) else { panic!() };
-            assert_eq!(old, new);
-            assert_eq!(old.as_ptr() != new.as_ptr(), is_moved, "{len} bytes");
-            assert_eq!(renewed.weight() > before.weight() + 32, !is_moved, "its second buffer is charged");
-            assert_eq!(
-                renewed.detached().weight(),
-                CachedEntry::weight_of(head(len, "\"22\"").octets_len() + len as usize)
-            );
-        }
-    }
-}

@@ -13,12 +13,12 @@ use crate::{ChangeMoment, purges::PurgeVerdict};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use larder_http::{BodyPlace, Head, TargetList, Timestamp, language};
-use larder_store::{Reader, Store};
+use larder_store::{MemoryHits, Reader, Store};
 
 use crate::http::{
     ResponseCache, StoreEvent,
     entry::{CachedEntry, EntryBody, ResourceMarker},
-    hot::HotItem,
+    hot::{HotContent, HotItem},
     patience::{self, ReadPatience},
     tiered,
 };
@@ -90,32 +90,61 @@ impl FoundResponse {
     }
 }
 
-/// Finds a response in memory, without reading the store. Also returns its key if it is a variant. The request must
-/// have no [`larder_http::telling::IDENTITY_FIELDS`].
+/// A response that was found in memory.
+pub struct HotResponse {
+    /// The response.
+    pub entry: CachedEntry,
+    /// The key of the response, if it is a variant.
+    pub variant: Option<Vec<u8>>,
+    /// Whether to report the hit to the store, see [`HotResponse::report`].
+    is_reported: bool,
+}
+
+impl HotResponse {
+    /// Reports this hit to the store, if it is one of those that are reported, because the store would otherwise take
+    /// the entry for unused and evict it. `primary` is the key of the resource.
+    pub fn report(&self, cache: &ResponseCache, primary: &[u8]) {
+        if self.is_reported
+            && let Some(store) = &cache.shared.store
+        {
+            store.touch(self.variant.as_deref().unwrap_or(primary));
+        }
+    }
+}
+
+/// Finds a response in memory, without reading the store, and counts a hit of it if `is_counted` is true. The request
+/// must have no [`larder_http::telling::IDENTITY_FIELDS`].
 pub fn find_hot(
     cache: &ResponseCache,
     primary: &[u8],
     request_fields: &HeaderMap,
-) -> Option<(Arc<CachedEntry>, Option<Vec<u8>>)> {
-    match cache.shared.hot.get(primary)? {
-        HotItem::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
-        HotItem::Marker(marker) => {
-            let settings = &cache.http;
-            marker.rules.rules().iter().find_map(|rule| {
-                let key = marker.variant_key(primary, rule, request_fields, settings)?;
-                let HotItem::Response(entry) = cache.shared.hot.get(&key)? else { return None };
-                let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
-                is_ours.then_some((entry, Some(key)))
-            })
+    is_counted: bool,
+) -> Option<HotResponse> {
+    let settings = &cache.http;
+    let look = |item: &HotItem| (item.content(), is_counted && item.hits().is_some_and(MemoryHits::count));
+    let (content, is_reported) = cache.shared.hot.get_with(primary, look)?;
+    match content {
+        HotContent::Response(packed) => {
+            let entry = packed.unpack(&settings.targets);
+            stands(cache, primary, &entry).then_some(HotResponse { entry, variant: None, is_reported })
         }
-        HotItem::Chunk(_) => None,
+        HotContent::Marker(marker) => marker.rules.rules().iter().find_map(|rule| {
+            let key = marker.variant_key(primary, rule, request_fields, settings)?;
+            let (content, is_reported) = cache.shared.hot.get_with(&key, look)?;
+            let HotContent::Response(packed) = content else { return None };
+            let entry = packed.unpack(&settings.targets);
+            let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
+            is_ours.then_some(HotResponse { entry, variant: Some(key), is_reported })
+        }),
+        HotContent::Chunk(_) => None,
     }
 }
 
-/// Counts a hit from memory. Reports some of these hits to the store, because it would otherwise take the entry for
-/// unused and evict it.
-pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
-    if entry.hits().count()
+/// Counts a hit of the response under `key` from memory. Reports some of these hits to the store, because it would
+/// otherwise take the entry for unused and evict it.
+pub fn note_memory_hit(cache: &ResponseCache, key: &[u8]) {
+    let is_reported = cache.shared.hot.peek_with(key, |item| item.hits().is_some_and(MemoryHits::count));
+    if is_reported == Some(true)
         && let Some(store) = &cache.shared.store
     {
         store.touch(key);
@@ -123,7 +152,18 @@ pub fn note_memory_hit(cache: &ResponseCache, entry: &CachedEntry, key: &[u8]) {
 }
 
 fn stands(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> bool {
-    cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
+    judge(cache, key, entry) == PurgeVerdict::Stands
+}
+
+/// Returns what all purges so far mean for a response that was found in memory. If they do not concern it, memory
+/// remembers that.
+fn judge(cache: &ResponseCache, key: &[u8], entry: &CachedEntry) -> PurgeVerdict {
+    let judged_count = entry.judged_count();
+    let verdict = cache.shared.purges.judge(entry, key);
+    if entry.judged_count() > judged_count {
+        cache.shared.hot.peek_with(key, |item| item.note_judged(entry.judged_count()));
+    }
+    verdict
 }
 
 /// Returns whether a response is still current: since it was found, it was not removed, replaced or purged. `primary`
@@ -143,14 +183,14 @@ pub async fn find(cache: &ResponseCache, primary: &Arc<[u8]>, request_fields: &H
     let since = cache.shared.hot.moment();
     let marker = match find_one(cache, primary).await {
         None => return LookupResult::Nothing,
-        Some((One::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
+        Some((EntryContent::Response(entry), _)) if !entry.head.matches(request_fields, &cache.http) => {
             return LookupResult::Nothing;
         }
-        Some((One::Response(entry), from_memory)) => {
+        Some((EntryContent::Response(entry), from_memory)) => {
             let key = Arc::clone(primary);
             return LookupResult::Found(FoundResponse { entry, key, marker: None, from_memory, since });
         }
-        Some((One::Marker(marker), _)) => marker,
+        Some((EntryContent::Marker(marker), _)) => marker,
     };
     match find_variant(cache, primary, &marker, request_fields, since).await {
         Some(found) => LookupResult::Found(found),
@@ -169,7 +209,7 @@ pub async fn find_variant(
     let settings = &cache.http;
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
-        if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
+        if let Some((EntryContent::Response(entry), from_memory)) = find_one(cache, &key).await
             && entry.head.matches(request_fields, settings)
         {
             let marker = Some(Arc::clone(marker));
@@ -199,38 +239,25 @@ pub async fn find_by_language(
     (language::of_response(found.entry.head.fields()) == Some(preferred)).then_some(found)
 }
 
-enum One {
-    Response(Arc<CachedEntry>),
-    Marker(Arc<ResourceMarker>),
-}
-
-impl One {
-    fn of(hot: HotItem) -> Option<Self> {
-        match hot {
-            HotItem::Response(entry) => Some(Self::Response(entry)),
-            HotItem::Marker(marker) => Some(Self::Marker(marker)),
-            HotItem::Chunk(_) => None,
-        }
-    }
-}
-
 /// Returns the response or marker under a key, and whether it was in memory.
 ///
 /// An entry from the store is put in memory. A head whose body is still arriving is not returned.
-async fn find_one(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
+async fn find_one(cache: &ResponseCache, key: &[u8]) -> Option<(EntryContent, bool)> {
     find_any(cache, key).await.filter(|(one, _)| !still_arrives(cache, one))
 }
 
-fn still_arrives(cache: &ResponseCache, one: &One) -> bool {
-    let One::Response(entry) = one else { return false };
+fn still_arrives(cache: &ResponseCache, one: &EntryContent) -> bool {
+    let EntryContent::Response(entry) = one else { return false };
     let EntryBody::Chunks { representation, .. } = entry.body else { return false };
     cache.shared.arrivals.has(representation)
 }
 
 /// Finds the response or marker under a key, as [`find_one`] does, but also a response whose body is still arriving.
-async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
+async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(EntryContent, bool)> {
     let moment = cache.shared.hot.moment();
-    if let Some(one) = cache.shared.hot.get(key).and_then(One::of) {
+    let targets = &cache.http.targets;
+    let kept = cache.shared.hot.get_with(key, HotItem::content);
+    if let Some(one) = kept.and_then(|content| EntryContent::of(content, targets)) {
         return after_purges(cache, key, one, Some(moment)).map(|one| (one, true));
     }
     let store = cache.shared.store.as_ref()?;
@@ -245,11 +272,14 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
     // Copied to release the larger buffer, which the device reuses. Only while few clients wait for their bodies, those
     // that memory does not keep are sent from that buffer.
     let is_copied = admitted || survivors.are_exchanges_many() && memory.can_keep(len_bytes);
-    let hot = decode(head, body, &cache.http.targets, is_copied)?;
-    let one = One::of(hot.clone())?;
-    // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept there.
-    if admitted && !still_arrives(cache, &one) {
-        memory.insert(key, hot, moment);
+    let mut one = decode(head, body, targets)?;
+    if is_copied {
+        let item = one.hot_item();
+        one = EntryContent::of(item.content(), targets)?;
+        // Lookups in memory do not check whether a body is still arriving, so the head of such a body is not kept.
+        if admitted && !still_arrives(cache, &one) {
+            memory.insert(key, item, moment);
+        }
     }
     after_purges(cache, key, one, admitted.then_some(moment)).map(|one| (one, false))
 }
@@ -257,20 +287,25 @@ async fn find_any(cache: &ResponseCache, key: &[u8]) -> Option<(One, bool)> {
 /// Applies all purges to the response under a key. Returns `None` if it was purged.
 ///
 /// `kept_since` is the moment before the response was read, if it is in memory. The result then replaces it there.
-fn after_purges(cache: &ResponseCache, key: &[u8], one: One, kept_since: Option<ChangeMoment>) -> Option<One> {
-    let One::Response(entry) = &one else { return Some(one) };
+fn after_purges(
+    cache: &ResponseCache,
+    key: &[u8],
+    one: EntryContent,
+    kept_since: Option<ChangeMoment>,
+) -> Option<EntryContent> {
+    let EntryContent::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
-    match cache.shared.purges.judge(entry, key) {
+    match judge(cache, key, entry) {
         PurgeVerdict::Stands => Some(one),
         PurgeVerdict::StaleSince(since_ms) => {
             let stale = Arc::new(entry.stale_since(Timestamp::from_millis(since_ms), judged_count));
             if let Some(moment) = kept_since {
-                cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
+                cache.shared.hot.insert(key, HotItem::response(&stale), moment);
             }
-            Some(One::Response(stale))
+            Some(EntryContent::Response(stale))
         }
         // Not put in memory: the doubt may end without a validation.
-        PurgeVerdict::Unconfirmed => Some(One::Response(Arc::new(entry.unconfirmed()))),
+        PurgeVerdict::Unconfirmed => Some(EntryContent::Response(Arc::new(entry.unconfirmed()))),
         PurgeVerdict::Gone => {
             cache.shared.hot.remove(key);
             None
@@ -290,11 +325,11 @@ pub async fn is_purged(cache: &ResponseCache, key: &[u8]) -> bool {
 /// is not in chunks.
 pub async fn representation(cache: &ResponseCache, key: &[u8]) -> Option<u64> {
     match find_any(cache, key).await? {
-        (One::Response(entry), _) => match entry.body {
+        (EntryContent::Response(entry), _) => match entry.body {
             EntryBody::Chunks { representation, .. } => Some(representation),
             EntryBody::Whole(_) => None,
         },
-        (One::Marker(_), _) => None,
+        (EntryContent::Marker(_), _) => None,
     }
 }
 
@@ -339,10 +374,35 @@ pub async fn ask<T>(
     })
 }
 
-/// Decodes an entry of the store. With `is_copied`, copies it out of the buffers into which it was read.
-///
-/// Returns `None` for a chunk, or if the head and the body do not belong together.
-pub fn decode(head: Bytes, body: Bytes, targets: &TargetList, is_copied: bool) -> Option<HotItem> {
+/// The content of an entry under a key of a resource or variant.
+pub enum EntryContent {
+    /// A stored response.
+    Response(Arc<CachedEntry>),
+    /// The marker that lists the variants of a resource.
+    Marker(Arc<ResourceMarker>),
+}
+
+impl EntryContent {
+    /// Returns the content of an item of the memory cache. `None` for a chunk.
+    fn of(hot: HotContent, targets: &TargetList) -> Option<Self> {
+        match hot {
+            HotContent::Response(packed) => Some(Self::Response(Arc::new(packed.unpack(targets)))),
+            HotContent::Marker(marker) => Some(Self::Marker(marker)),
+            HotContent::Chunk(_) => None,
+        }
+    }
+
+    /// Returns a copy of the content for the memory cache.
+    pub fn hot_item(&self) -> HotItem {
+        match self {
+            Self::Response(entry) => HotItem::response(entry),
+            Self::Marker(marker) => HotItem::marker(Arc::clone(marker)),
+        }
+    }
+}
+
+/// Decodes an entry of the store. Returns `None` for a chunk, or if the head and the body do not belong together.
+pub fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<EntryContent> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {
             let entry = match head.body() {
@@ -351,8 +411,10 @@ pub fn decode(head: Bytes, body: Bytes, targets: &TargetList, is_copied: bool) -
                     CachedEntry::new(head, EntryBody::Chunks { len, representation })
                 }
             };
-            Some(HotItem::Response(Arc::new(if is_copied { entry.detached() } else { entry })))
+            Some(EntryContent::Response(Arc::new(entry)))
         }
-        Head::VaryMarker(rules) => ResourceMarker::decode(rules, &body).map(|marker| HotItem::Marker(Arc::new(marker))),
+        Head::VaryMarker(rules) => {
+            ResourceMarker::decode(rules, &body).map(|marker| EntryContent::Marker(Arc::new(marker)))
+        }
     }
 }

@@ -28,8 +28,7 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 use crate::chunk_format::{KIND_FRAGMENT, chunk_key, chunks_of, split_chunk_key};
 use crate::http::{
     ResponseCache,
-    hot::HotItem,
-    lookup::decode,
+    lookup::{EntryContent, decode},
     pins::record::{PinLine, PinRecord, fingerprint},
     purged::url_of,
 };
@@ -439,7 +438,7 @@ pub fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Opt
     if of.entry != of.primary {
         let Some(marker) = wait(store.get(of.primary))? else { return Ok(None) };
         let Some(body) = wait(marker.read(0..marker.len()))? else { return Ok(None) };
-        let Some(HotItem::Marker(marker)) = decode(marker.head(), body, targets, false) else { return Ok(None) };
+        let Some(EntryContent::Marker(marker)) = decode(marker.head(), body, targets) else { return Ok(None) };
         let generation = of.entry.split_last_chunk::<8>().map(|(_, octets)| u64::from_le_bytes(*octets));
         if generation != Some(marker.generation) {
             return Ok(None);

@@ -22,7 +22,7 @@ use larder_store::{Hints, Store, Writer};
 use crate::http::{
     ResponseCache, StoreEvent,
     committed_body::CommittedBody,
-    entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
+    entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
     hot::HotItem,
     lookup::FoundResponse,
     patience, pins, tiered,
@@ -371,13 +371,13 @@ async fn undo_if_outdated(
 }
 
 fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
-    // The copy shares no memory with the read buffers, which are larger than the weight that is counted.
-    let (head, whole) = head.clone().packed(body.iter().map(|piece| &piece[..]));
-    if let Some(entry) = CachedEntry::whole(head, whole) {
-        cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
+    let body_len: usize = body.iter().map(Bytes::len).sum();
+    if matches!(head.body(), BodyPlace::Whole { len } if len == body_len as u64) {
+        let item = HotItem::packed(head, body.iter().map(|piece| &piece[..]), head.purge_count());
+        cache.shared.hot.replace(&place.key, item);
     }
     if let Some((marker, true)) = &place.marker {
-        cache.shared.hot.replace(&place.primary, HotItem::Marker(Arc::clone(marker)));
+        cache.shared.hot.replace(&place.primary, HotItem::marker(Arc::clone(marker)));
     }
 }
 

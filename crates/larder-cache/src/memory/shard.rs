@@ -74,6 +74,11 @@ impl<V> Shard<V> {
         Some(&slot.value)
     }
 
+    /// Returns the value of a key.
+    pub(super) fn peek(&self, wanted: HashedKey<'_>) -> Option<&V> {
+        self.find(wanted).map(|number| &self.slots[number].value)
+    }
+
     /// Counts a request for a key whose value is not in memory.
     ///
     /// Returns the time since the key's last request, in requests per value in memory, estimated as if there had been

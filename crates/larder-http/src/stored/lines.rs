@@ -4,12 +4,19 @@
 //! Content-Length is not among the lines, because the place of the body implies it. Nor is the ruling, which is never
 //! sent. Cost: one buffer, made when the head is created. A hit copies it, and makes no map.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
 use memchr::memchr;
 
-use super::FIELD_COUNT_MAX;
-use crate::{DecodeError, Ruling, fields::Fields, ruling};
+use super::{FIELD_COUNT_MAX, packed::PackedReader, short};
+use crate::{
+    DecodeError, Ruling,
+    codec::{NUMBER_LEN_MAX, push_bytes},
+    fields::Fields,
+    ruling,
+};
 
 /// The end-to-end fields of a stored head.
 ///
@@ -30,8 +37,19 @@ use crate::{DecodeError, Ruling, fields::Fields, ruling};
 /// assert_eq!(stored.fields().first(&http::header::ETAG), Some(&b"\"v1\""[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone, Debug)]
+pub struct StoredFields(FieldsForm);
+
+#[derive(Clone, Debug)]
+enum FieldsForm {
+    Octets(FieldOctets),
+    /// The form in memory: the text of the ruling after its length, then the lines as [`short`] writes them. The octets
+    /// are made when they are first needed.
+    Short(Bytes, OnceLock<FieldOctets>),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredFields {
+struct FieldOctets {
     /// The lines, then the text of the ruling, if there is one.
     octets: Bytes,
     lines_len: u32,
@@ -69,7 +87,8 @@ impl StoredFields {
         if !is_value(ruling) {
             return Err(DecodeError::Invalid);
         }
-        Ok(Self { octets, lines_len: u32::try_from(lines_len).map_err(|_| DecodeError::Bound)? })
+        let lines_len = u32::try_from(lines_len).map_err(|_| DecodeError::Bound)?;
+        Ok(Self(FieldsForm::Octets(FieldOctets { octets, lines_len })))
     }
 
     /// Iterates over the names and values of stored lines. Yields an error for a malformed line, and for one too many.
@@ -92,7 +111,36 @@ impl StoredFields {
     /// Returns the lines as HTTP/1.1 sends them, each with its CRLF.
     #[inline]
     pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.lines_len as usize]
+        let FieldOctets { octets, lines_len } = self.whole();
+        &octets[..*lines_len as usize]
+    }
+
+    /// Appends the lines as HTTP/1.1 sends them, each with its CRLF.
+    pub fn push_lines(&self, lines: &mut Vec<u8>) {
+        match &self.0 {
+            FieldsForm::Short(short, octets) if octets.get().is_none() => {
+                let mut reader = PackedReader { rest: short };
+                reader.bytes();
+                short::expand(reader.rest, lines);
+            }
+            FieldsForm::Short(..) | FieldsForm::Octets(_) => lines.extend_from_slice(self.octets()),
+        }
+    }
+
+    /// Creates fields from the form that [`StoredFields::push_short`] writes.
+    pub(super) fn of_short(short: Bytes) -> Self {
+        Self(FieldsForm::Short(short, OnceLock::new()))
+    }
+
+    /// Appends the short form of these fields, after its length.
+    pub(super) fn push_short(&self, out: &mut Vec<u8>) {
+        if let FieldsForm::Short(short, _) = &self.0 {
+            return push_bytes(out, short);
+        }
+        let mut short = Vec::with_capacity(self.all_octets().len() + NUMBER_LEN_MAX);
+        push_bytes(&mut short, self.ruling_text());
+        self.lines().for_each(|(name, value)| short::push(&mut short, name, value));
+        push_bytes(out, &short);
     }
 
     /// Returns the operator's ruling on the response, if there is one.
@@ -105,7 +153,8 @@ impl StoredFields {
         let mut map = HeaderMap::with_capacity(memchr::memchr_iter(b'\n', self.octets()).count());
         for (name, value) in self.lines() {
             let name = HeaderName::from_bytes(name).expect("names were checked");
-            let value = HeaderValue::from_maybe_shared(self.octets.slice_ref(value)).expect("values were checked");
+            let value =
+                HeaderValue::from_maybe_shared(self.whole().octets.slice_ref(value)).expect("values were checked");
             map.append(name, value);
         }
         map
@@ -127,26 +176,50 @@ impl StoredFields {
 
     /// Returns the text of the ruling. It is empty if there is none.
     pub(crate) fn ruling_text(&self) -> &[u8] {
-        &self.octets[self.lines_len as usize..]
+        let FieldOctets { octets, lines_len } = self.whole();
+        &octets[*lines_len as usize..]
     }
 
     /// Returns all octets that the fields occupy: the lines, then the ruling.
     pub(super) fn all_octets(&self) -> &[u8] {
-        &self.octets
+        &self.whole().octets
     }
 
-    /// Returns these fields with their octets in another buffer. `octets` must contain the same octets.
-    pub(super) fn moved(self, octets: Bytes) -> Self {
-        debug_assert_eq!(octets, self.octets);
-        Self { octets, ..self }
+    #[inline]
+    fn whole(&self) -> &FieldOctets {
+        match &self.0 {
+            FieldsForm::Octets(octets) => octets,
+            FieldsForm::Short(short, octets) => octets.get_or_init(|| FieldOctets::of_short(short)),
+        }
     }
 
     fn with_ruling_text(mut octets: Vec<u8>, ruling: &[u8]) -> Self {
         let lines_len = u32::try_from(octets.len()).expect("heads are shorter than 4 GiB");
         octets.extend_from_slice(ruling);
+        Self(FieldsForm::Octets(FieldOctets { octets: octets.into(), lines_len }))
+    }
+}
+
+impl FieldOctets {
+    #[cold]
+    fn of_short(short: &[u8]) -> Self {
+        let mut reader = PackedReader { rest: short };
+        let ruling = reader.bytes();
+        let mut octets = Vec::with_capacity(short.len() * EXPANSION);
+        short::expand(reader.rest, &mut octets);
+        let lines_len = u32::try_from(octets.len()).expect("heads are shorter than 4 GiB");
+        octets.extend_from_slice(ruling);
         Self { octets: octets.into(), lines_len }
     }
 }
+
+impl PartialEq for StoredFields {
+    fn eq(&self, other: &Self) -> bool {
+        self.whole() == other.whole()
+    }
+}
+
+impl Eq for StoredFields {}
 
 impl Fields for StoredFields {
     fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -206,6 +279,8 @@ fn is_value(octets: &[u8]) -> bool {
 const SEPARATOR: &[u8] = b": ";
 /// Maximum length, in bytes, of a field name that a [`HeaderMap`] accepts.
 const NAME_LEN_MAX: usize = u16::MAX as usize;
+/// Ratio of the length of usual lines to that of their short form.
+const EXPANSION: usize = 4;
 /// Octets of a line in addition to its name and value.
 const LINE_OVERHEAD: usize = 4;
 /// For each octet, whether a field name in lower case may contain it: the characters of a token (RFC 9110 5.6.2) except

@@ -38,7 +38,7 @@ impl ResponseMarkers {
     /// Age, Cache-Status and the fields that frame the body are missing, because they differ between responses.
     pub(crate) fn push_head_lines(&self, head: &StoredHead, lines: &mut Vec<u8>) {
         push_status_line(lines, Version::HTTP_11, head.status());
-        lines.extend_from_slice(head.fields().octets());
+        head.fields().push_lines(lines);
         if let Some(via) = &self.response.via {
             push_field(lines, &header::VIA, via);
         }

@@ -21,7 +21,6 @@ use crate::{
     figures::{metrics::WorkerMetrics, outcome::Outcome},
     ground::{
         cache::{
-            Cache,
             entry::{CachedEntry, EntryBody},
             lookup,
         },
@@ -71,7 +70,7 @@ impl ClientExchange {
         let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
         let subject = self.subject(request, parts);
         let query = self.log_query(request, parts.map(|(scheme, authority, _)| (scheme, authority)));
-        let found = self.find_in_memory(request, parts, lookup::note_memory_hit);
+        let found = self.find_in_memory(request, parts, true);
         self.account.set_subject(subject);
         self.account.query = query;
         self.leave_memory(request, found)
@@ -80,7 +79,7 @@ impl ClientExchange {
     /// Does the same as [`Self::look_in_memory`] for a request that was counted already.
     pub(super) fn peek_into_memory(&mut self, request: &Request<impl Body>) -> Result<MemoryAnswer, Step> {
         let parts = self.target.key_parts(&self.worker.shared.routes, self.client.scheme(), request);
-        let found = self.find_in_memory(request, parts, |_, _, _| {});
+        let found = self.find_in_memory(request, parts, false);
         self.leave_memory(request, found)
     }
 
@@ -128,19 +127,19 @@ impl ClientExchange {
         }
     }
 
-    /// Looks for the response to a request in memory.
+    /// Looks for the response to a request in memory. With `is_counted`, the response counts the request.
     fn find_in_memory(
         &self,
         request: &Request<impl Body>,
         parts: Option<KeyParts<'_>>,
-        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+        is_counted: bool,
     ) -> MemoryState {
         let simple = parts.filter(|(_, authority, _)| self.is_simple(request, authority));
         let Some(parts @ (scheme, authority, _)) = simple else { return MemoryState::Unsuited };
         let path = path_of(request.uri());
         let ruled = RuledRequest { method: request.method(), scheme, authority, path, fields: request.headers() };
         let found = with_key(&self.worker.cache.http.key_rules, parts, path, |key| {
-            match self.fresh_in_memory(ruled, key, self.may_encode(request), note) {
+            match self.fresh_in_memory(ruled, key, self.may_encode(request), is_counted) {
                 Some(answer) => MemoryState::Answer(answer),
                 None => MemoryState::Missing(Arc::from(key)),
             }
@@ -153,12 +152,14 @@ impl ClientExchange {
         ruled: RuledRequest<'_>,
         key: &[u8],
         may_encode: bool,
-        note: impl FnOnce(&Cache, &CachedEntry, &[u8]),
+        is_counted: bool,
     ) -> Option<MemoryAnswer> {
         let cache = &self.worker.cache;
-        let (entry, variant) = lookup::find_hot(cache, key, ruled.fields).filter(|(entry, _)| {
-            matches!(entry.body, EntryBody::Whole(_)) && !entry.head.freshness().checks_authorization
-        })?;
+        let found = lookup::find_hot(cache, key, ruled.fields, is_counted)?;
+        let entry = &found.entry;
+        if !matches!(entry.body, EntryBody::Whole(_)) || entry.head.freshness().checks_authorization {
+            return None;
+        }
         // The state of the uplink does not matter to a fresh response.
         let terms = RequestTerms {
             session_rules: self.client.session.as_ref().map(|session| &*session.rules),
@@ -169,16 +170,15 @@ impl ClientExchange {
         let RequestTerms { method, fields, names, .. } = terms;
         let marks = &self.worker.shared.marks;
         let wanted = HitRequest { marks: &marks.response, method, fields, names, age_secs: age.age_secs, status };
-        let note = || note(cache, &entry, variant.as_deref().unwrap_or(key));
         if may_encode
             && self.target.mirror().is_none_or(|_| MirrorRequest::leaves(entry.head.fields()))
-            && let Some(encoded) = encoded(marks, &wanted, &entry)
+            && let Some(encoded) = encoded(marks, &wanted, entry)
         {
-            note();
+            found.report(cache, key);
             return Some(MemoryAnswer::Encoded(encoded));
         }
-        let answered = hit::answer::<OriginFetcher>(&wanted, &entry, None)?;
-        note();
+        let answered = hit::answer::<OriginFetcher>(&wanted, entry, None)?;
+        found.report(cache, key);
         let outcome = if answered.is_conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
         let response = answered.response.map(ResponseBody::from);
         Some(MemoryAnswer::Served(ServedResponse { response: Box::new(response), outcome, origin: None, why: None }))

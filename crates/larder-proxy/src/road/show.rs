@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use larder_http::{Timestamp, date::format_http_date, fields::Fields as _, tags::tags_of};
+use larder_store::MemoryHits;
 
 use crate::{
     ground::cache::{
@@ -72,7 +73,8 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 
 /// Prints where the stored response is, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
-    let in_memory = cache.shared.hot.get(&found.key).map(|_| match found.entry.hits().get() {
+    let hits = cache.shared.hot.peek_with(&found.key, |item| item.hits().map_or(0, MemoryHits::get));
+    let in_memory = hits.map(|hits| match hits {
         1 => "memory (1 hit since it was loaded)".to_owned(),
         hits => format!("memory ({hits} hits since it was loaded)"),
     });

@@ -3,7 +3,7 @@
 //! Whether the stored response may be used is decided elsewhere. Cost: a response in another form than the
 //! stored octets takes a map of their fields. The body is sent by reference.
 
-use std::{iter, ops::Range, sync::Arc};
+use std::{iter, ops::Range};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -70,7 +70,7 @@ impl<'a, F: Fetcher> CacheQuery<'a, F> {
 /// preconditions, or if the body is in chunks and `chunked` is missing.
 pub fn answer<F: Fetcher>(
     wanted: &HitRequest<'_>,
-    entry: &Arc<CachedEntry>,
+    entry: &CachedEntry,
     chunked: Option<BodyCursor<F>>,
 ) -> Option<HitAnswer<F>> {
     match conditional::evaluate(wanted.fields, &entry.head) {
@@ -246,7 +246,7 @@ pub(super) fn whole_body<F: Fetcher>(whole: &Bytes, portion: BodyPortion) -> Ans
 }
 
 fn body_of<F: Fetcher>(
-    entry: &Arc<CachedEntry>,
+    entry: &CachedEntry,
     portion: BodyPortion,
     chunked: Option<BodyCursor<F>>,
 ) -> Option<AnswerBody<F>> {

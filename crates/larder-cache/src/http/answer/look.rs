@@ -467,7 +467,7 @@ impl<F: Fetcher> CacheQuery<'_, F> {
         // The body of a long response is on disk, even if its head is in memory.
         let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
         if found.from_memory {
-            lookup::note_memory_hit(self.cache(), &found.entry, &found.key);
+            lookup::note_memory_hit(self.cache(), &found.key);
         }
         let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
         let status = continued.map_or(hit, reading::completed);

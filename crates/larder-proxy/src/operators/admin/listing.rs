@@ -9,6 +9,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 use bytes::Bytes;
 use http::Response as HttpResponse;
 use larder_http::{UrlPatterns, fields::media_type};
+use larder_store::MemoryHits;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use crate::{
     ground::{
         cache::{
             Cache,
-            hot::HotItem,
             responses::{self, Response, WalkStep},
         },
         clock,
@@ -168,7 +168,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
         "age_secs": freshness.age_millis(now) / 1000,
         "ttl_secs": freshness.left_millis(now, &cache.http).div_euclid(1000),
         "hits": hits(cache, key),
-        "in_memory": cache.shared.hot.get(key).is_some(),
+        "in_memory": cache.shared.hot.contains(key),
         "pinned": cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(key)),
         "variant": variant,
     })
@@ -176,10 +176,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
 
 /// Returns the number of hits of an entry in memory. `None` if the entry is not in memory.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
-    match cache.shared.hot.get(key)? {
-        HotItem::Response(entry) => Some(entry.hits().get()),
-        HotItem::Marker(_) | HotItem::Chunk(_) => None,
-    }
+    cache.shared.hot.peek_with(key, |item| item.hits().map(MemoryHits::get))?
 }
 
 /// Maximum length of a sorted list.
