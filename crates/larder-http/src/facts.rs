@@ -11,7 +11,7 @@ use http::{
 };
 
 use crate::{
-    DecodeError, StoredFields, Timestamp,
+    DecodeError, Timestamp,
     cache_control::ResponseDirectives,
     date::parse_http_date,
     decimal::parse_seconds,
@@ -73,21 +73,27 @@ impl<'a> Facts<'a> {
     }
 
     /// Reads the fields of a stored response like [`Facts::of`], and applies the ruling that was stored with it.
-    pub(crate) fn of_stored(fields: &'a StoredFields, targets: &TargetList) -> Self {
+    pub(crate) fn of_stored(fields: &'a impl Fields, ruling: &[u8], targets: &TargetList) -> Self {
         let mut facts = Self::default();
         fields.lines().for_each(|(name, value)| facts.add(name, value, targets));
-        facts.complete(fields, Some(fields.ruling_text()), targets);
+        facts.complete(fields, Some(ruling), targets);
         facts
     }
 
-    /// Reads the fields of a stored response like [`Facts::of_stored`], and checks their lines in the same pass.
-    pub(crate) fn of_unchecked(fields: &'a StoredFields, targets: &TargetList) -> Result<Self, DecodeError> {
+    /// Reads the fields of a stored response like [`Facts::of_stored`]. `lines` checks the lines of `fields` in the
+    /// same pass.
+    pub(crate) fn of_unchecked(
+        fields: &'a impl Fields,
+        lines: impl Iterator<Item = Result<(&'a [u8], &'a [u8]), DecodeError>>,
+        ruling: &[u8],
+        targets: &TargetList,
+    ) -> Result<Self, DecodeError> {
         let mut facts = Self::default();
-        for line in fields.checked_lines() {
+        for line in lines {
             let (name, value) = line?;
             facts.add(name, value, targets);
         }
-        facts.complete(fields, Some(fields.ruling_text()), targets);
+        facts.complete(fields, Some(ruling), targets);
         Ok(facts)
     }
 

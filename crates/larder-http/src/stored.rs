@@ -25,6 +25,7 @@ use crate::{
 mod encoding;
 mod lines;
 mod packed;
+mod reader;
 mod short;
 
 pub use crate::codec::DecodeError;
@@ -177,7 +178,7 @@ impl StoredHead {
         let fields = StoredFields::of(&fields);
         if !own.is_empty() {
             // One of them may have been a field with directives. A stored head is read again without it.
-            derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, targets));
+            derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, fields.ruling_text(), targets));
         }
         (Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body), own)
     }
@@ -226,7 +227,7 @@ impl StoredHead {
             response_time: self.response_time(),
             answered_cookie: self.selecting.answered_cookie(),
         };
-        let derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, &self.targets));
+        let derived = DerivedFacts::of(&receipt, &Facts::of_stored(&fields, fields.ruling_text(), &self.targets));
         let selecting = self.selecting.clone();
         let head = Self::from_parts(&receipt, fields, selecting, &self.targets, derived).with_body(self.body);
         let freshness = head.freshness.purged_like(&self.freshness);

@@ -25,8 +25,8 @@ impl Weigh for ValueOfLength {
     }
 }
 
-/// Returns the weight of a response whose head and body have `len_bytes`. `V` is the value that stands for it, whose slot
-/// is smaller, as is its key.
+/// Returns the weight of a response whose head and body have `len_bytes`. `V` is the value that stands for it. Its slot
+/// and its key are smaller than those of the proxy.
 fn weight_of<V>(len_bytes: u64) -> u64 {
     let smaller_bytes = size_of::<HotItem>() - size_of::<V>() + KEY_BYTES;
     usize::try_from(len_bytes).map_or(len_bytes, HotItem::weight_of) + smaller_bytes as u64

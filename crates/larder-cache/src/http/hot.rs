@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// An item of the memory cache in front of the store.
-pub struct HotItem(Place);
+pub struct HotItem(ItemPlace);
 
 /// Two variants only, so that the second needs no bytes of its own: each slot of the memory cache is as large as this.
-enum Place {
+enum ItemPlace {
     Response(HotResponse),
     Other(Box<OtherItem>),
 }
@@ -51,7 +51,7 @@ struct HotResponse {
 /// The content of a [`HotItem`], which shares its memory.
 pub enum HotContent {
     /// A stored response with its head, and its body if that is short.
-    Response(PackedEntry),
+    Response(PackedResponse),
     /// The marker that lists the variants of a resource.
     Marker(Arc<ResourceMarker>),
     /// A chunk of a long body.
@@ -59,7 +59,7 @@ pub enum HotContent {
 }
 
 /// A stored response in the form that it has in memory.
-pub struct PackedEntry {
+pub struct PackedResponse {
     packed: Bytes,
     /// The body, if it is not in `packed`.
     body: Option<Bytes>,
@@ -83,7 +83,7 @@ impl HotItem {
         body: impl Iterator<Item = &'a [u8]> + Clone,
         judged_count: u64,
     ) -> Self {
-        Self(Place::Response(HotResponse::new(head, body, judged_count)))
+        Self(ItemPlace::Response(HotResponse::new(head, body, judged_count)))
     }
 
     /// Creates an item from a response that has a new head.
@@ -94,7 +94,7 @@ impl HotItem {
         match &entry.body {
             EntryBody::Whole(body) if body.len() >= LONG_BODY_BYTES => {
                 let head = HotResponse::new(&entry.head, iter::empty(), entry.judged_count());
-                Self(Place::Other(Box::new(OtherItem::Split(head, body.clone()))))
+                Self(ItemPlace::Other(Box::new(OtherItem::Split(head, body.clone()))))
             }
             EntryBody::Whole(_) | EntryBody::Chunks { .. } => Self::response(entry),
         }
@@ -102,19 +102,19 @@ impl HotItem {
 
     /// Creates an item from a marker.
     pub(super) fn marker(marker: Arc<ResourceMarker>) -> Self {
-        Self(Place::Other(Box::new(OtherItem::Marker(marker))))
+        Self(ItemPlace::Other(Box::new(OtherItem::Marker(marker))))
     }
 
     /// Creates an item from a chunk of a long body, in a buffer of its own length.
     pub(super) fn chunk(bytes: Bytes) -> Self {
-        Self(Place::Other(Box::new(OtherItem::Chunk(bytes))))
+        Self(ItemPlace::Other(Box::new(OtherItem::Chunk(bytes))))
     }
 
     /// Returns the content, which shares memory with this item.
     pub fn content(&self) -> HotContent {
         match &self.0 {
-            Place::Response(response) => HotContent::Response(response.entry(None)),
-            Place::Other(other) => match &**other {
+            ItemPlace::Response(response) => HotContent::Response(response.entry(None)),
+            ItemPlace::Other(other) => match &**other {
                 OtherItem::Split(response, body) => HotContent::Response(response.entry(Some(body))),
                 OtherItem::Marker(marker) => HotContent::Marker(Arc::clone(marker)),
                 OtherItem::Chunk(bytes) => HotContent::Chunk(bytes.clone()),
@@ -136,8 +136,8 @@ impl HotItem {
 
     fn as_response(&self) -> Option<&HotResponse> {
         match &self.0 {
-            Place::Response(response) => Some(response),
-            Place::Other(other) => match &**other {
+            ItemPlace::Response(response) => Some(response),
+            ItemPlace::Other(other) => match &**other {
                 OtherItem::Split(response, _) => Some(response),
                 OtherItem::Marker(_) | OtherItem::Chunk(_) => None,
             },
@@ -159,13 +159,13 @@ impl HotResponse {
         }
     }
 
-    fn entry(&self, body: Option<&Bytes>) -> PackedEntry {
+    fn entry(&self, body: Option<&Bytes>) -> PackedResponse {
         let judged_count = self.judged_count.load(Relaxed);
-        PackedEntry { packed: self.packed.clone(), body: body.cloned(), judged_count }
+        PackedResponse { packed: self.packed.clone(), body: body.cloned(), judged_count }
     }
 }
 
-impl PackedEntry {
+impl PackedResponse {
     /// Returns the response. Later updates of its head read directives from the fields in `targets`.
     pub fn unpack(self, targets: &TargetList) -> CachedEntry {
         let (head, body) = StoredHead::unpack(self.packed, targets);
@@ -178,8 +178,8 @@ impl PackedEntry {
 impl Weigh for HotItem {
     fn weight_bytes(&self) -> u64 {
         match &self.0 {
-            Place::Response(response) => buffer_bytes(response.packed.len()),
-            Place::Other(other) => {
+            ItemPlace::Response(response) => buffer_bytes(response.packed.len()),
+            ItemPlace::Other(other) => {
                 let content = match &**other {
                     OtherItem::Split(response, body) => {
                         buffer_bytes(response.packed.len()) + buffer_bytes(body.len() + SPLIT_HEAD_BYTES)

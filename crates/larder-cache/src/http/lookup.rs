@@ -91,16 +91,16 @@ impl FoundResponse {
 }
 
 /// A response that was found in memory.
-pub struct HotResponse {
+pub struct MemoryResponse {
     /// The response.
     pub entry: CachedEntry,
     /// The key of the response, if it is a variant.
     pub variant: Option<Vec<u8>>,
-    /// Whether to report the hit to the store, see [`HotResponse::report`].
+    /// Whether to report the hit to the store, see [`MemoryResponse::report`].
     is_reported: bool,
 }
 
-impl HotResponse {
+impl MemoryResponse {
     /// Reports this hit to the store, if it is one of those that are reported, because the store would otherwise take
     /// the entry for unused and evict it. `primary` is the key of the resource.
     pub fn report(&self, cache: &ResponseCache, primary: &[u8]) {
@@ -119,14 +119,14 @@ pub fn find_hot(
     primary: &[u8],
     request_fields: &HeaderMap,
     is_counted: bool,
-) -> Option<HotResponse> {
+) -> Option<MemoryResponse> {
     let settings = &cache.http;
     let look = |item: &HotItem| (item.content(), is_counted && item.hits().is_some_and(MemoryHits::count));
     let (content, is_reported) = cache.shared.hot.get_with(primary, look)?;
     match content {
         HotContent::Response(packed) => {
             let entry = packed.unpack(&settings.targets);
-            stands(cache, primary, &entry).then_some(HotResponse { entry, variant: None, is_reported })
+            stands(cache, primary, &entry).then_some(MemoryResponse { entry, variant: None, is_reported })
         }
         HotContent::Marker(marker) => marker.rules.rules().iter().find_map(|rule| {
             let key = marker.variant_key(primary, rule, request_fields, settings)?;
@@ -134,7 +134,7 @@ pub fn find_hot(
             let HotContent::Response(packed) = content else { return None };
             let entry = packed.unpack(&settings.targets);
             let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
-            is_ours.then_some(HotResponse { entry, variant: Some(key), is_reported })
+            is_ours.then_some(MemoryResponse { entry, variant: Some(key), is_reported })
         }),
         HotContent::Chunk(_) => None,
     }

@@ -129,7 +129,10 @@ impl StoredHead {
         let fields = decode_fields(reader)?;
         let answered_cookie = selecting.answered_cookie();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let derived = DerivedFacts::of(&receipt, &Facts::of_unchecked(&fields, targets)?);
+        let derived = DerivedFacts::of(
+            &receipt,
+            &Facts::of_unchecked(&fields, fields.checked_lines(), fields.ruling_text(), targets)?,
+        );
         Ok(Self::from_parts(&receipt, fields, selecting, targets, derived).with_body(body))
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
 use memchr::memchr;
 
-use super::{FIELD_COUNT_MAX, packed::PackedReader, short};
+use super::{FIELD_COUNT_MAX, reader::PackedReader, short};
 use crate::{
     DecodeError, Ruling,
     codec::{NUMBER_LEN_MAX, push_bytes},

@@ -1,10 +1,10 @@
 //! The short form of stored lines, for memory: a byte instead of a common name, and five instead of a date.
 //!
-//! Invariant: the lines that [`expand`] returns are, octet for octet, those that [`push`] was given. A date is shortened
-//! only if formatting its moment gives the same octets. Cost: the lines of a usual head take a third of their length,
-//! and a hit formats its one or two dates.
+//! Invariant: the lines that [`expand`] returns are, octet for octet, those that [`push`] was given. A date is
+//! shortened only if formatting its moment gives the same octets. Cost: the lines of a usual head take a third of their
+//! length, and a hit formats its one or two dates.
 
-use super::packed::PackedReader;
+use super::reader::PackedReader;
 use crate::{
     Timestamp,
     codec::{code_of_name, common_name, push_bytes},
@@ -51,7 +51,7 @@ pub(super) fn expand(short: &[u8], lines: &mut Vec<u8>) {
 /// Returns the seconds since the Unix epoch of a date in the form in which dates are sent.
 fn date_secs(value: &[u8]) -> Option<u64> {
     let moment = value.ends_with(b" GMT").then(|| parse_imf_fixdate(value))??;
-    (http_date(moment) == value).then(|| moment.as_secs().unsigned_abs())
+    u64::try_from(moment.as_secs()).ok().filter(|_| http_date(moment) == value)
 }
 
 /// The code of a line whose name has no code.
@@ -71,6 +71,7 @@ mod tests {
             ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ("expires", "Fri, 31 Dec 9999 23:59:59 GMT"),
             ("last-modified", "Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("last-modified", "Wed, 31 Dec 1969 23:59:59 GMT"),
             ("expires", "Mon, 06 Nov 1994 08:49:37 GMT"),
             ("expires", "sun, 06 Nov 1994 08:49:37 gmt"),
             ("expires", "Sun, 06 Nov 1994 08:49:60 GMT"),

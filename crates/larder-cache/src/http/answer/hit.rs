@@ -61,8 +61,8 @@ impl<'a, F: Fetcher> CacheQuery<'a, F> {
     /// answers it.
     pub(super) fn hit(self, age_secs: u64, status: CacheStatus) -> HitRequest<'a> {
         let Self { http, asked } = self;
-        let (marks, names) = (http.fetcher.marks(), asked.names());
-        HitRequest { marks, method: asked.method(), fields: asked.fields(), names, age_secs, status }
+        let marks = http.fetcher.marks();
+        HitRequest { marks, method: asked.method(), fields: asked.fields(), names: asked.names(), age_secs, status }
     }
 }
 
