@@ -10,7 +10,6 @@ use std::{
     io,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 /// Refuses a path that cannot hold the store that `options` describe. `asked` is the given policy, if any.
@@ -194,7 +193,7 @@ fn unavailable_help(error: &Error, options: &StoreOptions) -> String {
 
 /// Returns the kind of the system's error that caused an error. `None` if the system caused none.
 fn cause(error: &Error) -> Option<io::ErrorKind> {
-    error.source().and_then(|source| source.downcast_ref::<Arc<io::Error>>()).map(|error| error.kind())
+    error.source().and_then(|source| source.downcast_ref::<io::Error>()).map(|error| error.kind())
 }
 
 /// Returns whether an error means that the file system has no room for the store.
