@@ -5,9 +5,8 @@
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. An insert and a removal take one more lock, of a
 //! group of keys. A change of one key keeps values of its group that are being read from entering memory, which costs
-//! no more than a copy. Each value costs a [`Slot`], [`TABLES_BYTES`] and its
-//! key. [`shard`] chooses the value that leaves by its
-//! [`worth`]. Shards are alike, so a full memory takes from each in turn.
+//! no more than a copy. Each value costs a [`Slot`], [`TABLES_BYTES`] and its key. [`shard`] chooses the value that
+//! leaves by its [`worth`]. Shards are alike, so a full memory takes from each in turn.
 
 mod admission;
 mod ghosts;

@@ -101,13 +101,10 @@ pub struct MemoryResponse {
 }
 
 impl MemoryResponse {
-    /// Reports this hit to the store, if it is one of those that are reported, because the store would otherwise take
-    /// the entry for unused and evict it. `primary` is the key of the resource.
+    /// Reports this hit to the store, if it is one of those that are reported. `primary` is the key of the resource.
     pub fn report(&self, cache: &ResponseCache, primary: &[u8]) {
-        if self.is_reported
-            && let Some(store) = &cache.shared.store
-        {
-            store.touch(self.variant.as_deref().unwrap_or(primary));
+        if self.is_reported {
+            report_hit(cache, self.variant.as_deref().unwrap_or(primary));
         }
     }
 }
@@ -140,13 +137,17 @@ pub fn find_hot(
     }
 }
 
-/// Counts a hit of the response under `key` from memory. Reports some of these hits to the store, because it would
-/// otherwise take the entry for unused and evict it.
+/// Counts a hit of the response under `key` from memory, and reports some of these hits to the store.
 pub fn note_memory_hit(cache: &ResponseCache, key: &[u8]) {
     let is_reported = cache.shared.hot.peek_with(key, |item| item.hits().is_some_and(MemoryHits::count));
-    if is_reported == Some(true)
-        && let Some(store) = &cache.shared.store
-    {
+    if is_reported == Some(true) {
+        report_hit(cache, key);
+    }
+}
+
+/// Reports a hit from memory to the store, because it would otherwise take the entry for unused and evict it.
+fn report_hit(cache: &ResponseCache, key: &[u8]) {
+    if let Some(store) = &cache.shared.store {
         store.touch(key);
     }
 }

@@ -8,7 +8,6 @@
 //! buffer. Cost: an uncontended lock, and a few plain loads and stores, per read or write.
 
 use std::{
-    cell::RefCell,
     io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
@@ -19,7 +18,11 @@ use bytes::{Buf as _, Bytes};
 use larder_device::IgnorePoison as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::road::client::{peer::Client, socket::ClientSocket};
+use crate::road::client::{
+    encoded::{give_back, scratch},
+    peer::Client,
+    socket::ClientSocket,
+};
 
 /// The socket of an HTTP/2 client, plain or TLS. Its clones are the same socket.
 #[derive(Clone)]
@@ -80,7 +83,7 @@ impl SocketState {
 
     fn gather(&mut self, bufs: &[io::IoSlice<'_>]) {
         if self.gathered.capacity() == 0 {
-            self.gathered = GATHERED.take();
+            self.gathered = scratch();
             self.gathered.reserve_exact(GATHER_BYTES_MAX);
         }
         bufs.iter().for_each(|buf| self.gathered.extend_from_slice(buf));
@@ -155,19 +158,6 @@ impl AsyncWrite for ClientStream {
         let mut state = self.lock();
         ready!(state.poll_write_gathered(cx))?;
         Pin::new(&mut state.socket).poll_shutdown(cx)
-    }
-}
-
-thread_local! {
-    /// The buffer for gathered output, while no connection uses it.
-    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns a buffer to the thread for the next connection that gathers output.
-fn give_back(mut buffer: Vec<u8>) {
-    if buffer.capacity() > 0 {
-        buffer.clear();
-        GATHERED.set(buffer);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A response over HTTP/1.1 whose head is encoded already: a whole hit from memory.
 //!
-//! Owns: the thread's buffer for heads, while no head is being written. Cost: the stored lines are copied once, and no
-//! map of fields is made.
+//! Owns: the thread's buffer for output, while nothing is written to it. HTTP/2 connections gather in it, too. Cost:
+//! the stored lines are copied once, and no map of fields is made.
 
 use std::cell::RefCell;
 
@@ -28,12 +28,12 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes this thread's buffer for heads. It is empty if another head is using the buffer.
+/// Takes this thread's buffer for output. It is empty, and without memory if it is in use.
 pub(crate) fn scratch() -> Vec<u8> {
     SCRATCH.take()
 }
 
-/// Returns a buffer to the thread for the next head, unless it has grown beyond [`SCRATCH_BYTES_MAX`].
+/// Returns a buffer to the thread for the next output, unless it has grown beyond [`SCRATCH_BYTES_MAX`].
 pub(crate) fn give_back(mut buffer: Vec<u8>) {
     if buffer.capacity() > 0 && buffer.capacity() <= SCRATCH_BYTES_MAX {
         buffer.clear();
