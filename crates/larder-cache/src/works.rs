@@ -4,6 +4,8 @@
 //! that began on it before, and no other work. Marked work commits nothing: a commit that would begin is refused, and
 //! one that was running when the mark came looks for it after its last write and removes what it wrote. A task that
 //! marked work can wait for these commits ([`MarkedCommits`]), and after that the result of older work is not found.
+//! Commits that wait for their [turn](KeyWork::commit_in_turn) run one after another, and what newer work has written
+//! is not replaced by the result of older work.
 //!
 //! Programs that fetch values which may be removed meanwhile can use it for a store of their own. Cost: a short lock of
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
@@ -67,6 +69,8 @@ pub struct KeyWork {
     of: Arc<ActiveKey>,
     /// The key's number of changes at the moment when the work began.
     began: u64,
+    /// Counts the work on the key in the order in which it began.
+    number: u64,
 }
 
 /// A commit: the write of a value that some work has brought. [`KeyWork::begin_commit`] creates it.
@@ -122,6 +126,8 @@ struct ActiveKey {
     /// The index of the shard that has the key.
     shard: usize,
     work_count: AtomicUsize,
+    /// Number of the last work that began.
+    begun_count: AtomicU64,
     /// Number of changes of the key, each of which marks older work as outdated. Changed only while `commits` is
     /// locked.
     change_count: AtomicU64,
@@ -134,7 +140,10 @@ struct RunningCommits {
     /// Number of commits in progress whose work is current: the key has not changed since the work began.
     current_count: usize,
     marked_count: usize,
-    /// The tasks that wait until the outdated commits have ended.
+    /// The place and the work of the last commit that began in its turn. Only the last one is known, so older work may
+    /// still write at another place, as variants of a response do.
+    last: Option<(Arc<[u8]>, u64)>,
+    /// The tasks that wait until commits have ended.
     wakers: Vec<Waker>,
 }
 
@@ -154,7 +163,8 @@ impl ActiveKeys {
             of
         };
         let began = of.change_count.load(Acquire);
-        KeyWork { keys: Arc::clone(self), of, began }
+        let number = of.begun_count.fetch_add(1, AcqRel) + 1;
+        KeyWork { keys: Arc::clone(self), of, began, number }
     }
 
     /// Marks all work on a key as outdated, because the key has changed or is about to change. Returns those commits of
@@ -209,16 +219,52 @@ impl KeyWork {
         &self.of.key
     }
 
-    /// Returns the commits of outdated work on the key that are still in progress. Wait for them before you begin a
-    /// commit, because each of them may remove the key's value.
-    pub fn older_commits(&self) -> MarkedCommits {
-        let is_running = self.of.commits.lock().ignore_poison().marked_count > 0;
-        MarkedCommits { keys: is_running.then(|| Arc::clone(&self.of)).into_iter().collect() }
+    /// Begins to write the value that the work has brought. Returns `None` if the key has changed since the work began.
+    ///
+    /// Does not wait for other commits of the key, so their writes may end in any order.
+    pub fn begin_commit(&self) -> Option<KeyCommit> {
+        self.commit_now(&mut self.of.commits.lock().ignore_poison())
     }
 
-    /// Begins to write the value that the work has brought. Returns `None` if the key has changed since the work began.
-    pub fn begin_commit(&self) -> Option<KeyCommit> {
+    /// Waits until no commit of the key is in progress, and begins one. `place` is where the value is written: the key
+    /// itself, or the key of one of its variants.
+    ///
+    /// Returns `None` if the key has changed since the work began, or if work that began later was the last to write at
+    /// this place.
+    ///
+    /// ```
+    /// use larder_cache::ActiveKeys;
+    /// use std::sync::Arc;
+    ///
+    /// let (keys, key) = (Arc::new(ActiveKeys::default()), b"a key"[..].into());
+    /// let (older, newer) = (keys.begin(&key), keys.begin(&key));
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # runtime.block_on(async {
+    /// drop(newer.commit_in_turn(&key).await.expect("nothing has changed"));
+    /// assert!(older.commit_in_turn(&key).await.is_none(), "the newer value must stay");
+    /// # });
+    /// ```
+    pub async fn commit_in_turn(&self, place: &Arc<[u8]>) -> Option<KeyCommit> {
+        std::future::poll_fn(|context| self.poll_turn(place, context)).await
+    }
+
+    fn poll_turn(&self, place: &Arc<[u8]>, context: &Context<'_>) -> Poll<Option<KeyCommit>> {
         let mut commits = self.of.commits.lock().ignore_poison();
+        if commits.current_count + commits.marked_count > 0 {
+            commits.wake_later(context);
+            return Poll::Pending;
+        }
+        if commits.last.as_ref().is_some_and(|(last, number)| last == place && *number > self.number) {
+            return Poll::Ready(None);
+        }
+        let commit = self.commit_now(&mut commits);
+        if commit.is_some() {
+            commits.last = Some((Arc::clone(place), self.number));
+        }
+        Poll::Ready(commit)
+    }
+
+    fn commit_now(&self, commits: &mut RunningCommits) -> Option<KeyCommit> {
         let is_current = self.is_current();
         commits.current_count += usize::from(is_current);
         is_current.then(|| KeyCommit { work: self.clone() })
@@ -245,7 +291,7 @@ impl KeyWork {
 impl Clone for KeyWork {
     fn clone(&self) -> Self {
         self.of.work_count.fetch_add(1, AcqRel);
-        Self { keys: Arc::clone(&self.keys), of: Arc::clone(&self.of), began: self.began }
+        Self { keys: Arc::clone(&self.keys), of: Arc::clone(&self.of), began: self.began, number: self.number }
     }
 }
 
@@ -323,6 +369,7 @@ impl ActiveKey {
             key: Arc::clone(key),
             shard,
             work_count: AtomicUsize::new(0),
+            begun_count: AtomicU64::new(0),
             change_count: AtomicU64::new(0),
             commits: Mutex::default(),
         }
@@ -340,14 +387,21 @@ impl ActiveKey {
     fn has_ended(&self, context: &Context<'_>) -> bool {
         let mut commits = self.commits.lock().ignore_poison();
         let has_ended = commits.marked_count == 0;
-        if !has_ended && !commits.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-            commits.wakers.push(context.waker().clone());
+        if !has_ended {
+            commits.wake_later(context);
         }
         has_ended
     }
 }
 
 impl RunningCommits {
+    /// Wakes the task when commits have ended.
+    fn wake_later(&mut self, context: &Context<'_>) {
+        if !self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.wakers.push(context.waker().clone());
+        }
+    }
+
     /// Returns the counter of the commits to which a commit of `work` belongs: of current or of outdated work.
     fn count_of(&mut self, work: &KeyWork) -> &mut usize {
         if work.is_current() { &mut self.current_count } else { &mut self.marked_count }

@@ -80,7 +80,7 @@ pub async fn confirm(
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             // The response was removed meanwhile, and its body must not return.
-            let Some(commit) = work.begin_commit(cache).await else { return };
+            let Some(commit) = work.begin_commit(cache, &place.key).await else { return };
             let entry = before.entry.with_head(head);
             // A buffer that the body was read into from the store is longer than it.
             let item = if before.from_memory { HotItem::renewed(&entry) } else { HotItem::response(&entry) };

@@ -245,7 +245,7 @@ async fn commit_somewhere(
 ) -> CommitOutcome {
     let body = body.into_bytes(head);
     // The purge is judged before the write only to save it: a lookup judges again.
-    let commit = work.begin_commit(cache).await.filter(|_| !is_purged(cache, &place.key, head));
+    let commit = work.begin_commit(cache, &place.key).await.filter(|_| !is_purged(cache, &place.key, head));
     let Some(commit) = commit else { return CommitOutcome::Nowhere };
     let Some(store) = &cache.shared.store else {
         if place.admission == StoreAdmission::Refused {

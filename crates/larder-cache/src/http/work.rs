@@ -4,7 +4,12 @@
 //! resource mark its work ([`ActiveKeys`]); purges by site, prefix, tag, or of everything are compared by number
 //! ([`Purges`](crate::purges::Purges)). Invariant: neither affects the work on another resource.
 
-use std::sync::Arc;
+use std::{
+    future::{Future as _, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits, purges::PurgeVerdict};
 use larder_http::StoredHead;
@@ -46,17 +51,22 @@ impl ResourceWork {
         self.key.is_current()
     }
 
-    /// Begins to store the response that the work brought. First waits until older responses of the resource are no
-    /// longer being stored.
+    /// Begins to store the response that the work brought under the key `place`. First waits until other responses of
+    /// the resource are no longer being stored.
     ///
-    /// Returns `None` if the resource has changed since the work began.
-    pub(super) async fn begin_commit(&self, cache: &ResponseCache) -> Option<KeyCommit> {
-        let older = self.key.older_commits();
-        if !older.is_empty() {
-            // A store that takes too long is paused, so the commit will hardly reach it, either.
-            drop(Box::pin(ended(cache, older)).await);
+    /// Returns `None` if the resource has changed since the work began, or if a response that was requested later has
+    /// been stored under this key.
+    pub(super) async fn begin_commit(&self, cache: &ResponseCache, place: &Arc<[u8]>) -> Option<KeyCommit> {
+        let mut turn = pin!(self.key.commit_in_turn(place));
+        if let Poll::Ready(commit) = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await {
+            return commit;
         }
-        self.key.begin_commit()
+        // Boxed, because few commits wait. A store that takes too long is paused, so the commit will hardly reach it
+        // either.
+        match Box::pin(patience::within(cache.shared.patience.limit(), turn)).await {
+            Some(commit) => commit,
+            None => self.key.begin_commit(),
+        }
     }
 
     /// Makes all other work on the resource outdated. Returns `false`, and does nothing, if this work is outdated

@@ -27,7 +27,7 @@ fn fresh_response_is_served_from_the_cache() {
     let second = fixture.get_hit("/a", &[]);
     assert_eq!((second.status, second.text().as_str()), (200, "hello"));
     assert_eq!(second.field("x-unknown"), Some("kept"));
-    assert_eq!(second.field("age"), Some("0"));
+    assert!(second.field("age").is_some_and(|age| age.parse::<u64>().is_ok()), "{second:?}");
     assert_eq!(second.field("content-length"), Some("5"));
     assert!(second.field("date").is_some());
     assert_eq!(fixture.origin.count(), 1);
@@ -372,7 +372,8 @@ fn hit_says_whether_it_came_from_memory_or_disk() {
     assert!(hit.field("cache-status").unwrap().starts_with("\"9-edge\"; hit"), "{hit:?}");
 }
 
-/// Clients of HTTP/1.1 get the lines of a stored head, others its fields.
+/// Clients of HTTP/1.1 get the lines of a stored head, others its fields. The two requests may see different times, so
+/// the values of Age and `ttl` may differ.
 #[test]
 fn hit_from_memory_has_the_same_head_for_every_version() {
     let fields =
@@ -387,6 +388,15 @@ fn hit_from_memory_has_the_same_head_for_every_version() {
         assert!(response.cache_status().starts_with("hit"), "{response:?}");
         let mut fields = response.fields;
         fields.retain(|(name, _)| name != "connection");
+        for (name, value) in &mut fields {
+            if name == "age" {
+                assert!(value.parse::<u64>().unwrap() >= 7, "{value}");
+                value.clear();
+            }
+            if let Some((before, after)) = value.split_once("ttl=") {
+                *value = format!("{before}{}", after.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+            }
+        }
         fields.sort();
         fields
     };
