@@ -49,7 +49,9 @@ impl Subject for ProxySubject {
         let response = fixture.connect().try_request_with(request.method().as_str(), target, &lines);
         let response = response.filter(|response| response.complete).ok_or("no whole response")?;
         if response.cache_status().contains("stored") {
-            eventually("the response is stored", || store.stats().commits > commits_before);
+            // The entry of the resource is the last to be written: the response, or the marker that leads to it.
+            let key = fixture.key(target);
+            eventually("it is stored", || store.stats().commits > commits_before && store.may_contain(&key));
         }
         let fields = response.fields.iter().map(|(name, value)| field(name, value)).collect();
         let status = StatusCode::from_u16(response.status).map_err(|error| error.to_string())?;

@@ -118,7 +118,10 @@ impl Subject for ClientSubject {
         let response = self.client.execute(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
         let headers = response.headers().clone();
-        Ok((status, headers, response.bytes().await.map_err(|error| error.to_string())?))
+        let body = response.bytes().await.map_err(|error| error.to_string())?;
+        // The response may still be on its way to the store.
+        self.cache.sync().await.map_err(|error| error.to_string())?;
+        Ok((status, headers, body))
     }
 }
 

@@ -63,6 +63,8 @@ impl Subject for LayerSubject {
         let response = self.service.clone().call(request.map(Full::new)).await.map_err(|error| error.to_string())?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        // The response may still be on its way to the store.
+        self.cache.sync().await.map_err(|error| error.to_string())?;
         Ok((head.status, head.headers, body))
     }
 }
