@@ -104,6 +104,13 @@ impl StorePatience {
         self.end_rest();
     }
 
+    /// Permits another operation to try whether the store responds, because the last one did no I/O.
+    fn give_back(&self) {
+        if self.resting.load(Relaxed) {
+            self.lock().give_back(Instant::now());
+        }
+    }
+
     fn end_rest(&self) {
         if self.resting.load(Relaxed) {
             self.lock().end(Instant::now());
@@ -129,6 +136,12 @@ impl StorePause {
             }
             None => true,
         }
+    }
+
+    /// Takes back that an operation was tried, so that another one may be tried at once.
+    fn give_back(&mut self, now: Instant) {
+        self.length = (self.length / 2).max(REST_MIN);
+        self.until = self.until.map(|_| now);
     }
 
     /// Returns whether the pause lasts at `now`. Ends the pause if its time is over.
@@ -192,8 +205,10 @@ pub async fn read<T>(
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
         // The index knows without I/O that an entry is absent, or that it is still in memory. So only a completed read
         // proves that the device responds.
-        if matches!(done, Ok(Some(_))) {
-            patience.end_rest();
+        match done {
+            Ok(Some(_)) => patience.end_rest(),
+            Ok(None) if waiting == ReadPatience::Short => patience.give_back(),
+            Ok(None) | Err(_) => {}
         }
         return Some(done);
     }
@@ -305,6 +320,21 @@ mod tests {
         rest.begin(start, LIMIT);
         let tried: Vec<u64> = (0..200).filter(|second| rest.admits(start + Duration::from_secs(*second))).collect();
         assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183]);
+    }
+
+    /// Guards against a pause that requests for absent entries prolong, because they use up its attempts.
+    #[test]
+    fn attempt_that_did_no_io_is_given_back() {
+        let start = Instant::now();
+        let mut rest = StorePause::default();
+        rest.begin(start, LIMIT);
+        let now = start + Duration::from_secs(1);
+        for _ in 0..10 {
+            assert!(rest.admits(now));
+            rest.give_back(now);
+        }
+        assert!(rest.admits(now) && !rest.admits(now + Duration::from_secs(1)));
+        assert!(rest.admits(now + Duration::from_secs(2)));
     }
 
     #[test]

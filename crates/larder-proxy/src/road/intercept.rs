@@ -173,6 +173,9 @@ impl InterceptedTunnel {
             Some(Ok(TunnelOutcome::Nothing)) | None => ticket.note_sent(0, true),
             Some(Err(error)) => {
                 ticket.note_sent(0, true);
+                if let Some((session, why)) = client.session.as_deref().zip(refusal(&error)) {
+                    session.note_rejection(&origin.host, why);
+                }
                 tracing::debug!(%error, %origin, "a tunnel ended during the client's TLS handshake");
             }
         }

@@ -102,6 +102,12 @@ pub(crate) struct SessionFigures {
     /// Refused targets, each with the reason and the setting that would permit it.
     #[serde(default)]
     pub(crate) denied: Vec<(String, String)>,
+    /// Number of tunnels that failed because the client rejected the certificate of the session's CA.
+    #[serde(default)]
+    pub(crate) rejected_count: u64,
+    /// Hosts whose certificates clients rejected, each with the client's alert.
+    #[serde(default)]
+    pub(crate) rejected: Vec<(String, String)>,
 }
 
 /// The services on the listeners of a running Larder.

@@ -188,7 +188,7 @@ fn exit_code_and_streams_are_the_commands() {
             concat!(
                 r#"{"bypassed":[],"bypassed_count":0,"bytes":0,"denied":[],"denied_count":0,"from_cache":0,"#,
                 r#""missing":[],"missing_count":0,"#,
-                r#""requests":0,"saved_bytes":0,"seconds":"#
+                r#""rejected":[],"rejected_count":0,"requests":0,"saved_bytes":0,"seconds":"#
             ),
         ),
     ] {

@@ -74,6 +74,10 @@ pub struct SessionStats {
     pub denied_count: u64,
     /// Refused targets, each with the reason and the setting that would permit it. At most 50.
     pub denied: Vec<(String, String)>,
+    /// Number of tunnels that failed because the client rejected the certificate of the session's CA.
+    pub rejected_count: u64,
+    /// Hosts whose certificates clients rejected, each with the client's alert. At most 50.
+    pub rejected: Vec<(String, String)>,
 }
 
 /// The state of a session, which the connections of its clients share.
@@ -96,6 +100,8 @@ struct SessionNotes {
     missing: Vec<String>,
     denied_count: u64,
     denied: Vec<(String, String)>,
+    rejected_count: u64,
+    rejected: Vec<(String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +138,8 @@ impl Session {
             missing: notes.missing.clone(),
             denied_count: notes.denied_count,
             denied: notes.denied.clone(),
+            rejected_count: notes.rejected_count,
+            rejected: notes.rejected.clone(),
         }
     }
 }
@@ -203,14 +211,26 @@ impl SessionState {
         let reason = format!("{address}, {why}{}", permission(*address, why));
         let mut notes = self.notes();
         notes.denied_count += 1;
-        let is_known = notes.denied.iter().any(|(known, _)| known == host);
-        if !is_known && notes.denied.len() < NOTE_COUNT_MAX && host.len() + reason.len() <= NOTE_BYTES_MAX {
-            notes.denied.push((host.clone(), reason));
-        }
+        add(&mut notes.denied, host, reason);
+    }
+
+    /// Records a tunnel that failed because the client rejected the certificate for `host`. `why` is its alert.
+    pub(crate) fn note_rejection(&self, host: &str, why: String) {
+        let mut notes = self.notes();
+        notes.rejected_count += 1;
+        add(&mut notes.rejected, host, why);
     }
 
     fn notes(&self) -> MutexGuard<'_, SessionNotes> {
         self.notes.lock().ignore_poison()
+    }
+}
+
+/// Adds a host and a reason to a list, unless the host is in it or the list is full.
+fn add(list: &mut Vec<(String, String)>, host: &str, reason: String) {
+    let is_known = list.iter().any(|(known, _)| known == host);
+    if !is_known && list.len() < NOTE_COUNT_MAX && host.len() + reason.len() <= NOTE_BYTES_MAX {
+        list.push((host.to_owned(), reason));
     }
 }
 

@@ -31,7 +31,7 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     let from_cache = size::show_count(*from_cache);
     let mut lines =
         vec![format!("larder: {requests}, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s")];
-    if figures.requests == 0 && figures.bypassed_count == 0 {
+    if figures.requests == 0 && figures.bypassed_count == 0 && figures.rejected_count == 0 {
         lines.push("larder: programs contact localhost and 127.0.0.1 directly, past the cache (no_proxy)".to_owned());
     }
     if figures.bypassed_count > 0 {
@@ -45,6 +45,14 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
         lines.push(format!("larder: {requests} refused, because the target is not allowed:"));
         lines.extend(figures.denied.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
         lines.extend(further(figures.denied.len(), "targets"));
+    }
+    if figures.rejected_count > 0 {
+        let tunnels = size::show_things(figures.rejected_count, "connection", "connections");
+        lines.push(format!("larder: {tunnels} failed, because the program does not trust the CA of this session:"));
+        lines.extend(figures.rejected.iter().take(SHOWN_COUNT_MAX).map(|(host, why)| format!("  {host}: {why}")));
+        lines.extend(further(figures.rejected.len(), "hosts"));
+        let host = figures.rejected.first().map_or("HOST", |(host, _)| host);
+        lines.push(format!("  make it trust the file that $SSL_CERT_FILE names, or exempt the host: --except {host}"));
     }
     if figures.missing_count > 0 {
         let requests = size::show_things(figures.missing_count, "request", "requests");
@@ -76,6 +84,8 @@ fn json(figures: &SessionFigures, seconds: f64) -> serde_json::Value {
         "missing": figures.missing,
         "denied_count": figures.denied_count,
         "denied": reasons(&figures.denied),
+        "rejected_count": figures.rejected_count,
+        "rejected": reasons(&figures.rejected),
         "seconds": (seconds * 1000.0).round() / 1000.0,
     })
 }
@@ -94,6 +104,18 @@ mod tests {
         let none = text(&SessionFigures::default(), 2.0);
         assert_eq!(none[0], "larder: 0 requests, 0 from cache, 0 B of 0 B saved, 2 s");
         assert!(none[1].contains("no_proxy"), "{none:?}");
+    }
+
+    /// Guards against a hint at localhost for a program that rejected every certificate.
+    #[test]
+    fn rejected_certificates_are_the_reason_for_no_requests() {
+        let rejected = vec![("pypi.org".to_owned(), "its alert is UnknownCA".to_owned())];
+        let figures = SessionFigures { rejected_count: 5, rejected, ..SessionFigures::default() };
+        let lines = text(&figures, 1.0);
+        assert!(lines[1].starts_with("larder: 5 connections failed, because the program does not trust"), "{lines:?}");
+        assert_eq!(lines[2], "  pypi.org: its alert is UnknownCA");
+        assert!(lines[3].contains("$SSL_CERT_FILE") && lines[3].ends_with("--except pypi.org"), "{lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("no_proxy")), "{lines:?}");
     }
 
     #[test]

@@ -296,6 +296,8 @@ fn figures(session: &Session) -> SessionFigures {
         missing: stats.missing,
         denied_count: stats.denied_count,
         denied: stats.denied,
+        rejected_count: stats.rejected_count,
+        rejected: stats.rejected,
     }
 }
 
