@@ -15,7 +15,7 @@ use crate::{
 
 /// A device that makes blocking calls on threads of its own. It works where io_uring is refused.
 ///
-/// [`crate::open_device`] chooses between the two. Use this type to set the number of threads.
+/// [`crate::open_device`] chooses between this device and io_uring. Use this type to set the number of threads.
 ///
 /// ```
 /// use larder_device::{Device, ThreadsDevice, VolumeFile, block_on};

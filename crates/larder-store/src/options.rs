@@ -101,9 +101,9 @@ impl StoreOptions {
 
 /// Returns the default of [`StoreOptions::mean_entry_bytes`] for a store of `size_bytes`.
 ///
-/// It is 8 KiB, less than the average of web responses, because a full index loses entries for which the volume has
-/// room. From 128 GiB to 256 GiB it rises to 16 KiB, so that the index of `log` stays at about 115 MB in that range.
-/// Beyond it, the index takes at most 8 bytes for each 16 KiB.
+/// The default is 8 KiB, less than the average of web responses, because a full index loses entries for which the
+/// volume has room. From 128 GiB to 256 GiB it rises to 16 KiB, so that the index of `log` stays at about 115 MB in
+/// that range. On larger volumes, the index takes at most 8 bytes for each 16 KiB.
 pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
     (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
 }

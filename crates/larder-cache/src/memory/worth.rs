@@ -160,7 +160,7 @@ const HALVING_TICKS: u32 = 1 << 10;
 const ONE_BITS: i32 = 127 << 23;
 const TICK_SHIFT: u32 = 13;
 const EXPONENT_MAX: i32 = 100 << 10;
-/// Age in ticks from which a value's last request adds nothing to its worth.
+/// Age in ticks at which a value's last request no longer adds to the value's worth.
 const FORGOTTEN_TICKS: u32 = 100 << 10;
 /// Number of low bits of a tick that a remembered count leaves out. The remaining ones distinguish 16 steps for each
 /// halving.

@@ -83,14 +83,16 @@ pub fn check_host(target: &Uri, fields: &HeaderMap, version: Version) -> Result<
     host_field(target, fields, version).map(|_| ())
 }
 
-/// Returns the value of Host, which is empty or a host with an optional port, or `None` if the request needs none.
-/// Iterates over the values of Host. It is usually the first field, so comparing names costs less than hashing one. A
-/// map yields the values of one name together.
+/// Iterates over the values of Host.
+///
+/// Host is usually the first field, so comparing names costs less than hashing one. A map yields the values of one name
+/// together.
 pub fn host_lines(fields: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {
     let from_host = fields.iter().skip_while(|(name, _)| **name != HOST);
     from_host.map_while(|(name, value)| (*name == HOST).then_some(value))
 }
 
+/// Returns the value of Host, which is empty or a host with an optional port, or `None` if the request needs none.
 fn host_field<'a>(target: &Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, HostError> {
     let mut lines = host_lines(fields);
     let host = lines.next();

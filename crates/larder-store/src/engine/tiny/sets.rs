@@ -166,7 +166,7 @@ impl SetSummaries {
     }
 }
 
-/// Returns to which of `set_count` sets the keys with this prefix belong.
+/// Returns the set for the keys with this prefix, if there are `set_count` sets.
 fn set_of_prefix(prefix: u32, set_count: u32) -> SetNumber {
     SetNumber((u64::from(prefix) * u64::from(set_count)) >> u32::BITS)
 }

@@ -112,7 +112,7 @@ pub struct FileFigures {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
-    /// Sequential write speed, in bytes per second of the device time that reads leave over.
+    /// Sequential write speed, in bytes per second, which counts only the device time that reads do not use.
     pub sequential_write: f64,
     /// Factor by which a random write takes longer while reads are in flight.
     pub random_write_times: f64,

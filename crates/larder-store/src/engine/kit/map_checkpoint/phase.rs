@@ -35,8 +35,8 @@ pub(super) struct SnapshotWalk {
 }
 
 impl CheckpointPhase {
-    /// Enters `phase`, unless the store is being closed. In that case, only remembers the header in `phase` that must
-    /// be completed, if any.
+    /// Enters `phase`. If the store is being closed, does not enter it, and only remembers the header in `phase` that
+    /// must be completed.
     pub(super) fn enter(&mut self, phase: Self) {
         *self = match (&*self, phase) {
             (Self::Closing(_), Self::Unfinished(header)) => Self::Closing(Some(header)),

@@ -42,8 +42,8 @@ const GROUP_DIVISOR: u64 = 4;
 const RECORD_DIVISOR: u64 = 16;
 /// Maximum number of bytes that a record takes in addition to its own length: the gap before it, and its listing.
 const RECORD_EXCESS_BYTES: u64 = SECTOR_BYTES + LISTING_BYTES;
-/// Sequence of the segment whose positions stand for those of buffered records until they are written. It is the
-/// highest sequence, so that buffered records count as newer than all other records of their keys.
+/// Sequence of the segment whose positions are given to buffered records until these are written. It is the highest
+/// sequence, so that buffered records count as newer than all other records of their keys.
 const BUFFERS_SEQUENCE: u32 = SEQUENCE_LAST + 1;
 
 /// A record that moved to another position. It may be the first record of a group.
@@ -78,7 +78,7 @@ pub(crate) fn group_bytes_max(geometry: &SegmentGeometry) -> u64 {
     most_bytes.min(geometry.segment_bytes / GROUP_DIVISOR)
 }
 
-/// Returns whether `sequence` is that of the segment whose positions stand for those of buffered records.
+/// Returns whether `sequence` is that of the segment whose positions are given to buffered records.
 pub(crate) fn is_of_buffers(sequence: u32) -> bool {
     sequence == BUFFERS_SEQUENCE
 }
@@ -335,8 +335,8 @@ impl LogState {
         self.free.len().min(syncable.min(numbered) as usize)
     }
 
-    /// Makes the log set a segment aside whose positions stand for those of buffered records. If none can be spared
-    /// now, the next reclaim does so. Until then, nothing is buffered.
+    /// Makes the log set a segment aside whose positions are given to buffered records. If no segment can be spared
+    /// now, the next reclaim sets one aside. Until then, nothing is buffered.
     fn begin_groups(&mut self) {
         self.groups.iter_mut().for_each(|groups| groups.is_wanted = true);
         self.take_lacking_places();
@@ -377,7 +377,7 @@ impl LogState {
         self.groups.as_ref().is_some_and(|groups| groups.is_wanted && groups.segment.is_none())
     }
 
-    /// Returns the segment whose positions stand for those of buffered records; `None` if there is none.
+    /// Returns the segment whose positions are given to buffered records; `None` if there is none.
     pub(super) fn segment_of_groups(&self) -> Option<SegmentId> {
         self.groups.as_ref().and_then(|groups| groups.segment)
     }

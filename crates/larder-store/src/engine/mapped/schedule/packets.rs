@@ -103,7 +103,7 @@ impl Packetizer {
         Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
-    /// Returns when the page that is being collected was begun; `None` if no page is.
+    /// Returns when the page that is being collected was begun; `None` if no page is being collected.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         self.page.as_ref().map(|page| page.opened_at)
     }
