@@ -166,7 +166,7 @@ const DIFFERENCES_INTRODUCTION: &str = "
 ## Another reading
 
 The test `larder_and_the_oracle_agree_but_for_the_listed_differences` gives random exchanges to Larder and to the crate
-`http-cache-semantics` 3.0. They agree in all of them once the following differences are taken into account.
+`http-cache-semantics` 3.0. Both agree in all cases except for the following differences.
 
 | difference | clause | Larder | http-cache-semantics | why |
 |---|---|---|---|---|

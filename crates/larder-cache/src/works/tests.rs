@@ -65,7 +65,8 @@ fn whoever_marked_a_commit_waits_for_its_last_part_and_for_no_later_commit() {
 #[test]
 fn commits_take_turns_and_older_work_does_not_replace_the_result_of_newer_work() {
     let keys = Arc::new(ActiveKeys::default());
-    let (place, variant) = (key("a"), key("a, in German"));
+    let place = key("a");
+    let variant = key("a, in German");
     let works: [KeyWork; 3] = std::array::from_fn(|_| keys.begin(&place));
     let context = Context::from_waker(Waker::noop());
     let turn = |work: &KeyWork, place| work.poll_turn(place, &context);

@@ -67,7 +67,7 @@ metric_table! {
         Counter hits = "Exchanges whose body came from the cache", stats.hits();
         Gauge memory_cache_entries = "Entries in the memory cache", stats.memory_cache_entries;
         Gauge memory_cache_bytes = "Bytes used by entries in the memory cache", stats.memory_cache_bytes;
-        Gauge window_bytes = "Bytes in memory of bodies in transfer to clients", stats.window_bytes;
+        Gauge window_bytes = "Memory, in bytes, of the bodies that are being sent to clients", stats.window_bytes;
     }
 }
 

@@ -251,7 +251,7 @@ counters! {
     sibling_responses: Counter;
     /// Requests that bypassed the node of the fleet that owns the resource, because it failed or did not respond.
     sibling_bypasses: Counter;
-    /// Bytes of other nodes' responses that this node stored too.
+    /// Bytes of responses that this node stored although another node also stores them.
     sibling_copy_bytes: Counter;
     /// Fetched files that never change, by the result of the check against a known digest.
     files: Counter by result = FileCheck::token;

@@ -29,11 +29,11 @@ metric_table! {
     pub(super) fn nodes("larder_fleet_node_", peers: Vec<PeerState>) {
         Gauge up[node] = "1 while the purges of a node of the fleet can be read",
             each(peers, |peer| Some(u64::from(peer.fault.is_none() && peer.contact.is_some())));
-        Gauge lag_seconds[node] = "Time since this node last knew all purges of the node",
+        Gauge lag_seconds[node] = "Time since this node last had read all purges of the other node",
             each(peers, |peer| peer.contact.map(|at| at.elapsed().as_secs()));
         Gauge log_end[node] = "Position of a node's last purge in its log, as of its last response",
             each(peers, |peer| peer.contact.map(|_| peer.end));
-        Gauge position[node] = "Position of the last purge in a node's log that is applied here",
+        Gauge position[node] = "Position in the other node's log of the last purge that this node has applied",
             each(peers, |peer| peer.contact.map(|_| peer.position));
         Gauge applied[node] = "Position of the last purge in this node's log that a node has applied",
             each(peers, |peer| peer.applied);
@@ -43,7 +43,7 @@ metric_table! {
 metric_table! {
     pub(super) fn siblings("larder_sibling_", siblings: Arc<Siblings>) {
         Counter differences[reason] =
-            "Requests between nodes refused because their clocks, or their nodes and key rules, differ",
+            "Requests between nodes that were refused: the nodes differ in their clocks, lists of nodes or key rules",
             all_combinations(
                 &[&["clock", "rules"]],
                 &[PeerDifference::Clock, PeerDifference::Rules].map(|reason| siblings.differences.count(reason)),

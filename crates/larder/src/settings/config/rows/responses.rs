@@ -77,8 +77,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("cache.group_window", "", Duration, "0s to 60s", Toml("\"2s\""), Reload, "\"5s\"",
         "Longest time between two requests of a client for objects of one page. If one client's requests with the same \
          Referer follow each other within this time, Larder stores the responses next to the page, if the policy \
-         supports it. A page ends after 12 s, or after this time if it is longer. With a longer time, slow pages stay \
-         together, but the client's next page may be included. At most 60 s; `0s` turns grouping off."
+         supports it. A page ends after 12 s, or after `cache.group_window` if that is longer. With a longer time, \
+         slow pages stay together, but the client's next page may be included. At most 60 s; `0s` turns grouping off."
         => site |p, v| p.cache.group_window = v.parsed("a duration", value::group_window)?),
     row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
         "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \
@@ -201,7 +201,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Hosts to limit, as clients name them, such as `*.video.example`."),
     row!("rate_limit.burst", "", Size, "", Prose("one second's worth"), Reload, "\"20MB\"",
         "Bytes that a client gets at full speed after a pause. With a larger burst, short pages are not slowed down. \
-         With a smaller one, the uplink is shared more evenly."),
+         With a smaller burst, the uplink is shared more evenly."),
     row!("rate_limit.name", "", Text, "", Prose("its position"), Reload, "\"video\"",
         "Name of the limit in the output of `larder explain`."),
     row!("log.access", "--access-log", Text, "", Prose("none"), Reload, "\"/var/log/larder/access.log\"",
@@ -278,7 +278,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         => run |s, v| s.proxy.fleet.secret_file = Some(path(v)?)),
     row!("fleet.listen", "", Text, "", Prose("none"), Reload, "\"10.0.0.1:8443\"",
         "The address on which this node serves the other nodes with TLS, in addition to the addresses for clients. \
-         Requires `certificate`, `key` and `ca_file` on all nodes. With `listen`, `nodes` must list these addresses. \
+         Requires `certificate`, `key` and `ca_file` on all nodes. If it is set, `fleet.nodes` must list the \
+         `fleet.listen` addresses of all nodes. \
          See [Certificates between nodes](../how-to/fleet.md#certificates-between-nodes)."
         => run |s, v| s.node_tls.listen = Some(v.parsed("an address", value::listen_address)?)),
     row!("fleet.certificate", "", Text, "", Prose("none"), Reload, "\"/etc/larder/node.pem\"",
@@ -367,7 +368,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         => site |p, v| p.limits.body_rate = bytes(v)?),
     row!("limits.body_grace", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
         "How long, in total, a client may be slower than `limits.body_rate`. A client that sends faster earns time \
-         back, up to this value. So this is also the longest pause that a client may make."
+         back, up to this value. A client may pause for at most this time."
         => site |p, v| p.limits.body_grace = duration(v)?),
     row!("limits.store_timeout", "", Duration, "", Toml("\"3s\""), Reload, "\"2s\"",
         "How long Larder waits for a response of the store before it contacts the origin instead. Larder tries a slow \
@@ -432,10 +433,10 @@ pub(super) const SETTINGS: &[Setting] = &[
          it. With a longer time, Larder stores fewer and longer packs."
         => run |s, v| s.proxy.tier.pack_age = duration(v)?),
     row!("tier.writes_per_day", "", Size, "", Prose("no limit"), Restart, "\"200GB\"",
-        "Highest number of bytes that Larder writes to the tier per day; at most a 24th of it at once. Entries beyond \
-         this limit are evicted without going to the tier."
+        "Highest number of bytes that Larder writes to the tier per day. At most a 24th of this number is written at \
+         once. Entries beyond this limit are evicted without going to the tier."
         => run |s, v| s.proxy.tier.write_bytes_per_day = Some(bytes(v)?)),
     row!("tier.puts_per_day", "", Count, "1 or more", Prose("no limit"), Restart, "5000",
-        "Highest number of packs that Larder stores per day; at most a 24th of it at once."
+        "Highest number of packs that Larder stores per day. At most a 24th of this number is stored at once."
         => run |s, v| s.proxy.tier.puts_per_day = Some(count(v)? as u64)),
 ];
