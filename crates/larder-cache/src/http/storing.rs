@@ -3,7 +3,8 @@
 //! Owns: the keys of a response, and the order in which its parts become visible: chunks before the head that refers to
 //! them, a variant before the marker that leads to it.
 //!
-//! Invariant: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Clients do
+//! Invariants: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Responses
+//! of one resource are stored one after another, and none replaces a response that was requested after it. Clients do
 //! not notice a store error: it is counted, the response that could not be stored is kept in memory, and the stored
 //! response that it should have replaced is removed.
 
