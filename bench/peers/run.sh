@@ -27,6 +27,8 @@ cargo build --release --manifest-path "$root/Cargo.toml" -p larder
 mkdir -p "$target/peers/source"
 cp -R "$peers/tools/." "$target/peers/source/"
 chmod -R u+w "$target/peers/source"
+# The copy may lie within Larder's workspace, but does not belong to it.
+grep -q '^\[workspace\]' "$target/peers/source/Cargo.toml" || printf '\n[workspace]\n' >> "$target/peers/source/Cargo.toml"
 CARGO_TARGET_DIR="$target/peers" cargo build --release --manifest-path "$target/peers/source/Cargo.toml"
 
 export PEERS_PLUGINS="$here" LARDER_BIN="${LARDER_BIN:-$target/release/larder}" PYTHONDONTWRITEBYTECODE=1
