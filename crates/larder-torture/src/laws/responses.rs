@@ -155,7 +155,40 @@ pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
     if one_in(&mut random, 3) {
         add_race(&mut random, key_count, &mut acts);
     }
+    if !one_in(&mut random, 2) {
+        add_overtaking(&mut random, key_count, &mut acts);
+    }
     acts
+}
+
+/// Adds acts that store two responses of a resource at once, and then request the resource again. The response that
+/// they replace is on the device, so the cache has to read it there before it can replace it, which takes time.
+fn add_overtaking(random: &mut SplitMix64, key_count: u64, acts: &mut Vec<ResponseAct>) {
+    let key = random.below(key_count);
+    let change = |secs| {
+        let to = Resource { len: 100, rule: Rule::MaxAge { secs }, tag: TagKind::Strong, varies: false };
+        ResponseAct::Change { key, to }
+    };
+    let get = |shape, answer| ResponseAct::Get { key, client: Client::PLAIN, shape, answer };
+    // The end of a body without a length arrives later, so the next body can end at the same time.
+    let slower = Answer { has_length: false, ..Answer::WHOLE };
+    let at = (key_count + random.below(acts.len() as u64 - key_count)) as usize;
+    let overtaking = [
+        change(5),
+        get(Shape::NoCache, Answer::WHOLE),
+        ResponseAct::AwaitCalls,
+        ResponseAct::Sync,
+        ResponseAct::AwaitCalls,
+        ResponseAct::Wait { ms: 7000 },
+        change(3600),
+        get(Shape::Plain, slower),
+        change(3600),
+        // A reload does not join the fetch that is running.
+        get(Shape::NoCache, Answer::WHOLE),
+        ResponseAct::AwaitCalls,
+        get(Shape::Plain, Answer::WHOLE),
+    ];
+    acts.splice(at..at, overtaking);
 }
 
 /// Adds acts that write a response to the device, and remove it while the origin is asked to confirm it.
@@ -301,7 +334,10 @@ impl ResponseShow {
     fn begin(&mut self, act: ResponseAct) -> Result<(), String> {
         self.theatre.prepare(&format!("{act:?}"))?;
         match act {
-            ResponseAct::AwaitCalls => self.theatre.await_calls()?,
+            ResponseAct::AwaitCalls => {
+                self.theatre.await_calls()?;
+                self.model.lock().ignore_poison().note_rest();
+            }
             ResponseAct::Wait { ms } => self.theatre.stage.advance(Duration::from_millis(ms)),
             ResponseAct::Change { key, to } => self.model.lock().ignore_poison().change(key, to),
             ResponseAct::Kill { is_power_cut } => {
@@ -340,6 +376,7 @@ impl ResponseShow {
     /// Waits until all calls are done, and requests every key once more.
     fn end(mut self) -> Result<LawTally, String> {
         self.theatre.come_to_rest()?;
+        self.model.lock().ignore_poison().note_rest();
         for key in 0..KEY_COUNT {
             let shape = Shape::OnlyIfCached;
             let look = ResponseAct::Get { key, client: Client::PLAIN, shape, answer: Answer::WHOLE };

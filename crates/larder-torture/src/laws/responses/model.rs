@@ -45,8 +45,11 @@ pub(super) struct SentResponse {
     pub(super) resource: Resource,
     /// Tick at which the cache asked the origin.
     began: u64,
+    /// Tick at which the cache sent the last request that the origin answered with this content.
+    confirmed: u64,
     pub(super) is_complete: bool,
-    is_stored: bool,
+    /// Tick at which a client had read all of the response, if Cache-Status said that it is stored.
+    stored: Option<u64>,
     ended: Option<u64>,
     fresh_from_ms: u64,
     life: u64,
@@ -80,6 +83,8 @@ pub(super) struct ResponseModel {
     pub(super) sent: Vec<SentResponse>,
     stored_bytes: u64,
     room_bytes: u64,
+    /// Last tick at which the cache had no work left, so that everything was stored.
+    rested: u64,
 }
 
 impl ResponseModel {
@@ -94,6 +99,7 @@ impl ResponseModel {
             sent: Vec::new(),
             stored_bytes: 0,
             room_bytes,
+            rested: 0,
         }
     }
 
@@ -210,8 +216,9 @@ impl ResponseModel {
             len,
             resource: self.resource(call.key),
             began,
+            confirmed: began,
             is_complete: false,
-            is_stored: false,
+            stored: None,
             ended: None,
             fresh_from_ms: self.chronicle.now_ms,
             life: self.chronicle.life,
@@ -219,11 +226,15 @@ impl ResponseModel {
         self.sent.len() as u64 - 1
     }
 
-    /// Notes that the origin has confirmed a content with 304. Stored responses with this content count as fresh again.
-    pub(super) fn confirm(&mut self, content: u64) {
+    /// Notes that the origin has confirmed a content with its answer to request `ask`, such as a 304. Stored responses
+    /// with this content count as fresh again, and as requested with `ask`.
+    pub(super) fn confirm(&mut self, ask: usize, content: u64) {
         let now_ms = self.chronicle.now_ms;
-        let of_content = self.sent.iter_mut().filter(|sent| sent.content == content);
-        of_content.for_each(|sent| sent.fresh_from_ms = now_ms);
+        let began = self.asks[ask].began;
+        for sent in self.sent.iter_mut().filter(|sent| sent.content == content) {
+            sent.fresh_from_ms = now_ms;
+            sent.confirmed = sent.confirmed.max(began);
+        }
     }
 
     /// Notes that the body of response `number` has ended. `is_complete` says whether all its bytes were sent.
@@ -243,7 +254,8 @@ impl ResponseModel {
     }
 
     /// Checks that the cache may answer `call` with the head of response `number`: laws 1 (own key and language), 3
-    /// (complete), 4 (not purged), 5 (not another client's) and 12 (Cache-Status is true).
+    /// (complete), 4 (not purged), 5 (not another client's) and 12 (Cache-Status is true, and what was stored is not
+    /// replaced by an older response).
     pub(super) fn judge_head(&self, call: &Call, number: u64, said: Said) -> Result<(), String> {
         let key = call.key;
         let Some(sent) = self.sent.get(number as usize).filter(|sent| sent.call.key == key) else {
@@ -271,6 +283,10 @@ impl ResponseModel {
         if is_own && said.is_stored && !may_be_stored {
             return Err(format!("law 12: key {key}: response {number} is said to be stored, but may not be"));
         }
+        if let Some(newer) = self.sent.iter().find(|newer| self.has_replaced(newer, sent, call)) {
+            let by = newer.call.number;
+            return Err(format!("law 12: key {key}: response {number} is back, although call {by} has replaced it"));
+        }
         let age_ms = call.began_ms.saturating_sub(sent.fresh_from_ms);
         let is_fresh = match sent.resource.rule {
             Rule::MaxAge { secs } => age_ms <= secs * 1000 + CLOCK_SLACK_MS,
@@ -284,6 +300,34 @@ impl ResponseModel {
             return Err(format!("law 3: key {key}: response {number} is stored although it was never complete"));
         }
         Ok(())
+    }
+
+    /// Notes that the cache has no work left.
+    pub(super) fn note_rest(&mut self) {
+        self.rested = self.chronicle.tick();
+    }
+
+    /// Returns whether response `newer` has replaced `sent` for good before `call` began. It has if it was stored, and
+    /// its client sent the request after the cache had asked for `sent`. Not judged if it may have been removed since.
+    fn has_replaced(&self, newer: &SentResponse, sent: &SentResponse, call: &Call) -> bool {
+        newer.call.key == call.key
+            && newer.call.began > sent.confirmed
+            // Clients do not wait until their responses are stored.
+            && newer.stored.is_some_and(|stored| stored < self.rested && self.rested < call.began)
+            && newer.life == self.chronicle.life
+            // Two variants may be stored in any order, and so may a variant and a response that does not vary.
+            && !self.has_variants(call.key)
+            && self.is_calm()
+            && self.is_unpurged_since(newer.call.began, call.key)
+    }
+
+    /// Returns whether all purges that may concern `key` were acknowledged before `tick`.
+    fn is_unpurged_since(&self, tick: u64, key: u64) -> bool {
+        self.chronicle.purges.iter().all(|purge| !purge.concerns(key, 0) || purge.is_before(tick))
+    }
+
+    fn has_variants(&self, key: u64) -> bool {
+        self.sent.iter().any(|sent| sent.call.key == key && sent.resource.varies)
     }
 
     /// Returns whether a stored response may answer a call although it is stale, because the origin has failed
@@ -323,8 +367,10 @@ impl ResponseModel {
     /// Notes that the client of response `number` has read all of it, and Cache-Status says that the response is
     /// stored.
     pub(super) fn note_stored(&mut self, number: u64) {
-        let is_calm = self.is_calm();
-        self.sent[number as usize].is_stored |= is_calm;
+        let now = self.chronicle.tick();
+        if self.is_calm() {
+            self.sent[number as usize].stored.get_or_insert(now);
+        }
     }
 
     /// Returns whether the cache must have a stored response for `key`: one was stored, is fresh for long, and cannot
@@ -339,16 +385,14 @@ impl ResponseModel {
                 || ask.call.number == last.call.number
                 || ask.ended.is_some_and(|ended| ended < last.call.began)
         };
-        let is_safe = |purge: &Purge| !purge.concerns(key, 0) || purge.is_before(last.call.began);
-        // Requests share the fetch of the variant that an older response leads them to, so they may miss this one.
-        let has_variants = self.sent.iter().filter(of_key).any(|sent| sent.resource.varies);
-        last.is_stored
+        last.stored.is_some()
             && is_long_fresh
-            && !has_variants
+            // Requests share the fetch of the variant that an older response leads them to, so they may miss this one.
+            && !self.has_variants(key)
             && last.life == self.chronicle.life
             && self.is_calm()
             && self.asks.iter().all(is_alone)
-            && self.chronicle.purges.iter().all(is_safe)
+            && self.is_unpurged_since(last.call.began, key)
     }
 
     /// Returns whether the store has no reason to fail or to evict: the device is healthy and there is room.

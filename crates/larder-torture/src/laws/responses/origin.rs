@@ -143,13 +143,13 @@ impl Origin {
                 return without_body(StatusCode::NOT_MODIFIED, fields);
             }
             Confirms::Honestly if is_same => {
-                model.confirm(content);
+                model.confirm(open.ask, content);
                 return without_body(StatusCode::NOT_MODIFIED, fields);
             }
             Confirms::Honestly | Confirms::Privately | Confirms::Otherwise | Confirms::Never => {}
         }
         if *request.method() == Method::HEAD {
-            model.confirm(content);
+            model.confirm(open.ask, content);
             fields.insert(CONTENT_LENGTH, HeaderValue::from(len));
             return without_body(StatusCode::OK, fields);
         }
