@@ -96,8 +96,8 @@ pub struct Pipeline {
     drawn: DrawnVictims,
 }
 
-/// The documents or pages from which one to delete is drawn, and the documents of each page. They are roughly in the
-/// order in which they were written.
+/// The documents or pages from which one to delete is drawn, roughly in the order in which they were written, and the
+/// documents of each page.
 #[derive(Default)]
 struct DrawnVictims {
     from: VecDeque<u64>,

@@ -44,7 +44,8 @@ pub(crate) struct MapEntry {
 /// The map of all entries of a volume.
 pub(crate) struct EntryMap {
     nodes: Vec<MapNode>,
-    /// Hash table of node numbers plus one. 0 means none, so that a new table is memory that was never written to.
+    /// Hash table. Each place has the number of a node plus one, or 0 if it is free. So a new table has zeros only, and
+    /// its memory need not be written.
     table: Vec<u32>,
     entries_max: u32,
     entry_count: u32,
