@@ -64,8 +64,8 @@ pub(crate) struct ListedSegment {
     /// Sequence of the segment's present use; 0 if the segment is not in use.
     pub(crate) sequence: u32,
     pub(crate) is_probation: bool,
-    /// Two Unix times in seconds, each of the last expiry of an entry in the segment: of a short-lived entry, and of any
-    /// other entry.
+    /// Two Unix times in seconds, each of the last expiry of an entry in the segment: of a short-lived entry, and of
+    /// any other entry.
     pub(crate) deadlines: (u32, u32),
 }
 
