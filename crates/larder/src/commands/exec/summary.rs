@@ -37,20 +37,17 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     if figures.bypassed_count > 0 {
         let tunnels = size::show_things(figures.bypassed_count, "tunnel", "tunnels");
         lines.push(format!("larder: {tunnels} bypassed the cache:"));
-        lines.extend(figures.bypassed.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
-        lines.extend(further(figures.bypassed.len(), "targets"));
+        lines.extend(with_reasons(&figures.bypassed, "targets"));
     }
     if figures.denied_count > 0 {
         let requests = size::show_things(figures.denied_count, "request", "requests");
         lines.push(format!("larder: {requests} refused, because the target is not allowed:"));
-        lines.extend(figures.denied.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
-        lines.extend(further(figures.denied.len(), "targets"));
+        lines.extend(with_reasons(&figures.denied, "targets"));
     }
     if figures.rejected_count > 0 {
-        let tunnels = size::show_things(figures.rejected_count, "connection", "connections");
-        lines.push(format!("larder: {tunnels} failed, because the program does not trust the CA of this session:"));
-        lines.extend(figures.rejected.iter().take(SHOWN_COUNT_MAX).map(|(host, why)| format!("  {host}: {why}")));
-        lines.extend(further(figures.rejected.len(), "hosts"));
+        let connections = size::show_things(figures.rejected_count, "connection", "connections");
+        lines.push(format!("larder: {connections} failed, because the program does not trust the CA of this session:"));
+        lines.extend(with_reasons(&figures.rejected, "hosts"));
         let host = figures.rejected.first().map_or("HOST", |(host, _)| host);
         lines.push(format!("  make it trust the file that $SSL_CERT_FILE names, or exempt the host: --except {host}"));
     }
@@ -61,6 +58,13 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
         lines.extend(further(figures.missing.len(), "URLs"));
     }
     lines
+}
+
+/// Returns the lines for the members of a list, each with its reason, and for those that are left out. `of` names the
+/// members.
+fn with_reasons<'a>(list: &'a [(String, String)], of: &str) -> impl Iterator<Item = String> + use<'a> {
+    let shown = list.iter().take(SHOWN_COUNT_MAX).map(|(name, why)| format!("  {name}: {why}"));
+    shown.chain(further(list.len(), of))
 }
 
 /// Returns the line that says how many members of a list are left out. `None` if all are shown.
