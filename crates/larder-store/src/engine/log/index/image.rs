@@ -41,7 +41,7 @@ fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u
     let half = widths.bucket_bytes() / 2;
     let mut set = 0;
     if let (Some(first), Some(second)) = (bytes[start..].first_chunk(), bytes[start + half..].first_chunk())
-        && widths.slot_bits() + 7 <= u64::BITS
+        && fits_word(widths)
     {
         for way in 0..WAYS / 2 {
             // The mask shows the compiler that every word is in its half.
@@ -64,7 +64,10 @@ fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u
 /// Returns the packed slot at `at`; 0 if there is none.
 pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: SlotPlace) -> u64 {
     let (byte, shift) = window(widths, at);
-    (wide_word(&bytes[byte..]) >> shift) as u64 & mask(widths)
+    match bytes[byte..].first_chunk() {
+        Some(chunk) if fits_word(widths) => u64::from_le_bytes(*chunk) >> shift & mask(widths),
+        _ => (wide_word(&bytes[byte..]) >> shift) as u64 & mask(widths),
+    }
 }
 
 /// Writes the packed slot at `at`.
@@ -72,6 +75,12 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed:
     assert!(packed <= mask(widths), "a slot has no more bits than its width");
     let (byte, shift) = window(widths, at);
     let target = &mut bytes[byte..];
+    if fits_word(widths)
+        && let Some(chunk) = target.first_chunk_mut()
+    {
+        *chunk = (u64::from_le_bytes(*chunk) & !(mask(widths) << shift) | packed << shift).to_le_bytes();
+        return;
+    }
     let word = wide_word(target) & !(u128::from(mask(widths)) << shift) | u128::from(packed) << shift;
     let len = target.len().min(size_of::<u128>());
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
@@ -96,6 +105,11 @@ pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(
 fn window(widths: SlotWidths, (bucket, way): SlotPlace) -> (usize, u32) {
     let bit = way * widths.slot_bits() as usize;
     (bucket as usize * widths.bucket_bytes() + bit / 8, bit as u32 % 8)
+}
+
+/// Returns whether eight bytes have the whole of a slot, at whatever bit of the first byte it begins.
+fn fits_word(widths: SlotWidths) -> bool {
+    widths.slot_bits() + 7 <= u64::BITS
 }
 
 fn mask(widths: SlotWidths) -> u64 {

@@ -42,6 +42,15 @@ pub(super) struct IndexPartition {
     changed: bool,
 }
 
+/// The two buckets that an address may have its slots in, and the bits of the address that the first does not determine.
+#[derive(Clone, Copy)]
+struct AddressPlaces {
+    first: u32,
+    /// The other bucket, which may be the same.
+    second: u32,
+    remainder: u32,
+}
+
 /// A slot that has no place in the table yet.
 #[derive(Clone, Copy)]
 struct LooseSlot {
@@ -273,7 +282,8 @@ impl IndexPartition {
     /// Returns whether an address has a slot, and one of its buckets has a free place for another slot.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
-        is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
+        let AddressPlaces { first, second, .. } = self.places_of(address);
+        is_known && [first, second].into_iter().any(|bucket| self.empty_way(bucket).is_some())
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -304,8 +314,8 @@ impl IndexPartition {
 
     /// Returns the places of all slots of an address.
     fn ways_of(&self, address: Address) -> impl Iterator<Item = SlotPlace> + use<> {
-        let [first, second] = self.buckets_of(address);
-        let tag = self.remainder(address) << 1;
+        let AddressPlaces { first, second, remainder } = self.places_of(address);
+        let tag = remainder << 1;
         let matching = |bucket, tag| match self.entries {
             0 => 0,
             _ => image::ways_with_tag(&self.bytes, self.widths, bucket, tag),
@@ -353,19 +363,13 @@ impl IndexPartition {
 
     /// Adds a slot to a bucket of the present table. Returns `false` if there is no free place.
     fn place(&mut self, loose: LooseSlot) -> bool {
-        let [first, second] = self.buckets_of(loose.address);
-        let Some(at) = self.room([first, second]) else { return false };
-        self.write_new(at, loose, at.0 != first);
-        true
-    }
-
-    /// Writes a slot to a free place in one of its two buckets. `is_second` says whether that is the second bucket.
-    fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
+        let places = self.places_of(loose.address);
+        let Some(at) = self.room(places) else { return false };
         assert_eq!(self.read(at), 0, "a slot goes where none is");
-        let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
-        self.write(at, self.widths.pack(tag, loose.bits), loose.fingerprint);
+        self.write(at, self.widths.pack(places.tag_in(at.0), loose.bits), loose.fingerprint);
         self.entries += 1;
         assert!(self.entries <= self.slot_count(), "slots have ways");
+        true
     }
 
     /// Adds a slot. If there is no free place, removes the slot with the fewest hits, and all other slots of that
@@ -396,25 +400,19 @@ impl IndexPartition {
         InsertOutcome::Displaced(self.widths.unpack(before), address.into())
     }
 
-    /// Returns the two buckets of an address.
-    fn buckets_of(&self, address: Address) -> [u32; 2] {
-        let first = self.first_bucket(address);
-        [first, self.other_bucket(first, self.remainder(address))]
-    }
-
     fn ways_in_use(&self, bucket: u32) -> u16 {
         image::ways_in_use(&self.bytes, self.widths, bucket)
     }
 
     /// Returns all slots, packed, with their places.
     fn slots(&self) -> impl Iterator<Item = (SlotPlace, u64)> + '_ {
-        let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
-        all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
+        let used = |bucket| ways(self.ways_in_use(bucket)).map(move |way| (bucket, way));
+        (0..self.bucket_count).flat_map(used).map(|at| (at, self.read(at)))
     }
 
     /// Returns a free place in the emptier of two buckets. If there is none, frees one by moving another slot to its
     /// other bucket.
-    fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
+    fn room(&mut self, AddressPlaces { first, second, .. }: AddressPlaces) -> Option<SlotPlace> {
         let in_first = self.ways_in_use(first);
         let in_second = self.ways_in_use(second);
         let (emptier, used) =
@@ -445,9 +443,7 @@ impl IndexPartition {
     /// Returns the place of the slot with the fewest hits in the two buckets of an address. The search begins at a way
     /// that depends on the address, so that no way is preferred.
     fn least_hit(&self, address: Address) -> SlotPlace {
-        let first = self.first_bucket(address);
-        let remainder = self.remainder(address);
-        let second = self.other_bucket(first, remainder);
+        let AddressPlaces { first, second, remainder } = self.places_of(address);
         let start = remainder as usize % WAYS;
         let ways = (start..WAYS).chain(0..start);
         let slots = ways.flat_map(|way| [(first, way), (second, way)]);
@@ -477,6 +473,14 @@ impl IndexPartition {
         self.changed = true;
         self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), fingerprint));
         image::write(&mut self.bytes, self.widths, at, packed);
+    }
+}
+
+impl AddressPlaces {
+    /// Returns the tag of a slot in one of the two buckets.
+    fn tag_in(self, bucket: u32) -> u32 {
+        debug_assert!([self.first, self.second].contains(&bucket), "one of the two buckets");
+        self.remainder << 1 | u32::from(bucket != self.first)
     }
 }
 

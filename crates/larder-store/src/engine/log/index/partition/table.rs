@@ -2,8 +2,11 @@
 //!
 //! This module does not search, add or remove slots. Invariant: a rebuilt table has every slot of the previous one.
 
-use super::{Address, IndexPartition, LooseSlot, slot_number};
-use crate::engine::log::index::{WAYS, image::FILL_BYTES};
+use super::{Address, AddressPlaces, IndexPartition, LooseSlot, slot_number, ways};
+use crate::engine::log::index::{
+    WAYS,
+    image::{self, FILL_BYTES},
+};
 
 /// Share of used slots, in percent, above which a table grows. Below it, one of the two buckets of an address nearly
 /// always has a free place.
@@ -58,20 +61,23 @@ impl IndexPartition {
     /// each bucket, so that the next free way is known without reading the bucket.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
-        let mut fills = vec![0; self.bucket_count as usize];
+        let mut fills = vec![0_u8; self.bucket_count as usize];
         let mut without_room = Vec::new();
         for &loose in all {
-            let [first, second] = self.buckets_of(loose.address);
+            let places = self.places_of(loose.address);
+            let AddressPlaces { first, second, .. } = places;
             let emptier = if fills[second as usize] < fills[first as usize] { second } else { first };
-            let fill: &mut usize = &mut fills[emptier as usize];
-            if *fill < WAYS {
-                self.write_new((emptier, *fill), loose, emptier != first);
-                *fill += 1;
-                debug_assert!(*fill <= WAYS, "a bucket has no more slots than ways");
-            } else {
+            let fill = &mut fills[emptier as usize];
+            if usize::from(*fill) == WAYS {
                 without_room.push(loose);
+                continue;
             }
+            let at = (emptier, usize::from(*fill));
+            *fill += 1;
+            image::write(&mut self.bytes, self.widths, at, self.widths.pack(places.tag_in(emptier), loose.bits));
+            self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), loose.fingerprint));
         }
+        self.entries = fills.iter().map(|&fill| u64::from(fill)).sum();
         without_room.into_iter().all(|loose| self.place(loose))
     }
 
@@ -110,25 +116,37 @@ impl IndexPartition {
     /// Returns all slots with their addresses, from which their places in another table follow.
     pub(super) fn loose(&self) -> Vec<LooseSlot> {
         let mut all = Vec::with_capacity(self.entries as usize);
-        if self.entries > 0 {
-            all.extend(self.slots().map(|(at, packed)| LooseSlot {
-                address: self.address_of(at.0, self.widths.tag_of(packed)),
-                bits: self.widths.slot_bits_of(packed),
-                fingerprint: self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at))),
-            }));
+        let buckets = if self.entries > 0 { 0..self.bucket_count } else { 0..0 };
+        for bucket in buckets {
+            let first_address = self.first_address(bucket);
+            for way in ways(self.ways_in_use(bucket)) {
+                let packed = self.read((bucket, way));
+                let tag = self.widths.tag_of(packed);
+                let is_second = tag & 1 == 1;
+                all.push(LooseSlot {
+                    address: if is_second { self.address_of(bucket, tag) } else { first_address + (tag >> 1) },
+                    bits: self.widths.slot_bits_of(packed),
+                    fingerprint: self
+                        .loading
+                        .as_ref()
+                        .map_or(0, |loading| loading.fingerprint_at(slot_number((bucket, way)))),
+                });
+            }
         }
         assert_eq!(all.len() as u64, self.entries, "slots are counted");
         all
     }
 
-    /// Returns the first of an address's two buckets. The bits of the address that do not determine this bucket are its
-    /// remainder.
-    pub(super) fn first_bucket(&self, address: Address) -> u32 {
-        ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
-    }
-
-    pub(super) fn remainder(&self, address: Address) -> u32 {
-        address - self.first_address(self.first_bucket(address))
+    /// Returns the two buckets of an address.
+    pub(super) fn places_of(&self, address: Address) -> AddressPlaces {
+        // The whole part of this fraction is the first bucket. Each next address adds one bucket's share, so the rest
+        // counts the addresses since the first one of that bucket.
+        let fraction = u64::from(address) * u64::from(self.bucket_count);
+        let first = (fraction >> self.volume.hash_bits) as u32;
+        let rest = (fraction & ((1 << self.volume.hash_bits) - 1)) as u32;
+        let remainder = rest / self.bucket_count;
+        debug_assert_eq!(remainder, address - self.first_address(first), "the rest of the address");
+        AddressPlaces { first, second: self.other_bucket(first, remainder), remainder }
     }
 
     /// Returns the lowest address whose first bucket is `bucket`.
