@@ -97,6 +97,7 @@ mod time;
 
 pub use cache_status::CacheStatus;
 pub use conditional::Precondition;
+pub use facts::ReceivedFacts;
 pub use proxy_status::ProxyStatus;
 pub use range::RangeOutcome;
 pub use reason::Reason;

@@ -15,7 +15,7 @@ use http::{
 use crate::{
     Reason, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::RequestDirectives,
-    facts::{Facts, RequestFacts},
+    facts::{Facts, ReceivedFacts, RequestFacts},
     freshness::{Freshness, Lifetime, Receipt},
     list::single,
     partial::Part,
@@ -90,6 +90,8 @@ pub enum Storability {
         reason: Reason,
         /// The fields on which the response varies; never `*`.
         rule: VaryRule,
+        /// What was read from the response's fields, for its stored head.
+        facts: ReceivedFacts,
     },
     /// Do not store the response.
     Refuse {
@@ -157,8 +159,16 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
         VaryRule::Fields(names) => asked.has_cookie && !names.contains(&COOKIE),
         VaryRule::Star => return Storability::Refuse { reason: Reason::VaryStar },
     };
-    match worth(exchange, answered_cookie, &facts, settings) {
-        Ok(reason) => Storability::Store { reason, rule },
+    let receipt = Receipt {
+        status: exchange.status,
+        age_secs: facts.age_secs(),
+        request_time: exchange.request_time,
+        response_time: exchange.response_time,
+        answered_cookie,
+    };
+    let freshness = Freshness::new(&receipt, &facts);
+    match worth(&freshness, &facts, settings) {
+        Ok(reason) => Storability::Store { reason, rule, facts: ReceivedFacts::new(receipt, facts, freshness) },
         Err(reason) => Storability::Refuse { reason },
     }
 }
@@ -222,21 +232,8 @@ fn refusal(exchange: &Exchange<'_>, asked: RequestFacts, facts: &Facts<'_>, sett
 }
 
 /// Returns what makes a stored copy usable. The error says why it never would be.
-fn worth(
-    exchange: &Exchange<'_>,
-    answered_cookie: bool,
-    facts: &Facts<'_>,
-    settings: &Settings,
-) -> Result<Reason, Reason> {
+fn worth(freshness: &Freshness, facts: &Facts<'_>, settings: &Settings) -> Result<Reason, Reason> {
     let directives = &facts.directives;
-    let receipt = Receipt {
-        status: exchange.status,
-        age_secs: facts.age_secs(),
-        request_time: exchange.request_time,
-        response_time: exchange.response_time,
-        answered_cookie,
-    };
-    let freshness = Freshness::new(&receipt, facts);
     let has_validator = freshness.last_modified.is_some() || facts.has_entity_tag();
     match freshness.lifetime {
         // 3: without an explicit lifetime or `public`, only a status that is heuristically cacheable may be stored.

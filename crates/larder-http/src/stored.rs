@@ -15,8 +15,8 @@ use crate::{
     cache_control::take_withheld,
     date::format_http_date,
     entity_tag::EntityTag,
-    facts::Facts,
-    fields::{Fields as _, strip_hop_by_hop},
+    facts::{Facts, ReceivedFacts},
+    fields::{Fields as _, is_hop_by_hop, strip_hop_by_hop},
     freshness::{Freshness, Receipt},
     ruling::Ruling,
     targeted::TargetList,
@@ -107,6 +107,18 @@ pub struct ReceivedHead {
     pub response_time: Timestamp,
 }
 
+impl ReceivedHead {
+    /// Reads the fields. `answered_cookie` says that the request had a Cookie that selects no variant.
+    fn facts(&self, answered_cookie: bool, targets: &TargetList) -> ReceivedFacts {
+        let facts = Facts::of(&self.fields, targets);
+        let Self { status, request_time, response_time, .. } = *self;
+        let age_secs = facts.age_secs();
+        let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
+        let freshness = Freshness::new(&receipt, &facts);
+        ReceivedFacts::new(receipt, facts, freshness)
+    }
+}
+
 /// A stored response's head.
 ///
 /// ```
@@ -146,28 +158,30 @@ impl StoredHead {
     ///
     /// Hop-by-hop fields, and those that `private` and `no-cache` name, are left out. A valid Date is added if it is
     /// missing (RFC 9110 6.6.1).
-    pub fn new(received: ReceivedHead, body: BodyPlace, selecting: SelectingFields, targets: &TargetList) -> Self {
-        Self::split(received, body, selecting, targets).0
+    pub fn new(mut received: ReceivedHead, body: BodyPlace, selecting: SelectingFields, targets: &TargetList) -> Self {
+        strip_hop_by_hop(&mut received.fields);
+        Self::split(received, None, body, selecting, targets).0
     }
 
-    /// Creates the head to store like [`StoredHead::new`], and also returns the fields that `private` and `no-cache`
-    /// name. Only the client whose request fetched the response receives them (RFC 9111 5.2.2.4, 5.2.2.7).
+    /// Creates the head to store for a received response without hop-by-hop fields, and also returns the fields that
+    /// `private` and `no-cache` name. Only the client whose request fetched the response receives them (RFC 9111
+    /// 5.2.2.4, 5.2.2.7).
+    ///
+    /// `facts` is what the decision to store the response has read from its fields. `None` if they have changed since.
     pub fn split(
         received: ReceivedHead,
+        facts: Option<ReceivedFacts>,
         body: BodyPlace,
         selecting: SelectingFields,
         targets: &TargetList,
     ) -> (Self, HeaderMap) {
-        let ReceivedHead { status, mut fields, request_time, response_time } = received;
-        strip_hop_by_hop(&mut fields);
-        let facts = Facts::of(&fields, targets);
-        let age_secs = facts.age_secs();
         let answered_cookie = selecting.answered_cookie();
-        let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let mut derived = DerivedFacts::of(&receipt, &facts);
-        let has_age = facts.has_age();
-        let has_date = facts.date(response_time).is_some();
-        let withheld = facts.directives.withheld;
+        let known = facts.filter(|facts| facts.receipt.answered_cookie == answered_cookie);
+        let facts = known.unwrap_or_else(|| received.facts(answered_cookie, targets));
+        let ReceivedHead { mut fields, response_time, .. } = received;
+        debug_assert!(!fields.keys().any(is_hop_by_hop), "the fields are end-to-end");
+        let ReceivedFacts { receipt, freshness, has_entity_tag, has_age, has_date, withheld } = facts;
+        let mut derived = DerivedFacts { freshness, has_entity_tag };
         if has_age {
             fields.remove(AGE);
         }

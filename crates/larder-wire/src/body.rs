@@ -119,16 +119,21 @@ impl BodyDecoder {
     /// # Errors
     /// The head leaves the length of the body ambiguous.
     pub fn of_response(head: &ResponseHead, method: &Method, limits: HeadLimits) -> Result<Self, WireFault> {
-        let has_none =
-            matches!(head.status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        if has_none || *method == Method::HEAD {
-            return Ok(Self::Length(0));
+        if has_no_body(head.status, method) {
+            return Ok(Self::empty());
         }
-        Ok(match check_response(&head.fields, head.version).map_err(WireFault::Framing)? {
+        let length = check_response(&head.fields, head.version).map_err(WireFault::Framing)?;
+        Ok(Self::of_length(length, head.status, method, limits))
+    }
+
+    /// Returns the decoder for the body of a response whose framing has been checked.
+    pub fn of_length(length: BodyLength, status: StatusCode, method: &Method, limits: HeadLimits) -> Self {
+        match length {
+            _ if has_no_body(status, method) => Self::empty(),
             BodyLength::Length(length) => Self::Length(length),
             BodyLength::Chunked => Self::Chunked(Box::new(ChunkDecoder::new(false, limits))),
             BodyLength::Unstated => Self::UntilClose,
-        })
+        }
     }
 
     /// Returns the decoder for a message without a body. It reports the end at once.
@@ -349,6 +354,13 @@ const CHUNK_EXTENSION_BYTES_MAX: usize = 1 << 10;
 const TRAILERS_BYTES_MAX: usize = 16 << 10;
 /// Maximum total length of the extensions of all chunks in one body, in octets.
 const EXTENSION_BYTES_MAX: usize = 16 << 10;
+
+/// Returns whether a response has no body, whatever its fields say (RFC 9112 6.3).
+fn has_no_body(status: StatusCode, method: &Method) -> bool {
+    let has_none =
+        matches!(status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    has_none || *method == Method::HEAD
+}
 
 #[cfg(test)]
 mod tests {

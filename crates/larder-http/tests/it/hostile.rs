@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use larder_http::{
     BodyPlace, RangeOutcome, ReceivedHead, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
-    cache_control::RequestDirectives, conditional, entity_tag::EntityTag, interim, invalidate, partial, range, reuse,
-    span::Span, storable, validate,
+    cache_control::RequestDirectives, conditional, entity_tag::EntityTag, fields::strip_hop_by_hop, interim,
+    invalidate, partial, range, reuse, span::Span, storable, validate,
 };
 use proptest::prelude::*;
 
@@ -114,6 +114,17 @@ proptest! {
         invalidate::targets(&Method::POST, &target, status, &response);
         let selecting = VaryRule::from_fields(&response).select(&request, &settings).unwrap_or_default();
         let received = ReceivedHead { status, fields: response.clone(), request_time: RECEIVED, response_time: RECEIVED };
+        let mut stripped = received.clone();
+        strip_hop_by_hop(&mut stripped.fields);
+        let end_to_end = storable::Exchange { response_fields: &stripped.fields, ..exchange };
+        if let Storability::Store { rule, facts, .. } = storable::decide(&end_to_end, &settings) {
+            let split = |facts| {
+                let selecting = rule.select(&request, &settings).expect("nothing is stored that no request selects");
+                let place = BodyPlace::Whole { len: total_len };
+                StoredHead::split(stripped.clone(), facts, place, selecting, &settings.targets)
+            };
+            prop_assert_eq!(split(Some(facts)), split(None), "the decision has read the same fields");
+        }
         let head = StoredHead::new(received, BodyPlace::Whole { len: total_len }, selecting, &TargetList::default());
         let earlier = RECEIVED;
         let now = Timestamp::from_millis(after);

@@ -5,8 +5,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, response};
-use larder_http::fields::{settle_response, strip_own};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Version, response};
+use larder_http::fields::{FramingError, settle_response, strip_own};
 
 use crate::{
     ground::{errors::Failure, target::Origin, watch::WatchedConnection},
@@ -44,7 +44,7 @@ impl OriginRouter {
     /// The origin is unreachable, or its response is malformed.
     pub(crate) fn ask<M>(
         self: &Arc<Self>,
-        mut outgoing: ReplayableRequest<M>,
+        mut outgoing: ReplayableRequest<'_, M>,
     ) -> impl Future<Output = Result<(response::Parts, OriginBody), Failure>> + Send
     where
         M: FnMut() -> Request<RequestBody> + Send,
@@ -70,7 +70,7 @@ impl OriginRouter {
     /// Returns the same errors as [`Self::ask`].
     pub(crate) async fn ask_sibling<M>(
         self: &Arc<Self>,
-        mut outgoing: ReplayableRequest<M>,
+        mut outgoing: ReplayableRequest<'_, M>,
         proof: &'static HeaderName,
     ) -> Result<(response::Parts, OriginBody), Failure>
     where
@@ -91,7 +91,7 @@ impl OriginRouter {
     pub(crate) async fn ask_upgrade(
         self: &Arc<Self>,
         origin: &Origin,
-        client: Option<Box<AskingClient>>,
+        client: &AskingClient,
         request: Request<RequestBody>,
     ) -> Result<UpgradeAnswer, Failure> {
         self.check_line(origin)?;
@@ -123,12 +123,17 @@ impl OriginRouter {
     }
 }
 
-/// Checks the framing of a response, then returns its connection to the pool if the body has arrived.
+/// Checks the framing of a response, if that was not done yet. Then returns its connection to the pool if the body has arrived.
 fn settle(origin: &Origin, response: Response<OriginBody>) -> Result<(response::Parts, OriginBody), Failure> {
     let (mut head, mut body) = response.into_parts();
     strip_own(&mut head.headers);
-    settle_response(head.status, &mut head.headers, head.version)
-        .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
+    // Over HTTP/1.1, the framing was checked when it was read.
+    let checked = match head.status {
+        StatusCode::SWITCHING_PROTOCOLS => Err(FramingError::Switch),
+        status if head.version > Version::HTTP_11 => settle_response(status, &mut head.headers, head.version).map(drop),
+        _ => Ok(()),
+    };
+    checked.map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;
     body.release_if_ended();
     Ok((head, body))
 }

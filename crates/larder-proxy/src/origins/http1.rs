@@ -23,7 +23,10 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Frame;
-use larder_http::framing::{BodyMeter, CompletedBody, IncompleteBody};
+use larder_http::{
+    fields::{BodyLength, settle_response},
+    framing::{BodyMeter, CompletedBody, IncompleteBody},
+};
 use larder_wire::{BodyDecoder, DecodedPart, HeadLimits, ResponseHead, WireFault, parse_response};
 use tokio::io::ReadBuf;
 
@@ -258,12 +261,17 @@ impl Http1Exchange {
     /// Creates the response from its head and the octets that arrived behind the head.
     fn finish(
         &mut self,
-        head: ResponseHead,
+        mut head: ResponseHead,
         after: &[u8],
         connection: &mut Http1Connection,
     ) -> Result<Response<Http1Body>, ExchangeFault> {
-        let decoder = BodyDecoder::of_response(&head, &self.method, connection.limits);
-        let decoder = decoder.map_err(ExchangeFault::Response)?;
+        let length = match head.status {
+            // Whether the request asked for another protocol is checked by whoever sent it.
+            StatusCode::SWITCHING_PROTOCOLS => Ok(BodyLength::Unstated),
+            status => settle_response(status, &mut head.fields, head.version),
+        };
+        let length = length.map_err(|error| ExchangeFault::Response(WireFault::Framing(error)))?;
+        let decoder = BodyDecoder::of_length(length, head.status, &self.method, connection.limits);
         let is_sent = match (&self.send_error, self.unsent.is_sent()) {
             (None, true) => true,
             (None, false) => {

@@ -13,14 +13,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use larder_device::pinned;
 use larder_http::{
-    BodyPlace, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead, cache_control::RequestDirectives,
-    framing::CompletedBody, reuse,
+    BodyPlace, Reason, ReceivedHead, Reuse, StoredHead, cache_control::RequestDirectives, framing::CompletedBody, reuse,
 };
 
 use super::{
     part::SharedPart,
     stage::{Audience, FetchStage, OpenHead},
-    task::{Fetch, OriginAnswer, is_gone, put_verified},
+    task::{Fetch, OriginAnswer, PlacedResponse, is_gone, put_verified},
 };
 use crate::http::{
     body::{
@@ -58,7 +57,8 @@ struct DividedHead {
 
 impl<F: Fetcher> Fetch<F> {
     /// Gives a response to the waiting requests, and stores it at `place`.
-    pub(super) async fn open(&self, answer: OriginAnswer<F::Body>, mut place: StorePlace, selecting: SelectingFields) {
+    pub(super) async fn open(&self, answer: OriginAnswer<F::Body>, placed: PlacedResponse) {
+        let PlacedResponse { mut place, selecting, facts } = placed;
         let status = answer.head.status;
         let cache = self.cache();
         let has_arrived = answer.body.has_arrived();
@@ -81,13 +81,15 @@ impl<F: Fetcher> Fetch<F> {
         let OriginAnswer { mut head, body, request_time, response_time } = answer;
         let settings = &cache.http;
         let checks = self.http.fetcher.checks(&self.asked, status, &head.headers).await;
+        let mut facts = Some(facts);
         if checks.named.is_some() {
             put_verified(&mut head.headers);
+            facts = None;
         }
         let total_len = body.remaining();
         let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
         let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
-        let (head, own) = StoredHead::split(received, place_of_body, selecting, &settings.targets);
+        let (head, own) = StoredHead::split(received, facts, place_of_body, selecting, &settings.targets);
         let head = head.after_purges(self.flight.work.purge_count);
         let plain = RequestDirectives::default();
         let fresh = reuse::decide_by_directives(&Method::GET, &plain, &head, response_time, settings);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use larder_device::pinned;
 use larder_http::{
-    Reason, Reuse, Ruling, Storability, StoredHead, Timestamp,
-    fields::Fields,
+    Reason, ReceivedFacts, Reuse, Ruling, SelectingFields, Storability, StoredHead, Timestamp,
+    fields::{Fields, strip_hop_by_hop},
     storable::{self, Exchange},
     validate,
 };
@@ -283,7 +283,9 @@ impl<F: Fetcher> Fetch<F> {
     /// Sends a request to the origin, and returns the response with the times of both.
     async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer<F::Body>, F::Failure> {
         let request_time = self.http.fetcher.now();
-        let (head, body) = self.http.fetcher.ask(&self.asked, edits).await?;
+        let (mut head, body) = self.http.fetcher.ask(&self.asked, edits).await?;
+        // Removed before anything is decided, so that all decisions see the fields that are stored.
+        strip_hop_by_hop(&mut head.headers);
         let response_time = self.http.fetcher.now();
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
@@ -313,7 +315,7 @@ impl<F: Fetcher> Fetch<F> {
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
                 self.flight.set_private(PrivateResponse { status, fields, body, reason, is_exact: false });
             }
-            Ok((place, selecting)) => pinned(|| self.open(answer, place, selecting)).await,
+            Ok(placed) => pinned(|| self.open(answer, placed)).await,
         }
     }
 
@@ -390,11 +392,11 @@ impl<F: Fetcher> Fetch<F> {
     }
 
     /// Decides where a response is stored, or returns the reason why it is not.
-    fn place(&self, answer: &OriginAnswer<F::Body>) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
+    fn place(&self, answer: &OriginAnswer<F::Body>) -> Result<PlacedResponse, Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
-        let rule = match storable::decide(&exchange, settings) {
-            Storability::Store { rule, .. } => rule,
+        let (rule, facts) = match storable::decide(&exchange, settings) {
+            Storability::Store { rule, facts, .. } => (rule, facts),
             Storability::Refuse { reason } => return Err(reason),
         };
         if answer.body.remaining().is_some_and(|len| len > self.size_max(Ruling::of(&answer.head.headers))) {
@@ -407,8 +409,17 @@ impl<F: Fetcher> Fetch<F> {
         let place = StorePlace::new(&self.primary, &rule, self.asked.fields(), self.marker.as_ref(), settings);
         let selecting = rule.select(self.asked.fields(), settings);
         let place = place.map(|place| place.in_language_of(&answer.head.headers, self.asked.fields()));
-        place.zip(selecting).ok_or(Reason::VaryStar)
+        let (place, selecting) = place.zip(selecting).ok_or(Reason::VaryStar)?;
+        Ok(PlacedResponse { place, selecting, facts })
     }
+}
+
+/// The place where a response is stored, and what its stored head needs.
+pub(super) struct PlacedResponse {
+    pub(super) place: StorePlace,
+    pub(super) selecting: SelectingFields,
+    /// What the decision to store the response has read from its fields.
+    pub(super) facts: ReceivedFacts,
 }
 
 /// A response of the origin, with the times of request and response.
