@@ -62,6 +62,8 @@ pub mod key;
 pub mod key_rules;
 pub mod language;
 pub mod multipart;
+#[doc(hidden)]
+pub mod octets;
 pub mod owner;
 pub mod partial;
 pub mod priority;

@@ -35,7 +35,7 @@ pub(crate) use self::{
     connect::{check_way, open_by_a_way},
     http1::{InterimTaker, SwitchedStream},
     other_protocol::accepted_key,
-    pool::{ReplayableRequest, RetryRule},
+    pool::{AskingClient, ReplayableRequest, RetryRule},
     proxy_header::ClientEnds,
     stream::OriginStream,
 };

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONN
 use httparse::Status;
 use larder_http::{
     fields::{NameFilter, has_token},
-    steps,
+    octets, steps,
 };
 
 use crate::WireFault;
@@ -132,7 +132,7 @@ fn parse_into<'a>(
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.ok_or(WireFault::Malformed("its status code is below 100"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-    let fields = read_fields(&Bytes::copy_from_slice(&octets[..len]), octets, response.headers)?;
+    let fields = read_fields(&octets::copied(&octets[..len]), octets, response.headers)?;
     let names = response.headers.iter().map(|field| field.name).collect();
     Ok(Some((ResponseHead { status, version, fields, names }, len)))
 }

@@ -18,7 +18,7 @@ use http::{
 use httparse::Status;
 use larder_http::{
     fields::{NameFilter, has_token},
-    steps,
+    octets, steps,
 };
 use memchr::{memchr, memchr_iter, memchr2};
 
@@ -182,7 +182,7 @@ pub fn parse_request(
 /// Parses a complete head into `head`. If it is not valid, `head` has the parts that could be parsed, such as the
 /// fields after a bad request line.
 fn read_head(head: &mut RequestHead, octets: &[u8], line_end: usize, limits: HeadLimits) -> Result<(), WireFault> {
-    let copy = Bytes::copy_from_slice(octets);
+    let copy = octets::copied(octets);
     let line = octets[..line_end].strip_suffix(b"\r").unwrap_or(&octets[..line_end]);
     let of_line = read_line(head, &copy, line);
     let start = line_end + 1;

@@ -43,10 +43,10 @@ pub(crate) enum UpgradeSent {
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
-    client: Option<Box<AskingClient>>,
+    client: &AskingClient,
     request: Request<RequestBody>,
 ) -> Result<UpgradeSent, Failure> {
-    let ends = client.as_ref().and_then(|client| client.ends);
+    let ends = client.ends;
     let sent = async {
         match other_protocol::ask(origins, origin, ends, &request).await {
             Some(Ok(ExtendedReply::Switched(switched))) => return Ok(UpgradeSent::Switched(switched)),
@@ -62,7 +62,7 @@ pub(crate) async fn send_upgrade(
         // A connection that will be upgraded never returns to the pool, so it is opened outside of it.
         let NewLink { stream, watched, .. } = connect::connect(origins, origin, false, ends).await?;
         let own = OwnConnection::new(origins, origins.shared.rooms.of(origin), stream, (watched, None));
-        let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request), client.as_deref()).await;
+        let answered = attempt(origins, origin, PooledConnection::Own(own), Box::new(request), Some(client)).await;
         answered.map(UpgradeSent::Answered).map_err(|failed| failed.failure)
     };
     let sent = sent.await;

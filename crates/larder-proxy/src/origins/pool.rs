@@ -77,7 +77,7 @@ pub(crate) struct Lease {
 }
 
 /// A request that can be created again for a retry.
-pub(crate) struct ReplayableRequest<M> {
+pub(crate) struct ReplayableRequest<'a, M> {
     /// The origin to send the request to.
     pub(crate) origin: Origin,
     /// The further origins that can be tried. `None` if there is only one.
@@ -85,14 +85,13 @@ pub(crate) struct ReplayableRequest<M> {
     /// The cache key of the resource, by which one of several parents is selected.
     pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) repeat: RetryRule,
-    pub(crate) client: Option<Box<AskingClient>>,
+    /// The client for which the request is made, if there is one.
+    pub(crate) client: Option<&'a AskingClient>,
     /// A function that creates the request. Called again only if `repeat` permits a retry.
     pub(crate) make: M,
 }
 
 /// Facts about a request's client that its origin and the connection need.
-///
-/// Boxed where it is used, because otherwise the future of each fetch would reserve space for it.
 pub(crate) struct AskingClient {
     /// The addresses of the client's connection, if the origin wants a PROXY header.
     pub(crate) ends: Option<ClientEnds>,

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-impl<M> ReplayableRequest<M>
+impl<M> ReplayableRequest<'_, M>
 where
     M: FnMut() -> Request<RequestBody> + Send,
 {
@@ -108,16 +108,14 @@ where
             let kept = if is_resent { None } else { origins.pool.take(origin) };
             let (connection, is_kept) = match kept {
                 Some(connection) => (connection, true),
-                None => match Box::pin(obtain(origins, origin, self.client.as_ref().and_then(|client| client.ends)))
-                    .await
-                {
+                None => match Box::pin(obtain(origins, origin, self.client.and_then(|client| client.ends))).await {
                     Ok(obtained) => obtained,
                     Err(failure) => {
                         return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });
                     }
                 },
             };
-            let failed = match attempt(origins, origin, connection, request, self.client.as_deref()).await {
+            let failed = match attempt(origins, origin, connection, request, self.client).await {
                 Ok(answered) => return Ok(answered),
                 Err(failed) => failed,
             };

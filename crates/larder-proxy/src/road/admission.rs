@@ -25,7 +25,7 @@ use crate::{
         received_body::{IncomingBody, ReceivedBody},
         target::path_of,
     },
-    origins::{ClientEnds, InterimTaker, request_body::ClientBody},
+    origins::{AskingClient, ClientEnds, InterimTaker, request_body::ClientBody},
     road::{
         admitted::AdmittedRequest,
         client::{http2_head, interim::InterimSink},
@@ -35,7 +35,7 @@ use crate::{
         target::{Target, with_key},
     },
     targets::{
-        asked::{RequestHead, RequestRules, has_body},
+        asked::{RequestHead, RequestRules, has_body, interim_taker},
         dots::may_climb,
         git,
         mirrors::MirrorRequest,
@@ -97,7 +97,7 @@ impl ClientExchange {
         self.check_trust(&asked).await?;
         if sink.is_of_use() {
             let taker = Arc::new(move |status, fields: &HeaderMap| _ = sink.forward(status, fields)) as InterimTaker;
-            RequestHead::unshared(&mut asked).interim = Some(taker);
+            RequestHead::unshared(&mut asked).set_interim(taker);
         }
         Ok(asked)
     }
@@ -193,7 +193,9 @@ impl ClientExchange {
         let goes_on = count_down(&method, &mut fields);
         let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
         let line = target.line(|| client.line_to(&origin));
-        let ends = ClientEnds { source: client.named_peer(target), destination: client.listener };
+        let ends = origin
+            .sends_proxy_header
+            .then(|| ClientEnds { source: client.named_peer(target), destination: client.listener });
         // An HTTP/1.0 client cannot wait for a 100 (Continue).
         let expects = version > Version::HTTP_10 && has_body(&fields, names) && expects_continue(&fields);
         let named = host.to_str().unwrap_or_default();
@@ -202,6 +204,7 @@ impl ClientExchange {
         let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
         let before = RequestRules { is_anybodys, digest: target.digest(path.as_str())?.or(before.digest), ..before };
         let expectation = expects.then(Arc::default);
+        let interim = interim_taker(expectation.as_ref(), None);
         Ok(Arc::new(RequestHead {
             method,
             // The directives are read after the rules have removed the fields that they ignore.
@@ -212,11 +215,10 @@ impl ClientExchange {
             origin,
             choice,
             client: client.address_of(target),
-            ends,
+            asking: AskingClient { ends, interim },
             peer: client.peer.ip(),
             line,
             goes_on,
-            interim: None,
             expectation,
             key,
             path,

@@ -144,7 +144,7 @@ impl ClientExchange {
             choice: None,
             key: None,
             repeat: RetryRule::Safe,
-            client: asked.asking_client(),
+            client: Some(&asked.asking),
             make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
         };
         let (head, body) = worker.origins.ask(outgoing).await?;
@@ -194,7 +194,7 @@ impl AdmittedRequest {
             choice: None,
             key: None,
             repeat: RetryRule::Safe,
-            client: asked.asking_client(),
+            client: Some(&asked.asking),
             make: || {
                 let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
                 *request.uri_mut() = path.clone().into();

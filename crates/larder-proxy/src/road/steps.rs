@@ -154,7 +154,6 @@ pub(crate) fn answer(
             _ => match exchange.make_room(&request) {
                 Ok(()) => {
                     exchange.note_waiting(request);
-                    let exchange = Box::new(exchange);
                     return ClientAnswer::Later(pinned(move || drive(exchange)));
                 }
                 Err(shortage) => Err(Failure::Overloaded(shortage)),
@@ -175,33 +174,36 @@ pub(crate) fn answer(
 ///
 /// The state of the request stays in memory while it waits for an origin. So steps return no large values, of which
 /// each future would keep a copy, and the large futures that end soon are boxed.
-async fn drive(mut exchange: Box<ClientExchange>) -> Box<Response<ResponseBody>> {
-    let answered = loop {
-        let onward = match exchange.trace.step() {
-            Step::Own => pinned(|| exchange.answer_itself()).await,
-            Step::Tunnel => pinned(|| exchange.open_tunnel()).await,
-            Step::Switch => pinned(|| exchange.switch()).await,
-            Step::Admit => pinned(|| exchange.admit()).await,
-            Step::Cache => pinned(|| exchange.look_in_cache()).await,
-            Step::Fetch => exchange.fetch().await,
-            Step::Pass => pinned(|| exchange.pass()).await,
-            Step::Change => pinned(|| exchange.change()).await,
-            step @ (Step::Gate | Step::Resolve | Step::Memory | Step::Deliver | Step::Done) => {
-                unreachable!("{step:?} does not wait")
+#[expect(clippy::manual_async_fn, reason = "an async function would keep a second copy of its argument")]
+fn drive(mut exchange: ClientExchange) -> impl Future<Output = Box<Response<ResponseBody>>> + Send {
+    async move {
+        let answered = loop {
+            let onward = match exchange.trace.step() {
+                Step::Own => pinned(|| exchange.answer_itself()).await,
+                Step::Tunnel => pinned(|| exchange.open_tunnel()).await,
+                Step::Switch => pinned(|| exchange.switch()).await,
+                Step::Admit => pinned(|| exchange.admit()).await,
+                Step::Cache => pinned(|| exchange.look_in_cache()).await,
+                Step::Fetch => exchange.fetch().await,
+                Step::Pass => pinned(|| exchange.pass()).await,
+                Step::Change => pinned(|| exchange.change()).await,
+                step @ (Step::Gate | Step::Resolve | Step::Memory | Step::Deliver | Step::Done) => {
+                    unreachable!("{step:?} does not wait")
+                }
+            };
+            match onward {
+                Ok(Onward::To(step)) => exchange.trace.enter(step),
+                Ok(Onward::Served(served)) => break Ok(served),
+                Ok(Onward::Switched(response)) => {
+                    exchange.trace.enter(Step::Done);
+                    return response;
+                }
+                Err(failure) => break Err(failure),
             }
         };
-        match onward {
-            Ok(Onward::To(step)) => exchange.trace.enter(step),
-            Ok(Onward::Served(served)) => break Ok(served),
-            Ok(Onward::Switched(response)) => {
-                exchange.trace.enter(Step::Done);
-                return response;
-            }
-            Err(failure) => break Err(failure),
-        }
-    };
-    exchange.client.interim.close();
-    exchange.deliver(answered)
+        exchange.client.interim.close();
+        exchange.deliver(answered)
+    }
 }
 
 impl Step {
@@ -322,14 +324,13 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A waiting exchange keeps three things in memory: its state, its own future and that of its fetch. The tested
-    /// limits are size classes of the allocator: a byte more would cost a whole step.
+    /// A waiting exchange keeps two things in memory: its own future, with its state, and the future of its fetch. The
+    /// tested limits are size classes of the allocator: a byte more would cost a whole step.
     #[test]
     fn what_waits_for_an_origin_takes_little() {
         let exchange = future_bytes(drive);
         let fetch = future_bytes(Fetch::<OriginFetcher>::run);
-        assert!(exchange <= 1024 && fetch <= 2048, "an exchange takes {exchange} bytes, a fetch {fetch}");
-        assert!(size_of::<ClientExchange>() <= 512, "its state takes {} bytes", size_of::<ClientExchange>());
+        assert!(exchange <= 1280 && fetch <= 2048, "an exchange takes {exchange} bytes, a fetch {fetch}");
     }
 
     #[test]

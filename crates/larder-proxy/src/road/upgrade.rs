@@ -135,7 +135,7 @@ impl AdmittedRequest {
             fields.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key.0).expect("base64 is a field value"));
         }
         let broken = |why: &str| Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() };
-        let switched = match worker.origins.ask_upgrade(&asked.origin, asked.asking_client(), request).await? {
+        let switched = match worker.origins.ask_upgrade(&asked.origin, &asked.asking, request).await? {
             UpgradeAnswer::Switched(switched) => switched,
             // A 2xx to an extended CONNECT means that the origin has switched, so one with a body is malformed.
             UpgradeAnswer::Declined(head, _) if is_http2 && head.status.is_success() => {

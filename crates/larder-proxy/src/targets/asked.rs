@@ -29,7 +29,6 @@ use crate::{
         group::OriginChoice,
         http1::InterimTaker,
         pool::{AskingClient, ReplayableRequest, RetryRule},
-        proxy_header::ClientEnds,
         request_body::RequestBody,
     },
     targets::git::{self, GitQuestion, GitRequest},
@@ -48,16 +47,14 @@ pub(crate) struct RequestHead {
     /// The origins of the site among which the request can choose. `None` if the site has only one.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
-    /// The addresses of the client's connection, for an origin that wants a PROXY header.
-    pub(crate) ends: ClientEnds,
+    /// What the origin and its connection must know about the client.
+    pub(crate) asking: AskingClient,
     /// The address of the socket's peer: the client, or a trusted proxy.
     pub(crate) peer: IpAddr,
     /// Whether the origin can be contacted now.
     pub(crate) line: UplinkState,
     /// Whether the request may be forwarded. If not (Max-Forwards is 0), this proxy answers it (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
-    /// A function that sends interim responses to the client. `None` if the client accepts none.
-    pub(crate) interim: Option<InterimTaker>,
     /// Holds the body back until the origin asks for it (RFC 9110 10.1.1). `None` if the body need not wait.
     pub(crate) expectation: Option<Arc<Expectation>>,
     /// The cache key of the resource. `None` if it cannot have one.
@@ -208,34 +205,20 @@ impl RequestHead {
 
     /// Returns the request to the origin in a form that can be sent several times. `make` creates the request for each
     /// attempt.
-    pub(crate) fn replayable<M>(&self, repeat: RetryRule, make: M) -> ReplayableRequest<M> {
-        let client = self.asking_client();
+    pub(crate) fn replayable<M>(&self, repeat: RetryRule, make: M) -> ReplayableRequest<'_, M> {
         ReplayableRequest {
             origin: self.origin.clone(),
             choice: self.choice.clone(),
             key: self.key.clone(),
             repeat,
-            client,
+            client: Some(&self.asking),
             make,
         }
     }
 
-    /// Returns what the origin and its connection must know about the client. `None` if they need no such facts.
-    pub(crate) fn asking_client(&self) -> Option<Box<AskingClient>> {
-        let ends = self.origin.sends_proxy_header.then_some(self.ends);
-        let sink = self.interim.clone();
-        let interim = match self.expectation.clone() {
-            None => sink,
-            Some(expectation) => Some(Arc::new(move |status, fields: &HeaderMap| {
-                if status == StatusCode::CONTINUE {
-                    expectation.grant();
-                }
-                if let Some(sink) = &sink {
-                    sink(status, fields);
-                }
-            }) as InterimTaker),
-        };
-        (ends.is_some() || interim.is_some()).then(|| Box::new(AskingClient { ends, interim }))
+    /// Sets the function that sends interim responses to the client.
+    pub(crate) fn set_interim(&mut self, sink: InterimTaker) {
+        self.asking.interim = interim_taker(self.expectation.as_ref(), Some(sink));
     }
 
     /// Adds the rules' overrides for a response to this request to the fields of the response.
@@ -305,6 +288,23 @@ impl RequestHead {
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
+}
+
+/// Returns a function that forwards interim responses to `sink`, and has the request's body sent when the origin asks for
+/// it. `None` if nothing waits for interim responses.
+pub(crate) fn interim_taker(
+    expectation: Option<&Arc<Expectation>>,
+    sink: Option<InterimTaker>,
+) -> Option<InterimTaker> {
+    let Some(expectation) = expectation.map(Arc::clone) else { return sink };
+    Some(Arc::new(move |status, fields| {
+        if status == StatusCode::CONTINUE {
+            expectation.grant();
+        }
+        if let Some(sink) = &sink {
+            sink(status, fields);
+        }
+    }))
 }
 
 /// Returns the overrides of a rule that caches git, adapted to the response to this git request.

@@ -38,10 +38,18 @@ struct FlightState<F: Fetcher> {
     answered_condition: bool,
     /// Whether no more requests may join the flight.
     closed: bool,
-    readers: Slab<Option<Waker>>,
+    readers: ReaderTable,
     /// A cursor that keeps the first bytes of the body in memory until the requests that wait now have begun to read
     /// them.
     guard: Option<BodyCursor<F>>,
+}
+
+/// The requests that wait for a flight, each with its waker while its task sleeps. Most flights have a single one, which
+/// needs no allocation.
+#[derive(Default)]
+struct ReaderTable {
+    first: Option<Option<Waker>>,
+    others: Slab<Option<Waker>>,
 }
 
 impl<F: Fetcher> Flight<F> {
@@ -52,7 +60,7 @@ impl<F: Fetcher> Flight<F> {
             private: None,
             answered_condition: false,
             closed: false,
-            readers: Slab::new(),
+            readers: ReaderTable::default(),
             guard: None,
         };
         Self { work, is_reload, left: AtomicBool::new(false), state: Mutex::new(state) }
@@ -146,7 +154,7 @@ impl<F: Fetcher> Flight<F> {
         if state.closed || is_broken {
             return None;
         }
-        Some(state.readers.insert(None))
+        Some(state.readers.add())
     }
 
     pub(super) fn remove_reader(&self, index: usize) {
@@ -161,7 +169,7 @@ impl<F: Fetcher> Flight<F> {
     pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage<F>> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {
-            state.readers[index] = Some(context.waker().clone());
+            *state.readers.waker(index) = Some(context.waker().clone());
             return Poll::Pending;
         }
         Poll::Ready(state.stage.clone())
@@ -174,10 +182,43 @@ impl<F: Fetcher> Flight<F> {
 
 impl<F: Fetcher> FlightState<F> {
     fn wake_readers(&mut self) {
-        for (_, waker) in &mut self.readers {
-            if let Some(waker) = waker.take() {
-                waker.wake();
-            }
+        self.readers.wakers().filter_map(Option::take).for_each(Waker::wake);
+    }
+}
+
+impl ReaderTable {
+    /// Adds a request, and returns its index.
+    fn add(&mut self) -> usize {
+        if self.first.is_none() {
+            self.first = Some(None);
+            return 0;
         }
+        self.others.insert(None) + 1
+    }
+
+    fn remove(&mut self, index: usize) {
+        match index.checked_sub(1) {
+            None => self.first = None,
+            Some(other) => _ = self.others.remove(other),
+        }
+    }
+
+    /// Returns the place for the waker of a waiting request.
+    ///
+    /// # Panics
+    /// If no request has this index.
+    fn waker(&mut self, index: usize) -> &mut Option<Waker> {
+        match index.checked_sub(1) {
+            None => self.first.as_mut().expect("a request waits until it is removed"),
+            Some(other) => &mut self.others[other],
+        }
+    }
+
+    fn wakers(&mut self) -> impl Iterator<Item = &mut Option<Waker>> {
+        self.first.iter_mut().chain(self.others.iter_mut().map(|(_, waker)| waker))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.others.is_empty()
     }
 }

@@ -120,7 +120,7 @@ impl OriginFetcher {
                 choice: None,
                 key: None,
                 repeat: RetryRule::Safe,
-                client: asked.asking_client(),
+                client: Some(&asked.asking),
                 make: || request_for(asked, &hop, self, edits),
             };
             (head, body) = self.origins.ask(outgoing).await?;

@@ -64,8 +64,8 @@ impl OriginFetcher {
         };
         let origin = sibling.origin.clone();
         let repeat = RetryRule::Safe;
-        let client = Some(Box::new(AskingClient { ends: None, interim: Some(listener(asked, &signs)) }));
-        let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, client, make };
+        let client = AskingClient { ends: None, interim: Some(listener(asked, &signs)) };
+        let outgoing = ReplayableRequest { origin, choice: None, key: None, repeat, client: Some(&client), make };
         let asking = self.origins.ask_sibling(outgoing, &PEER_FIELD);
         let answered = tokio::select! {
             biased;
@@ -150,7 +150,7 @@ fn may_be_shared(asked: &RequestHead) -> bool {
 /// Each of them shows that the sibling is alive. Those that came from the origin are also forwarded to the client.
 fn listener(asked: &RequestHead, signs: &Arc<SiblingSigns>) -> InterimTaker {
     let signs = Arc::clone(signs);
-    let sink = asked.interim.clone();
+    let sink = asked.asking.interim.clone();
     Arc::new(move |status, fields| {
         signs.note();
         if let Some(sink) = sink.as_ref().filter(|_| !fields.contains_key(&PEER_FIELD)) {

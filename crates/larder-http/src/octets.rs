@@ -1,0 +1,54 @@
+//! Copies of octets, each in one allocation.
+//!
+//! [`Bytes`] that are made from a vector take a second allocation for their count, at the latest when they are shared.
+//! In front of an array, the count takes 8 bytes and no allocation of its own. So short octets are copied to an array
+//! of the allocator's next size. Cost: the unused rest of the array, at most a quarter of it, and its zeros.
+
+use bytes::Bytes;
+
+/// Copies octets. Up to [`SHORT_BYTES_MAX`] with the count, they take one allocation.
+pub fn copied(octets: &[u8]) -> Bytes {
+    short_copy(octets).unwrap_or_else(|| Bytes::copy_from_slice(octets))
+}
+
+/// Copies octets to an array, in one allocation with the count. `None` if they are long.
+pub fn short_copy(octets: &[u8]) -> Option<Bytes> {
+    macro_rules! smallest_of {
+        ($($bytes:literal)*) => {
+            match octets.len() + COUNT_BYTES {
+                $(0..=$bytes => Some(array_of::<{ $bytes - COUNT_BYTES }>(octets)),)*
+                _ => None,
+            }
+        };
+    }
+    smallest_of! {
+        64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096
+    }
+}
+
+fn array_of<const LEN: usize>(octets: &[u8]) -> Bytes {
+    let mut array = [0; LEN];
+    array[..octets.len()].copy_from_slice(octets);
+    let mut copy = Bytes::from_owner(array);
+    copy.truncate(octets.len());
+    copy
+}
+
+/// Memory in bytes of the count in front of an array.
+pub const COUNT_BYTES: usize = 8;
+/// Largest allocation in bytes that has an array.
+pub const SHORT_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_of_any_length_has_its_octets() {
+        for len in (0..300).chain((300..9000).step_by(13)) {
+            let octets: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            assert_eq!(copied(&octets), octets);
+            assert_eq!(short_copy(&octets).is_some(), len + COUNT_BYTES <= SHORT_BYTES_MAX);
+        }
+    }
+}
