@@ -74,7 +74,9 @@ pub(crate) fn push_primary_key(
     key.reserve(scheme.len() + authority.len() + path.len() + 8);
     key.push(KIND_PRIMARY);
     key.extend_from_slice(if default_port == 443 { b"https://" } else { b"http://" });
-    key.extend(host.bytes().map(|octet| octet.to_ascii_lowercase()));
+    let host_start = key.len();
+    key.extend_from_slice(host.as_bytes());
+    key[host_start..].make_ascii_lowercase();
     if let Some(port) = port.filter(|port| *port != default_port) {
         key.push(b':');
         push_u64(key, u64::from(port));
