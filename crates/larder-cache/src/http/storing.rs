@@ -4,21 +4,23 @@
 //! them, a variant before the marker that leads to it.
 //!
 //! Invariants: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Responses
-//! of one resource are stored one after another, and none replaces a response that was requested after it. Clients do
-//! not notice a store error: it is counted, the response that could not be stored is kept in memory, and the stored
-//! response that it should have replaced is removed.
+//! of one resource are stored one after another, and none replaces a response that was requested after it. While a
+//! response with a short body is written, requests get it from memory, if that can keep it, and not the older response
+//! that it replaces. Clients do not notice a store error: it is counted, the response that could not be stored is kept
+//! in memory, and the stored response that it should have replaced is removed.
 
-use std::sync::Arc;
+mod writing;
+
+use std::{iter, sync::Arc};
 
 use crate::{
     KeyCommit,
-    chunk_format::filled,
     purges::{PurgeVerdict, host_range},
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use larder_http::{BodyPlace, Settings, StoredHead, VaryRule, fields::Fields, language};
-use larder_store::{Hints, Store, Writer};
+use larder_store::{Hints, Store};
 
 use crate::http::{
     ResponseCache, StoreEvent,
@@ -29,6 +31,7 @@ use crate::http::{
     patience, pins, tiered,
     work::ResourceWork,
 };
+use writing::{UnwrittenEntry, write};
 
 /// The place where a response is stored: under the key of its resource or, if the response varies, that of a variant.
 ///
@@ -175,6 +178,13 @@ impl StorePlace {
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
     }
 
+    /// Returns the keys that are written when the response is stored: its own and, if the marker must be stored, that
+    /// of the resource.
+    fn written_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let is_marked = matches!(self.marker, Some((_, true)));
+        iter::once(&*self.key).chain(is_marked.then_some(&*self.primary))
+    }
+
     /// Returns this place with a marker that also leads from the language of the response to it. Requests that prefer
     /// that language then find the response, too.
     pub fn in_language_of(self, response_fields: &impl Fields, request_fields: &HeaderMap) -> Self {
@@ -265,37 +275,66 @@ async fn commit_somewhere(
     let hints = hints(cache, place, head);
     let encoded = Bytes::from(head.encode());
     let key = &place.key;
+    if is_whole && may_replace(cache, store, place) {
+        // The older response stays in the store until the write ends, which can take long. Requests that arrive
+        // meanwhile get the new response from memory, because its own client may have it already.
+        commit_to_memory(cache, place, head, &body);
+    }
     let copy = (encoded.clone(), body.clone());
     let entry = UnwrittenEntry { key, is_offer, head: copy.0, body: copy.1, hints, commit: Some(&commit) };
-    if is_refused || !write(cache, store, entry).await {
+    // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
+    // but never a marker without its variant.
+    let is_stored = !is_refused
+        && write(cache, store, entry).await
+        && write_marker(cache, store, place, Hints { expires_at: 0, ..hints }, &commit).await;
+    if !is_stored {
+        remove_replaced(cache, store, place).await;
+        commit_to_memory(cache, place, head, &body);
         if is_whole && !commit.is_outdated() {
-            tiered::offer(cache, &place.key, (encoded, body.clone()), hints).await;
+            tiered::offer(cache, &place.key, (encoded, body), hints).await;
         }
-        // The store may still have an older response, which must not outlive this one.
-        replace_in_memory(cache, place, head, &body).await;
         return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
     if !is_whole {
         tiered::note_long(cache, &place.key);
     }
-    // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
-    // but never a marker without its variant.
-    if let Some((marker, true)) = &place.marker {
-        let head = marker.rules.encode().into();
-        let body = vec![marker.encode_rest()];
-        let hints = Hints { expires_at: 0, ..hints };
-        let key = &place.primary;
-        let commit = Some(&commit);
-        if !write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit }).await {
-            return CommitOutcome::Nowhere;
-        }
-        cache.shared.hot.remove(&place.primary);
-    }
     // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
     // again meanwhile.
-    cache.shared.hot.remove(&place.key);
+    place.written_keys().for_each(|key| cache.shared.hot.remove(key));
     undo_if_outdated(cache, place, &commit, CommitOutcome::InStore).await
+}
+
+/// Writes the marker that leads to the variant at `place`, if the store does not have it. Returns `false` if it could
+/// not be stored.
+async fn write_marker(
+    cache: &Arc<ResponseCache>,
+    store: &Store,
+    place: &StorePlace,
+    hints: Hints,
+    commit: &KeyCommit,
+) -> bool {
+    let Some((marker, true)) = &place.marker else { return true };
+    let head = marker.rules.encode().into();
+    let body = vec![marker.encode_rest()];
+    let entry = UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints, commit: Some(commit) };
+    write(cache, store, entry).await
+}
+
+/// Returns whether an older response may be found that one at `place` replaces.
+fn may_replace(cache: &ResponseCache, store: &Store, place: &StorePlace) -> bool {
+    let may_have = |key: &[u8]| store.may_contain(key) || cache.shared.hot.contains(key) || tiered::has(cache, key);
+    place.written_keys().any(may_have)
+}
+
+/// Removes the older entries from the store that a response at `place` should have replaced there. They must not
+/// outlive that response, which is only in memory.
+async fn remove_replaced(cache: &Arc<ResponseCache>, store: &Store, place: &StorePlace) {
+    for key in place.written_keys() {
+        if store.may_contain(key) || tiered::has(cache, key) {
+            drop(remove_stored(cache, key).await);
+        }
+    }
 }
 
 /// Stores one chunk of a response. `primary` is the key of its resource. A chunk belongs to no page group, because it
@@ -342,19 +381,24 @@ pub(super) fn no_answer() -> Result<(), String> {
 /// recording is retried.
 pub async fn remove(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), String> {
     cache.shared.hot.remove(key);
+    let outcome = remove_stored(cache, key).await;
+    cache.shared.hot.remove(key);
+    outcome
+}
+
+/// Removes an entry from the store as [`remove`] does, but leaves memory as it is.
+async fn remove_stored(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), String> {
     let Some(store) = cache.shared.store.clone() else { return Ok(()) };
     let owned = Box::<[u8]>::from(key);
     let change = tiered::change(cache, key).await;
-    let outcome = match patience::write(cache, change, async move { store.remove(&owned).await }).await {
+    match patience::write(cache, change, async move { store.remove(&owned).await }).await {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => {
             note_error(cache, &error);
             Err(error.to_string())
         }
         None => no_answer(),
-    };
-    cache.shared.hot.remove(key);
-    outcome
+    }
 }
 
 /// Removes the response that was just stored, if its resource has changed while it was being stored.
@@ -371,87 +415,18 @@ async fn undo_if_outdated(
     CommitOutcome::Nowhere
 }
 
+/// Puts a response into memory, where it replaces the older one. A body that memory cannot keep only removes that one.
 fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
-    let body_len: usize = body.iter().map(Bytes::len).sum();
-    if matches!(head.body(), BodyPlace::Whole { len } if len == body_len as u64) {
+    let hot = &cache.shared.hot;
+    let body_len = body.iter().map(Bytes::len).sum::<usize>() as u64;
+    if matches!(head.body(), BodyPlace::Whole { len } if len == body_len) && hot.can_keep(body_len) {
         let item = HotItem::packed(head, body.iter().map(|piece| &piece[..]), head.purge_count());
-        cache.shared.hot.replace(&place.key, item);
+        hot.replace(&place.key, item);
+    } else {
+        hot.remove(&place.key);
     }
     if let Some((marker, true)) = &place.marker {
-        cache.shared.hot.replace(&place.primary, HotItem::marker(Arc::clone(marker)));
-    }
-}
-
-/// Puts a response into memory that could not be stored. Removes the older response under its key from the store.
-async fn replace_in_memory(cache: &Arc<ResponseCache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
-    if let Some(store) = &cache.shared.store
-        && store.may_contain(&place.key)
-    {
-        drop(remove(cache, &place.key).await);
-    }
-    commit_to_memory(cache, place, head, body);
-}
-
-/// An entry that is about to be written to the store.
-struct UnwrittenEntry<'a> {
-    key: &'a [u8],
-    /// Whether the store may skip the write because entries like this one are not worth the room.
-    is_offer: bool,
-    head: Bytes,
-    body: Vec<Bytes>,
-    hints: Hints,
-    /// The commit of which the write is a part. `None` for a chunk, which no lookup finds without a head.
-    commit: Option<&'a KeyCommit>,
-}
-
-/// Writes an entry. Removes it again if its resource has changed meanwhile. Returns whether the entry is stored.
-async fn write(cache: &Arc<ResponseCache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
-    let UnwrittenEntry { key, mut is_offer, head, body, mut hints, commit } = entry;
-    if head.len() > Writer::HEAD_MAX_BYTES {
-        return false;
-    }
-    // A paused store is not called at all, because each call would wait for its own time limit.
-    if !cache.shared.patience.admits() {
-        cache.note(StoreEvent::Bypassed);
-        return false;
-    }
-    let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
-    let was_named = cache.shared.pins.name(key);
-    if was_named && pins::spare(cache, store, key, len_bytes).await {
-        // Pinned entries must survive a time without uplink, however long it lasts. So the store may not skip a pinned
-        // entry, and it never expires.
-        (is_offer, hints.expires_at) = (false, 0);
-    }
-    let written = match filled(store, key, head, body, hints) {
-        Ok(writer) => {
-            let change = tiered::change(cache, key).await;
-            // The commit lasts as long as the write, even if nobody waits for it any more.
-            let undone = commit.map(|commit| (commit.clone(), store.clone(), Box::<[u8]>::from(key)));
-            let writing = async move {
-                let is_stored = if is_offer { writer.offer().await? } else { writer.commit().await.map(|()| true)? };
-                match undone.filter(|(commit, ..)| commit.is_outdated()) {
-                    Some((_commit, store, key)) => store.remove(&key).await.map(|()| false),
-                    None => Ok(is_stored),
-                }
-            };
-            patience::write(cache, change, writing).await
-        }
-        Err(error) => Some(Err(error)),
-    };
-    match written {
-        Some(Ok(is_stored)) => {
-            // The pattern may have been added while the entry was being written. In that case the pin is set here,
-            // because no other code would set it.
-            if is_stored && !was_named {
-                pins::spare_stored(cache, store, key).await;
-            }
-            is_stored
-        }
-        Some(Err(error)) => {
-            note_error(cache, &error);
-            false
-        }
-        None => false,
+        hot.replace(&place.primary, HotItem::marker(Arc::clone(marker)));
     }
 }
 
@@ -488,22 +463,4 @@ pub(super) fn site_of(primary: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use larder_http::key;
-
-    use super::*;
-
-    #[test]
-    fn site_is_the_host_whatever_scheme_port_and_path() {
-        let site = |scheme, authority, path| site_of(&key::primary_key(scheme, authority, path).unwrap());
-        let one = site("http", "a.example", "/");
-        for (scheme, authority, path) in
-            [("https", "a.example", "/"), ("http", "A.example:81", ""), ("http", "a.example", "/b:c]/d")]
-        {
-            assert_eq!(site(scheme, authority, path), one, "{scheme} {authority} {path}");
-        }
-        assert_ne!(site("http", "b.example", "/"), one);
-        assert_eq!(site("http", "[::1]:81", "/"), site("http", "[::1]", "/x"));
-        assert_ne!(site("http", "[::1]", "/"), site("http", "[::2]", "/"));
-    }
-}
+mod tests;

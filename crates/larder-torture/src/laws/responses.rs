@@ -158,6 +158,9 @@ pub(super) fn acts(seed: u64) -> Vec<ResponseAct> {
     if !one_in(&mut random, 2) {
         add_overtaking(&mut random, key_count, &mut acts);
     }
+    if one_in(&mut random, 2) {
+        add_replacement(&mut random, key_count, &mut acts);
+    }
     acts
 }
 
@@ -189,6 +192,33 @@ fn add_overtaking(random: &mut SplitMix64, key_count: u64, acts: &mut Vec<Respon
         get(Shape::Plain, Answer::WHOLE),
     ];
     acts.splice(at..at, overtaking);
+}
+
+/// Adds acts that replace a response which is on the device, and request its resource while the newer response is being
+/// stored. Either of the two may vary.
+fn add_replacement(random: &mut SplitMix64, key_count: u64, acts: &mut Vec<ResponseAct>) {
+    let key = random.below(key_count);
+    let mut change = || {
+        let varies = one_in(random, 3);
+        let to = Resource { len: 100, rule: Rule::MaxAge { secs: 3600 }, tag: TagKind::Strong, varies };
+        ResponseAct::Change { key, to }
+    };
+    let get = |shape| ResponseAct::Get { key, client: Client::PLAIN, shape, answer: Answer::WHOLE };
+    let (older, newer) = (change(), change());
+    let at = (key_count + random.below(acts.len() as u64 - key_count)) as usize;
+    let replacement = [
+        older,
+        get(Shape::NoCache),
+        ResponseAct::AwaitCalls,
+        ResponseAct::Sync,
+        ResponseAct::AwaitCalls,
+        newer,
+        get(Shape::NoCache),
+        get(Shape::Plain),
+        get(Shape::Plain),
+        get(Shape::Plain),
+    ];
+    acts.splice(at..at, replacement);
 }
 
 /// Adds acts that write a response to the device, and remove it while the origin is asked to confirm it.

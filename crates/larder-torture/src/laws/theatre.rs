@@ -82,7 +82,7 @@ pub(super) struct Theatre {
 }
 
 /// Limit of the cache's memory in bytes.
-const MEMORY_BYTES: u64 = 4 << 20;
+pub(super) const MEMORY_BYTES: u64 = 4 << 20;
 /// Limit of the bytes that may wait in memory to be written to the device.
 pub(super) const DIRTY_BYTES: u64 = 1 << 20;
 const STARTED_UNIX: Duration = Duration::from_secs(1_700_000_000);

@@ -5,7 +5,7 @@
 
 use super::super::{
     chronicle::{Chronicle, Purge, Subject},
-    theatre::DIRTY_BYTES,
+    theatre::{DIRTY_BYTES, MEMORY_BYTES},
 };
 use super::{Answer, AnswerEnd, Client, Confirms, KEY_COUNT, Resource, Rule, Shape, TagKind};
 
@@ -50,6 +50,9 @@ pub(super) struct SentResponse {
     pub(super) is_complete: bool,
     /// Tick at which a client had read all of the response, if Cache-Status said that it is stored.
     stored: Option<u64>,
+    /// Tick at which the client whose request led to the response had read all of it. `None` also if another response
+    /// of the resource may have been written at that time.
+    received: Option<u64>,
     ended: Option<u64>,
     fresh_from_ms: u64,
     life: u64,
@@ -219,6 +222,7 @@ impl ResponseModel {
             confirmed: began,
             is_complete: false,
             stored: None,
+            received: None,
             ended: None,
             fresh_from_ms: self.chronicle.now_ms,
             life: self.chronicle.life,
@@ -283,7 +287,7 @@ impl ResponseModel {
         if is_own && said.is_stored && !may_be_stored {
             return Err(format!("law 12: key {key}: response {number} is said to be stored, but may not be"));
         }
-        if let Some(newer) = self.sent.iter().find(|newer| self.has_replaced(newer, sent, call)) {
+        if let Some(newer) = self.sent.iter().find(|newer| self.has_replaced(newer, sent, call, said)) {
             let by = newer.call.number;
             return Err(format!("law 12: key {key}: response {number} is back, although call {by} has replaced it"));
         }
@@ -307,18 +311,38 @@ impl ResponseModel {
         self.rested = self.chronicle.tick();
     }
 
-    /// Returns whether response `newer` has replaced `sent` for good before `call` began. It has if it was stored, and
-    /// its client sent the request after the cache had asked for `sent`. Not judged if it may have been removed since.
-    fn has_replaced(&self, newer: &SentResponse, sent: &SentResponse, call: &Call) -> bool {
+    /// Returns whether response `newer` has replaced `sent` for good before `call` began. Its client must have sent the
+    /// request after the cache had asked for `sent`. Not judged if it may have been removed since.
+    fn has_replaced(&self, newer: &SentResponse, sent: &SentResponse, call: &Call, said: Said) -> bool {
         newer.call.key == call.key
             && newer.call.began > sent.confirmed
-            // Clients do not wait until their responses are stored.
-            && newer.stored.is_some_and(|stored| stored < self.rested && self.rested < call.began)
             && newer.life == self.chronicle.life
+            && self.is_unpurged_since(newer.call.began, call.key)
+            && (self.was_stored(newer, call) || said.is_hit && self.hides_older(newer, call))
+    }
+
+    /// Returns whether response `newer` was stored before `call` began. After that, not even a fetch may bring an older
+    /// one.
+    fn was_stored(&self, newer: &SentResponse, call: &Call) -> bool {
+        // Clients do not wait until their responses are stored.
+        newer.stored.is_some_and(|stored| stored < self.rested && self.rested < call.began)
             // Two variants may be stored in any order, and so may a variant and a response that does not vary.
             && !self.has_variants(call.key)
             && self.is_calm()
-            && self.is_unpurged_since(newer.call.began, call.key)
+    }
+
+    /// Returns whether no hit may give an older response to `call`, although `newer` may still be written, or its write
+    /// may have failed: the client of `newer` had received it before `call` began, and memory has it meanwhile.
+    ///
+    /// Not judged for a body that memory cannot keep, such as one in chunks: until its head is stored, requests get the
+    /// older response. The same holds while the storing of `newer` waits for that of another response. A response that
+    /// the store refuses is in memory, too, and the older one is removed.
+    fn hides_older(&self, newer: &SentResponse, call: &Call) -> bool {
+        newer.received.is_some_and(|received| received < call.began)
+            && newer.len <= HOT_BODY_BYTES_MAX
+            && self.stored_bytes <= MEMORY_BYTES / 2
+            && (!newer.resource.varies || newer.call.client.language == call.client.language)
+            && !self.chronicle.has_lied
     }
 
     /// Returns whether all purges that may concern `key` were acknowledged before `tick`.
@@ -361,6 +385,20 @@ impl ResponseModel {
         match call.is_required && self.is_required(call.key) {
             true => Err(format!("law 10: key {} is not found although it was stored", call.key)),
             false => Ok(()),
+        }
+    }
+
+    /// Notes that the client whose request led to response `number` has read all of it.
+    pub(super) fn note_received(&mut self, number: u64) {
+        let now = self.chronicle.tick();
+        let SentResponse { call, resource, .. } = self.sent[number as usize];
+        let is_stored_or_other = |ask: &Ask| {
+            let is_other = ask.call.key != call.key || ask.call.number == call.number;
+            is_other || ask.ended.is_some_and(|ended| ended < self.rested)
+        };
+        let may_be_stored = matches!(resource.rule, Rule::MaxAge { .. } | Rule::NoCache);
+        if may_be_stored && self.asks.iter().all(is_stored_or_other) {
+            self.sent[number as usize].received.get_or_insert(now);
         }
     }
 
@@ -417,3 +455,6 @@ impl ResponseModel {
 const ENTRY_BYTES: u64 = 16 << 10;
 /// Maximum delay in milliseconds of the cache, compared to the model, when it begins to count the age of a response.
 const CLOCK_SLACK_MS: u64 = 10_000;
+/// Maximum length in bytes of a body that the memory cache certainly keeps. Responses get at least half of the memory,
+/// one of them at most 1/32 of that, and the allocator and the head take a quarter of a body's length in addition.
+const HOT_BODY_BYTES_MAX: u64 = MEMORY_BYTES / 80;

@@ -208,8 +208,13 @@ impl ResponseProps {
             return Err(format!("law 3: key {key}: response {number} ends well at {at} of {span:?}"));
         }
         self.tally.lock().ignore_poison().answers += 1;
-        if said.is_stored && matches!(call.shape, Shape::Plain | Shape::NoCache) && sent.call.number == call.number {
-            self.model(|model| model.note_stored(number));
+        if matches!(call.shape, Shape::Plain | Shape::NoCache) && sent.call.number == call.number {
+            self.model(|model| {
+                model.note_received(number);
+                if said.is_stored {
+                    model.note_stored(number);
+                }
+            });
         }
         Ok(())
     }
