@@ -24,7 +24,7 @@ import tempfile
 import threading
 
 from memory import bytes_of
-from memory_cache import HEAD, PROGRAM, ports, resident, serve_origin
+from memory_cache import HEAD, PROGRAM, WARM_COUNT, ports, resident, serve_origin
 
 # Requests and objects, in multiples of the objects that fit into the memory cache.
 REQUESTS_SHARE = 30
@@ -81,9 +81,9 @@ def live(length, memory, asked):
             try:
                 port, _ = ports(process, log_path)
                 client = Client(port)
-                # What a process allocates with its first requests is not of the cache.
-                for _ in range(2000):
-                    client.is_hit("/warm")
+                # What a process allocates with its first misses is not of the cache.
+                for number in range(WARM_COUNT):
+                    client.is_hit(f"/warm/{number}")
                 before = resident(process)
                 hits = sum(client.is_hit(f"/object/{number}") for number in asked)
                 return 100 * hits / len(asked), resident(process) - before

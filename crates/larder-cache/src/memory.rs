@@ -196,9 +196,13 @@ impl<V: Weigh> MemoryCache<V> {
     /// Call this once for each request, before the value is copied to memory.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
         let key = self.hashed(key);
-        let weight = len_bytes + slot_bytes::<V>(key.key);
-        let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
-        if self.bytes() + weight <= self.capacity_bytes() {
+        let key_len = key.key.len();
+        let is_fitting = self.can_keep(Self::entry_bytes(key_len, len_bytes));
+        let Some(shard) = self.shard(key).filter(|_| is_fitting) else { return false };
+        // If a gap that is too small for the value counted as room, the value would displace others. The gap would be
+        // there again, so all values would be admitted.
+        let weight_max = Self::entry_bytes(key_len, len_bytes + len_bytes / ROUNDING_SHARE + ADDED_BYTES_MAX);
+        if self.bytes() + weight_max <= self.capacity_bytes() {
             return true;
         }
         let returned_after = shard.write().ignore_poison().note_miss(key);
@@ -238,7 +242,7 @@ impl<V: Weigh> MemoryCache<V> {
     pub fn insert_unrequested(&self, key: &[u8], value: V, since: ChangeMoment) {
         let key = self.hashed(key);
         let last_change = self.lock(key);
-        let weight = weight_bytes(key.key, &value);
+        let weight = Self::entry_bytes(key.key.len(), value.weight_bytes());
         let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight) && *last_change <= since.0) else { return };
         let worth = {
             let shard = shard.read().ignore_poison();
@@ -292,6 +296,12 @@ impl<V: Weigh> MemoryCache<V> {
         self.capacity_bytes.load(Relaxed)
     }
 
+    /// Returns how many bytes of the capacity a value takes that weighs `value_bytes`: these, and the memory for a key
+    /// of `key_len` bytes and for the value's share of the cache's tables.
+    pub fn entry_bytes(key_len: usize, value_bytes: u64) -> u64 {
+        value_bytes + (size_of::<Slot<V>>() + TABLES_BYTES) as u64 + allocated_bytes(key_len)
+    }
+
     /// Returns how many bytes the values take, with their keys and the cache's tables.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
@@ -309,7 +319,7 @@ impl<V: Weigh> MemoryCache<V> {
 
     /// Inserts or replaces a value. Returns `false`, and does nothing, if it is too large.
     fn keep(&self, key: HashedKey<'_>, value: V) -> bool {
-        let weight = weight_bytes(key.key, &value);
+        let weight = Self::entry_bytes(key.key.len(), value.weight_bytes());
         let Some(shard) = self.shard(key).filter(|_| self.can_keep(weight)) else { return false };
         self.make_room(weight, f32::INFINITY);
         self.bytes.fetch_add(weight, Relaxed);
@@ -398,32 +408,28 @@ fn shard_count(capacity_bytes: u64) -> usize {
     wanted.min(most).next_power_of_two().min(SHARD_COUNT_MAX)
 }
 
-fn weight_bytes<V: Weigh>(key: &[u8], value: &V) -> u64 {
-    value.weight_bytes() + slot_bytes::<V>(key)
-}
-
-/// Returns how many bytes the key and the tables take for one value.
-fn slot_bytes<V>(key: &[u8]) -> u64 {
-    (size_of::<Slot<V>>() + TABLES_BYTES) as u64 + allocated_bytes(key.len())
-}
-
-/// Returns how many bytes the allocator (jemalloc) takes for `len` bytes. It has four sizes from one power of two to
-/// the next.
+/// Returns how many bytes the allocator (jemalloc 5.3.1) takes for `len` bytes. Up to 16 KiB, it has four sizes from
+/// one power of two to the next. Longer allocations are whole pages.
 pub(crate) fn allocated_bytes(len: usize) -> u64 {
-    let step = (len.next_power_of_two() / 8).max(ALLOCATION_STEP_BYTES);
+    let step = (len.next_power_of_two() / 8).clamp(ALLOCATION_STEP_BYTES, PAGE_BYTES);
     len.next_multiple_of(step) as u64
 }
 
 /// Ratio of the capacity to the size of the largest value that is kept.
 const VALUE_SHARE: u64 = 32;
+/// Of a value whose length callers know, the share (1/n) by which the allocator rounds it up at most.
+const ROUNDING_SHARE: u64 = 4;
+/// Assumed maximum of the bytes that a value takes in addition, such as a packed head of a response.
+const ADDED_BYTES_MAX: u64 = 256;
 /// Memory in bytes that the tables take for each value in addition to its slot: 5 to 11 for the index, and 8 to 16 for
 /// ghosts (remembered counts of keys).
 const TABLES_BYTES: usize = 20;
 /// Number of times that all examined values may be worth more than a new value. One time more, and the new value is
 /// refused.
 const DEARER_COUNT_MAX: usize = 3;
-/// Smallest step of the allocator's sizes, in bytes.
+/// Smallest step of the allocator's sizes, in bytes. The largest is a page.
 const ALLOCATION_STEP_BYTES: usize = 16;
+const PAGE_BYTES: usize = 4096;
 /// Number of groups of keys. It is larger than the number of keys that usually change while a value is read, so that
 /// the group of the value's key is rarely among theirs. The groups take 64 KiB of memory.
 const GROUP_COUNT: usize = 4096;
@@ -436,3 +442,5 @@ const SHARD_SHIFT: u32 = 56;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::jemalloc_bytes;

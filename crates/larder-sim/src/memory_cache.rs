@@ -1,14 +1,19 @@
 //! The memory cache of the proxy and of `larder-cache`, to compare its evictions with the published ones, and in front
 //! of a simulated store.
 //!
-//! Owns: nothing of its own; it is the shipping cache with values that only have a length. They weigh what responses
-//! weigh whose head and body have this length, with the cache's own tables, which the published evictions do not count.
-//! Each cache seeds its hashes, so hits differ by up to 0.2 points between runs.
+//! Owns: nothing of its own; it is the shipping cache with values that only have a length. They weigh what the proxy's
+//! own functions compute for responses of this length with a usual head and key, with the cache's own tables, which the
+//! published evictions do not count. Each cache seeds its hashes, so hits differ by up to 0.2 points between runs.
 
 use crate::pipeline::Lru;
 use larder_cache::{MemoryCache, Weigh, http::hot::HotItem};
+use larder_http::{BodyPlace, ReceivedHead, SelectingFields, StoredHead, TargetList, Timestamp};
 use larder_store::MemoryHits;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    iter,
+    sync::{Arc, LazyLock},
+};
 
 /// The memory cache of Larder's proxy, fed with simulated requests.
 pub(crate) struct MemoryCacheSimulation {
@@ -25,12 +30,32 @@ impl Weigh for ValueOfLength {
     }
 }
 
-/// Returns the weight of a response whose head and body have `len_bytes`. `V` is the value that stands for it. Its slot
-/// and its key are smaller than those of the proxy.
-fn weight_of<V>(len_bytes: u64) -> u64 {
-    let smaller_bytes = size_of::<HotItem>() - size_of::<V>() + KEY_BYTES;
-    usize::try_from(len_bytes).map_or(len_bytes, HotItem::weight_of) + smaller_bytes as u64
+/// Returns the weight of a response whose fields and body have `len_bytes` on the wire. `V` is the value that stands
+/// for it, with a shorter key and a smaller slot.
+fn weight_of<V: Weigh>(len_bytes: u64) -> u64 {
+    let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+    let head_len = USUAL_HEAD.packed_len.min(len);
+    let item_bytes = HotItem::weight_of_lengths(head_len, len.saturating_sub(USUAL_HEAD.wire_len));
+    let proxy_bytes = MemoryCache::<HotItem>::entry_bytes(USUAL_KEY.len(), item_bytes);
+    proxy_bytes - MemoryCache::<V>::entry_bytes(size_of::<u64>(), 0)
 }
+
+/// The lengths of a usual response's fields in bytes.
+struct HeadLengths {
+    wire_len: usize,
+    packed_len: usize,
+}
+
+static USUAL_HEAD: LazyLock<HeadLengths> = LazyLock::new(|| {
+    let now = Timestamp::from_secs(1_800_000_000);
+    let fields = USUAL_FIELDS.into_iter();
+    let fields = fields.map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value"))).collect();
+    let received = ReceivedHead { status: http::StatusCode::OK, fields, request_time: now, response_time: now };
+    let place = BodyPlace::Whole { len: 20_000 };
+    let head = StoredHead::new(received, place, SelectingFields::default(), &TargetList::default());
+    let line_len = |(name, value): (&str, &str)| name.len() + value.len() + ": \r\n".len();
+    HeadLengths { wire_len: USUAL_FIELDS.map(line_len).iter().sum(), packed_len: head.pack(iter::empty()).len() }
+});
 
 impl MemoryCacheSimulation {
     /// Creates a cache of `size_bytes`.
@@ -155,7 +180,34 @@ impl MemoryFront {
     }
 }
 
-/// Memory in bytes that a usual URL takes as a key beyond that of a number.
-const KEY_BYTES: usize = 32;
+/// The fields of a usual response, without those of its framing.
+const USUAL_FIELDS: [(&str, &str); 7] = [
+    ("date", "Fri, 15 Jan 2027 08:00:00 GMT"),
+    ("server", "nginx"),
+    ("content-type", "text/css"),
+    ("last-modified", "Sun, 06 Nov 2022 08:49:37 GMT"),
+    ("etag", "\"5f3c-1a2b3c4d\""),
+    ("cache-control", "max-age=86400"),
+    ("accept-ranges", "bytes"),
+];
+/// A key of a usual length: the URL, and the origin that a reverse proxy adds.
+const USUAL_KEY: &str = "Phttp://site.example/object/12345 @http://10.0.0.1:8080";
 /// An LRU cache stores entries of up to this fraction (1/n) of its size.
 const LRU_SHARE: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulated_weight_is_that_of_the_proxys_buffers() {
+        let head = &*USUAL_HEAD;
+        assert!(head.packed_len < head.wire_len, "{} {}", head.packed_len, head.wire_len);
+        for len in (head.wire_len..70_000).step_by(371) {
+            let tables = MemoryCache::<ValueOfLength>::entry_bytes(size_of::<u64>(), 0);
+            let weight = (weight_of::<ValueOfLength>(len as u64) + tables) as usize;
+            let octets_len = len - head.wire_len + head.packed_len + USUAL_KEY.len();
+            assert!((octets_len..octets_len + octets_len / 4 + 300).contains(&weight), "{len}: {weight}");
+        }
+    }
+}

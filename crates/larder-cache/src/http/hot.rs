@@ -1,7 +1,8 @@
 //! The items of the memory cache: responses, in front of the store.
 //!
-//! Owns: one buffer for each response, with its head and its body in the form of [`StoredHead::pack`]. A lookup unpacks
-//! it. Invariant: an item weighs what the allocator takes for it, so its buffer is never part of a longer one.
+//! Owns: for each response, its head and its body in the form of [`StoredHead::pack`], which a lookup unpacks. Both are
+//! in one buffer, or each in its own where the allocator then takes less: it rounds a length up by as much as a quarter.
+//! Invariant: an item weighs what the allocator takes for it, so its buffer is never part of a longer one.
 
 use std::{
     iter,
@@ -25,27 +26,36 @@ use crate::{
 };
 
 /// An item of the memory cache in front of the store.
-pub struct HotItem(ItemPlace);
+pub struct HotItem {
+    place: ItemPlace,
+    /// Number of requests that this item answered from memory. Only responses are counted.
+    hits: MemoryHits,
+    /// Number of purges that were already applied to a response. The largest number stands for itself and all larger
+    /// ones.
+    judged_count: AtomicU32,
+}
 
 /// Two variants only, so that the second needs no bytes of its own: each slot of the memory cache is as large as this.
 enum ItemPlace {
-    Response(HotResponse),
-    Other(Box<OtherItem>),
+    /// A response: head and body in one buffer.
+    Packed(Bytes),
+    Other(OtherItem),
 }
 
 enum OtherItem {
     /// A response whose body is in a buffer of its own.
-    Split(HotResponse, Bytes),
+    Split {
+        buffers: Box<SplitBuffers>,
+        /// Bytes that the body's buffer has in addition to the body.
+        spare_len: u32,
+    },
     Marker(Arc<ResourceMarker>),
-    Chunk(Bytes),
+    Chunk(Box<Bytes>),
 }
 
-/// The packed head and body of a stored response, and the counters of its requests.
-struct HotResponse {
-    packed: Bytes,
-    hits: MemoryHits,
-    /// Number of purges that were already applied. The largest number stands for itself and all larger ones.
-    judged_count: AtomicU32,
+struct SplitBuffers {
+    head: Bytes,
+    body: Bytes,
 }
 
 /// The content of a [`HotItem`], which shares its memory.
@@ -83,7 +93,18 @@ impl HotItem {
         body: impl Iterator<Item = &'a [u8]> + Clone,
         judged_count: u64,
     ) -> Self {
-        Self(ItemPlace::Response(HotResponse::new(head, body, judged_count)))
+        let head = head.pack(iter::empty());
+        // The pieces get the shorter lifetime of the head's octets.
+        let body = body.map(|piece| &piece[..]);
+        let body_len = body.clone().map(<[u8]>::len).sum();
+        let head_piece = iter::once(&head[..]);
+        let place = if split_bytes(head.len(), body_len) < joint_bytes(head.len(), body_len) {
+            let buffers = Box::new(SplitBuffers { head: buffer(head_piece), body: buffer(body) });
+            ItemPlace::Other(OtherItem::Split { buffers, spare_len: 0 })
+        } else {
+            ItemPlace::Packed(buffer(head_piece.chain(body)))
+        };
+        Self::new(place, judged_count)
     }
 
     /// Creates an item from a response that has a new head.
@@ -93,8 +114,10 @@ impl HotItem {
     pub(super) fn renewed(entry: &CachedEntry) -> Self {
         match &entry.body {
             EntryBody::Whole(body) if body.len() >= LONG_BODY_BYTES => {
-                let head = HotResponse::new(&entry.head, iter::empty(), entry.judged_count());
-                Self(ItemPlace::Other(Box::new(OtherItem::Split(head, body.clone()))))
+                let head = buffer(iter::once(&entry.head.pack(iter::empty())[..]));
+                let buffers = Box::new(SplitBuffers { head, body: body.clone() });
+                let place = ItemPlace::Other(OtherItem::Split { buffers, spare_len: OLD_HEAD_BYTES });
+                Self::new(place, entry.judged_count())
             }
             EntryBody::Whole(_) | EntryBody::Chunks { .. } => Self::response(entry),
         }
@@ -102,66 +125,55 @@ impl HotItem {
 
     /// Creates an item from a marker.
     pub(super) fn marker(marker: Arc<ResourceMarker>) -> Self {
-        Self(ItemPlace::Other(Box::new(OtherItem::Marker(marker))))
+        Self::new(ItemPlace::Other(OtherItem::Marker(marker)), 0)
     }
 
     /// Creates an item from a chunk of a long body, in a buffer of its own length.
     pub(super) fn chunk(bytes: Bytes) -> Self {
-        Self(ItemPlace::Other(Box::new(OtherItem::Chunk(bytes))))
+        Self::new(ItemPlace::Other(OtherItem::Chunk(Box::new(bytes))), 0)
+    }
+
+    fn new(place: ItemPlace, judged_count: u64) -> Self {
+        Self { place, hits: MemoryHits::default(), judged_count: AtomicU32::new(saturated(judged_count)) }
     }
 
     /// Returns the content, which shares memory with this item.
     pub fn content(&self) -> HotContent {
-        match &self.0 {
-            ItemPlace::Response(response) => HotContent::Response(response.entry(None)),
-            ItemPlace::Other(other) => match &**other {
-                OtherItem::Split(response, body) => HotContent::Response(response.entry(Some(body))),
-                OtherItem::Marker(marker) => HotContent::Marker(Arc::clone(marker)),
-                OtherItem::Chunk(bytes) => HotContent::Chunk(bytes.clone()),
-            },
+        match &self.place {
+            ItemPlace::Packed(packed) => self.response_content(packed, None),
+            ItemPlace::Other(OtherItem::Split { buffers, .. }) => {
+                self.response_content(&buffers.head, Some(&buffers.body))
+            }
+            ItemPlace::Other(OtherItem::Marker(marker)) => HotContent::Marker(Arc::clone(marker)),
+            ItemPlace::Other(OtherItem::Chunk(bytes)) => HotContent::Chunk(Bytes::clone(bytes)),
         }
+    }
+
+    fn response_content(&self, packed: &Bytes, body: Option<&Bytes>) -> HotContent {
+        let judged_count = self.judged_count.load(Relaxed);
+        HotContent::Response(PackedResponse { packed: packed.clone(), body: body.cloned(), judged_count })
     }
 
     /// Returns the counter of the requests that this response answered from memory. `None` if it is not a response.
     pub fn hits(&self) -> Option<&MemoryHits> {
-        self.as_response().map(|response| &response.hits)
+        self.is_response().then_some(&self.hits)
     }
 
     /// Records that the first `purge_count` purges were applied to this response.
     pub(super) fn note_judged(&self, purge_count: u64) {
-        if let Some(response) = self.as_response() {
-            response.judged_count.fetch_max(saturated(purge_count), Relaxed);
+        self.judged_count.fetch_max(saturated(purge_count), Relaxed);
+    }
+
+    fn is_response(&self) -> bool {
+        match &self.place {
+            ItemPlace::Packed(_) | ItemPlace::Other(OtherItem::Split { .. }) => true,
+            ItemPlace::Other(OtherItem::Marker(_) | OtherItem::Chunk(_)) => false,
         }
     }
 
-    fn as_response(&self) -> Option<&HotResponse> {
-        match &self.0 {
-            ItemPlace::Response(response) => Some(response),
-            ItemPlace::Other(other) => match &**other {
-                OtherItem::Split(response, _) => Some(response),
-                OtherItem::Marker(_) | OtherItem::Chunk(_) => None,
-            },
-        }
-    }
-
-    /// Returns the weight of a response whose head and body have `octets_len` bytes, if its head is a usual one.
-    pub fn weight_of(octets_len: usize) -> u64 {
-        buffer_bytes(octets_len.saturating_sub(SHORTENED_BYTES) + FACTS_BYTES)
-    }
-}
-
-impl HotResponse {
-    fn new<'a>(head: &StoredHead, body: impl Iterator<Item = &'a [u8]> + Clone, judged_count: u64) -> Self {
-        Self {
-            packed: buffer(head.pack(body)),
-            hits: MemoryHits::default(),
-            judged_count: AtomicU32::new(saturated(judged_count)),
-        }
-    }
-
-    fn entry(&self, body: Option<&Bytes>) -> PackedResponse {
-        let judged_count = self.judged_count.load(Relaxed);
-        PackedResponse { packed: self.packed.clone(), body: body.cloned(), judged_count }
+    /// Returns the weight of a response whose packed head has `head_len` bytes, and its body `body_len`.
+    pub fn weight_of_lengths(head_len: usize, body_len: usize) -> u64 {
+        split_bytes(head_len, body_len).min(joint_bytes(head_len, body_len))
     }
 }
 
@@ -177,20 +189,27 @@ impl PackedResponse {
 
 impl Weigh for HotItem {
     fn weight_bytes(&self) -> u64 {
-        match &self.0 {
-            ItemPlace::Response(response) => buffer_bytes(response.packed.len()),
-            ItemPlace::Other(other) => {
-                let content = match &**other {
-                    OtherItem::Split(response, body) => {
-                        buffer_bytes(response.packed.len()) + buffer_bytes(body.len() + SPLIT_HEAD_BYTES)
-                    }
-                    OtherItem::Marker(_) => MARKER_BYTES,
-                    OtherItem::Chunk(bytes) => buffer_bytes(bytes.len()),
-                };
-                allocated_bytes(size_of::<OtherItem>()) + content
+        match &self.place {
+            ItemPlace::Packed(packed) => buffer_bytes(packed.len()),
+            ItemPlace::Other(OtherItem::Split { buffers, spare_len }) => {
+                split_bytes(buffers.head.len(), buffers.body.len() + *spare_len as usize)
+            }
+            ItemPlace::Other(OtherItem::Marker(_)) => MARKER_BYTES,
+            ItemPlace::Other(OtherItem::Chunk(bytes)) => {
+                allocated_bytes(size_of::<Bytes>()) + buffer_bytes(bytes.len())
             }
         }
     }
+}
+
+/// Returns how many bytes the allocator takes for a packed head and a body in one buffer.
+fn joint_bytes(head_len: usize, body_len: usize) -> u64 {
+    buffer_bytes(head_len.saturating_add(body_len))
+}
+
+/// Returns how many bytes the allocator takes for a packed head and a body with a buffer each.
+fn split_bytes(head_len: usize, body_len: usize) -> u64 {
+    allocated_bytes(size_of::<SplitBuffers>()) + buffer_bytes(head_len) + buffer_bytes(body_len)
 }
 
 fn saturated(purge_count: u64) -> u32 {
@@ -200,9 +219,75 @@ fn saturated(purge_count: u64) -> u32 {
 const MARKER_BYTES: u64 = 256;
 /// Minimum length in bytes of a body that is not copied when its response gets a new head.
 const LONG_BODY_BYTES: usize = 16 << 10;
-/// Assumed length of the older head that the buffer of a split body still has, in bytes.
-const SPLIT_HEAD_BYTES: usize = 512;
-/// Bytes by which the fields of a usual head are shorter in memory.
-const SHORTENED_BYTES: usize = 128;
-/// Length in bytes of the facts of a usual packed head.
-const FACTS_BYTES: usize = 36;
+/// Assumed length of the older head that the buffer of a renewed response's body still has, in bytes.
+const OLD_HEAD_BYTES: u32 = 512;
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, StatusCode, header::CACHE_CONTROL};
+    use larder_http::{BodyPlace, ReceivedHead, SelectingFields, Timestamp};
+
+    use super::*;
+    use crate::memory::jemalloc_bytes;
+
+    #[test]
+    fn response_of_any_length_weighs_what_the_allocator_takes_and_keeps_its_octets() {
+        let (mut joint_count, mut split_count) = (0, 0);
+        for len in (0..4000).step_by(7).chain((4000..70_000).step_by(331)) {
+            let body: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let entry = entry(body.clone());
+            let head_len = entry.head.pack(iter::empty()).len();
+            let item = HotItem::response(&entry);
+            let joint = counted(head_len + len);
+            let split = 64 + counted(head_len) + counted(len);
+            assert_eq!(item.weight_bytes(), joint.min(split), "{len} bytes");
+            assert_eq!(HotItem::weight_of_lengths(head_len, len), item.weight_bytes());
+            match &item.place {
+                ItemPlace::Packed(_) => joint_count += 1,
+                ItemPlace::Other(_) => split_count += 1,
+            }
+            let HotContent::Response(packed) = item.content() else { panic!("it is a response") };
+            let unpacked = packed.unpack(&TargetList::default());
+            assert!(matches!(&unpacked.body, EntryBody::Whole(found) if *found == body), "{len} bytes");
+            assert_eq!((unpacked.head == entry.head, item.hits().is_some()), (true, true));
+        }
+        assert!(joint_count > 50 && split_count > 50, "{joint_count} {split_count}");
+    }
+
+    #[test]
+    fn renewed_response_shares_its_long_body_and_copies_a_short_one() {
+        for len in [100, 2000, LONG_BODY_BYTES, 50_000] {
+            let entry = entry(vec![7; len]);
+            let EntryBody::Whole(body) = &entry.body else { panic!("it is whole") };
+            let item = HotItem::renewed(&entry);
+            let HotContent::Response(PackedResponse { packed, body: own, .. }) = item.content() else {
+                panic!("it is a response")
+            };
+            let is_shared = own.is_some_and(|own| own.as_ptr() == body.as_ptr());
+            assert_eq!(is_shared, len >= LONG_BODY_BYTES, "{len} bytes");
+            assert!(item.weight_bytes() >= (packed.len() + len.min(LONG_BODY_BYTES)) as u64);
+        }
+    }
+
+    #[test]
+    fn item_takes_as_much_as_a_buffer_and_two_counters() {
+        assert_eq!(size_of::<HotItem>(), size_of::<Bytes>() + size_of::<MemoryHits>() + size_of::<AtomicU32>());
+        assert_eq!(allocated_bytes(size_of::<SplitBuffers>()), 64);
+        assert!(HotItem::chunk(Bytes::from_static(b"part")).hits().is_none());
+    }
+
+    fn entry(body: Vec<u8>) -> CachedEntry {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let fields = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("max-age=86400"))]);
+        let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+        let place = BodyPlace::Whole { len: body.len() as u64 };
+        let head = StoredHead::new(received, place, SelectingFields::default(), &TargetList::default());
+        CachedEntry::whole(head, body.into()).expect("the head has the body's length")
+    }
+
+    /// Returns the memory of a buffer with its count, by the allocator's own list of sizes.
+    fn counted(len: usize) -> u64 {
+        let allocations = if len <= 4088 { [len + 8, 0] } else { [len, 32] };
+        allocations.into_iter().map(jemalloc_bytes).sum()
+    }
+}

@@ -7,9 +7,14 @@ use bytes::Bytes;
 
 use crate::memory::allocated_bytes;
 
-/// Returns octets in a buffer that is not longer than the allocator rounds it up to.
-pub(super) fn buffer(octets: Vec<u8>) -> Bytes {
-    short_buffer(&octets).unwrap_or_else(|| octets.into_boxed_slice().into())
+/// Copies pieces to one buffer, which is not longer than the allocator rounds it up to.
+pub(super) fn buffer<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
+    let len = pieces.clone().map(<[u8]>::len).sum();
+    short_buffer(len, pieces.clone()).unwrap_or_else(|| {
+        let mut octets = Vec::with_capacity(len);
+        pieces.for_each(|piece| octets.extend_from_slice(piece));
+        octets.into()
+    })
 }
 
 /// Returns how many bytes the allocator takes for a buffer of `len` bytes and its count.
@@ -20,12 +25,12 @@ pub(super) fn buffer_bytes(len: usize) -> u64 {
     }
 }
 
-/// Copies octets to an array, in one allocation with the count. `None` if they are long.
-fn short_buffer(octets: &[u8]) -> Option<Bytes> {
+/// Copies pieces of `len` bytes in all to an array, in one allocation with the count. `None` if they are long.
+fn short_buffer<'a>(len: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Bytes> {
     macro_rules! smallest_of {
         ($($bytes:literal)*) => {
-            match octets.len() + COUNT_BYTES {
-                $(0..=$bytes => Some(array_buffer::<{ $bytes - COUNT_BYTES }>(octets)),)*
+            match len.saturating_add(COUNT_BYTES) {
+                $(0..=$bytes => Some(array_buffer::<{ $bytes - COUNT_BYTES }>(pieces)),)*
                 _ => None,
             }
         };
@@ -35,11 +40,15 @@ fn short_buffer(octets: &[u8]) -> Option<Bytes> {
     }
 }
 
-fn array_buffer<const LEN: usize>(octets: &[u8]) -> Bytes {
+fn array_buffer<'a, const LEN: usize>(pieces: impl Iterator<Item = &'a [u8]>) -> Bytes {
     let mut array = [0; LEN];
-    array[..octets.len()].copy_from_slice(octets);
+    let mut len = 0;
+    for piece in pieces {
+        array[len..][..piece.len()].copy_from_slice(piece);
+        len += piece.len();
+    }
     let mut buffer = Bytes::from_owner(array);
-    buffer.truncate(octets.len());
+    buffer.truncate(len);
     buffer
 }
 
@@ -56,11 +65,11 @@ mod tests {
 
     #[test]
     fn buffer_of_any_length_has_its_octets_and_weighs_little_more() {
-        for len in (0..300).chain((300..9000).step_by(13)) {
+        for len in (0..300).chain((300..9000).step_by(13)).chain((9000..70_000).step_by(997)) {
             let octets: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let bytes = buffer_bytes(len) as usize;
             assert!(bytes >= len + COUNT_BYTES && bytes <= len + len / 4 + 64, "{len} bytes take {bytes}");
-            assert_eq!(buffer(octets.clone()), octets);
+            assert_eq!(buffer(octets.chunks(100)), octets);
         }
     }
 }

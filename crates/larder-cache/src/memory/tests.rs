@@ -197,3 +197,37 @@ fn admission_costs_few_hits_where_each_value_is_popular_for_a_short_time() {
     assert!(all.hits > 95_000, "{all:?}");
     assert!(admitted.hits >= all.hits / 100 * 97, "{admitted:?} {all:?}");
 }
+
+/// At stake: admission, where values take more than the length that callers know.
+#[test]
+fn gap_that_is_too_small_for_a_value_is_not_room() {
+    const LEN: u64 = 4000;
+    let entry_bytes = MemoryCache::<Weight>::entry_bytes(8, LEN + 400);
+    let memory = MemoryCache::new(1000 * entry_bytes + LEN + 300);
+    let mut admitted_count = 0;
+    for key in 0..20_000_u64 {
+        let key = key.to_le_bytes();
+        if memory.get(&key).is_none() && memory.admits(&key, LEN) {
+            admitted_count += 1;
+            memory.insert(&key, Weight(LEN + 400), memory.moment());
+        }
+    }
+    assert!((950..2500).contains(&admitted_count), "{admitted_count} of 20,000 that are requested once");
+}
+
+#[test]
+fn allocated_bytes_are_those_of_the_allocators_list() {
+    for len in (0..40_000).chain((40_000..2_000_000).step_by(997)) {
+        assert_eq!(allocated_bytes(len), jemalloc_bytes(len), "{len} bytes");
+    }
+}
+
+/// Returns what the allocator takes for `len` bytes, by its list of sizes. Longer allocations are whole pages of 4 KiB.
+pub(crate) fn jemalloc_bytes(len: usize) -> u64 {
+    const SIZES: [usize; 37] = [
+        0, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536,
+        1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384,
+    ];
+    let listed = SIZES.into_iter().find(|size| *size >= len);
+    listed.unwrap_or(len.div_ceil(4096) * 4096) as u64
+}
