@@ -4,19 +4,21 @@
 //! In front of an array, the count takes 8 bytes and no allocation of its own. So short octets are copied to an array
 //! of the allocator's next size. Cost: the unused rest of the array, at most a quarter of it, and its zeros.
 
+use std::iter;
+
 use bytes::Bytes;
 
 /// Copies octets. Up to [`SHORT_BYTES_MAX`] with the count, they take one allocation.
 pub fn copied(octets: &[u8]) -> Bytes {
-    short_copy(octets).unwrap_or_else(|| Bytes::copy_from_slice(octets))
+    short_copy(octets.len(), iter::once(octets)).unwrap_or_else(|| Bytes::copy_from_slice(octets))
 }
 
-/// Copies octets to an array, in one allocation with the count. `None` if they are long.
-pub fn short_copy(octets: &[u8]) -> Option<Bytes> {
+/// Copies pieces of `len` bytes in all to an array, in one allocation with the count. `None` if they are long.
+pub fn short_copy<'a>(len: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Bytes> {
     macro_rules! smallest_of {
         ($($bytes:literal)*) => {
-            match octets.len() + COUNT_BYTES {
-                $(0..=$bytes => Some(array_of::<{ $bytes - COUNT_BYTES }>(octets)),)*
+            match len.saturating_add(COUNT_BYTES) {
+                $(0..=$bytes => Some(array_of::<{ $bytes - COUNT_BYTES }>(pieces)),)*
                 _ => None,
             }
         };
@@ -26,11 +28,15 @@ pub fn short_copy(octets: &[u8]) -> Option<Bytes> {
     }
 }
 
-fn array_of<const LEN: usize>(octets: &[u8]) -> Bytes {
+fn array_of<'a, const LEN: usize>(pieces: impl Iterator<Item = &'a [u8]>) -> Bytes {
     let mut array = [0; LEN];
-    array[..octets.len()].copy_from_slice(octets);
+    let mut len = 0;
+    for piece in pieces {
+        array[len..][..piece.len()].copy_from_slice(piece);
+        len += piece.len();
+    }
     let mut copy = Bytes::from_owner(array);
-    copy.truncate(octets.len());
+    copy.truncate(len);
     copy
 }
 
@@ -48,7 +54,9 @@ mod tests {
         for len in (0..300).chain((300..9000).step_by(13)) {
             let octets: Vec<u8> = (0..len).map(|at| at as u8).collect();
             assert_eq!(copied(&octets), octets);
-            assert_eq!(short_copy(&octets).is_some(), len + COUNT_BYTES <= SHORT_BYTES_MAX);
+            let in_pieces = short_copy(len, octets.chunks(100));
+            assert_eq!(in_pieces.is_some(), len + COUNT_BYTES <= SHORT_BYTES_MAX);
+            assert!(in_pieces.is_none_or(|copy| copy == octets));
         }
     }
 }

@@ -101,6 +101,7 @@ impl CachedEntry {
     }
 
     /// Creates a response from the head and the body that were packed together. A body in chunks is not among them.
+    #[inline]
     pub(super) fn unpacked(head: StoredHead, body: Bytes) -> Self {
         let body = match head.body() {
             BodyPlace::Whole { .. } => EntryBody::Whole(body),

@@ -179,6 +179,7 @@ impl HotItem {
 
 impl PackedResponse {
     /// Returns the response. Later updates of its head read directives from the fields in `targets`.
+    #[inline]
     pub fn unpack(self, targets: &TargetList) -> CachedEntry {
         let (head, body) = StoredHead::unpack(self.packed, targets);
         let entry = CachedEntry::unpacked(head, self.body.unwrap_or(body));

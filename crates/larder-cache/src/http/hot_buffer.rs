@@ -1,16 +1,16 @@
 //! Buffers of the memory cache: octets in one allocation, and what the allocator takes for them.
 //!
-//! Bytes that own a vector take a second allocation for their count. In front of a short buffer, the count takes 8
-//! bytes instead of 32, if the owner is an array. So short octets are copied to an array of the allocator's next size.
+//! [`larder_http::octets`] copies short octets, so that their count takes 8 bytes instead of 32.
 
 use bytes::Bytes;
+use larder_http::octets::{COUNT_BYTES, SHORT_BYTES_MAX, short_copy};
 
 use crate::memory::allocated_bytes;
 
 /// Copies pieces to one buffer, which is not longer than the allocator rounds it up to.
 pub(super) fn buffer<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
     let len = pieces.clone().map(<[u8]>::len).sum();
-    short_buffer(len, pieces.clone()).unwrap_or_else(|| {
+    short_copy(len, pieces.clone()).unwrap_or_else(|| {
         let mut octets = Vec::with_capacity(len);
         pieces.for_each(|piece| octets.extend_from_slice(piece));
         octets.into()
@@ -25,37 +25,6 @@ pub(super) fn buffer_bytes(len: usize) -> u64 {
     }
 }
 
-/// Copies pieces of `len` bytes in all to an array, in one allocation with the count. `None` if they are long.
-fn short_buffer<'a>(len: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Bytes> {
-    macro_rules! smallest_of {
-        ($($bytes:literal)*) => {
-            match len.saturating_add(COUNT_BYTES) {
-                $(0..=$bytes => Some(array_buffer::<{ $bytes - COUNT_BYTES }>(pieces)),)*
-                _ => None,
-            }
-        };
-    }
-    smallest_of! {
-        64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096
-    }
-}
-
-fn array_buffer<'a, const LEN: usize>(pieces: impl Iterator<Item = &'a [u8]>) -> Bytes {
-    let mut array = [0; LEN];
-    let mut len = 0;
-    for piece in pieces {
-        array[len..][..piece.len()].copy_from_slice(piece);
-        len += piece.len();
-    }
-    let mut buffer = Bytes::from_owner(array);
-    buffer.truncate(len);
-    buffer
-}
-
-/// Memory in bytes of the count in front of an array.
-const COUNT_BYTES: usize = 8;
-/// Largest allocation in bytes that has an array.
-const SHORT_BYTES_MAX: usize = 4096;
 /// Memory in bytes of the count of a longer buffer, with its location.
 const LONG_COUNT_BYTES: u64 = 32;
 

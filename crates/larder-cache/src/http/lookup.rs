@@ -123,7 +123,11 @@ pub fn find_hot(
     match content {
         HotContent::Response(packed) => {
             let entry = packed.unpack(&settings.targets);
-            stands(cache, primary, &entry).then_some(MemoryResponse { entry, variant: None, is_reported })
+            if stands(cache, primary, &entry) {
+                Some(MemoryResponse { entry, variant: None, is_reported })
+            } else {
+                None
+            }
         }
         HotContent::Marker(marker) => marker.rules.rules().iter().find_map(|rule| {
             let key = marker.variant_key(primary, rule, request_fields, settings)?;

@@ -280,8 +280,8 @@ async fn commit_somewhere(
         // meanwhile get the new response from memory, because its own client may have it already.
         commit_to_memory(cache, place, head, &body);
     }
-    let copy = (encoded.clone(), body.clone());
-    let entry = UnwrittenEntry { key, is_offer, head: copy.0, body: copy.1, hints, commit: Some(&commit) };
+    let head_copy = encoded.clone();
+    let entry = UnwrittenEntry { key, is_offer, head: head_copy, body: &body, hints, commit: Some((&commit, key)) };
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
     // but never a marker without its variant.
     let is_stored = !is_refused
@@ -316,8 +316,9 @@ async fn write_marker(
 ) -> bool {
     let Some((marker, true)) = &place.marker else { return true };
     let head = marker.rules.encode().into();
-    let body = vec![marker.encode_rest()];
-    let entry = UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints, commit: Some(commit) };
+    let body = &[marker.encode_rest()];
+    let key = &place.primary;
+    let entry = UnwrittenEntry { key, is_offer: false, head, body, hints, commit: Some((commit, key)) };
     write(cache, store, entry).await
 }
 
@@ -343,7 +344,7 @@ pub async fn commit_chunk(cache: &Arc<ResponseCache>, primary: &[u8], key: &[u8]
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     let Some(store) = &cache.shared.store else { return false };
     let is_short = body.iter().map(Bytes::len).sum::<usize>() < CHUNK_BYTES as usize;
-    let entry = UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body, hints, commit: None };
+    let entry = UnwrittenEntry { key, is_offer: false, head: Bytes::new(), body: &body, hints, commit: None };
     let is_stored = write(cache, store, entry).await;
     if is_stored && is_short {
         tiered::note_long(cache, key);
@@ -357,7 +358,7 @@ pub async fn commit_fragment(cache: &Arc<ResponseCache>, primary: &[u8], key: &[
     match &cache.shared.store {
         Some(store) => {
             let head = Bytes::copy_from_slice(&start.to_le_bytes());
-            let body = vec![bytes];
+            let body = &[bytes];
             write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints, commit: None }).await
         }
         None => false,

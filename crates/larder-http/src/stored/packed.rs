@@ -49,6 +49,7 @@ impl StoredHead {
     ///
     /// # Panics
     /// When the octets are not from [`StoredHead::pack`].
+    #[inline]
     pub fn unpack(mut packed: Bytes, targets: &TargetList) -> (Self, Bytes) {
         let mut reader = PackedReader { rest: &packed };
         let flags = reader.fixed::<FLAGS_BYTES>() as u32;

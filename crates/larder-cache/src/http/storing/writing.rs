@@ -21,10 +21,10 @@ pub(super) struct UnwrittenEntry<'a> {
     /// Whether the store may skip the write because entries like this one are not worth the room.
     pub(super) is_offer: bool,
     pub(super) head: Bytes,
-    pub(super) body: Vec<Bytes>,
+    pub(super) body: &'a [Bytes],
     pub(super) hints: Hints,
-    /// The commit of which the write is a part. `None` for a chunk, which no lookup finds without a head.
-    pub(super) commit: Option<&'a KeyCommit>,
+    /// The commit of which the write is a part, with the key. `None` for a chunk, which no lookup finds without a head.
+    pub(super) commit: Option<(&'a KeyCommit, &'a Arc<[u8]>)>,
 }
 
 /// Writes an entry. Removes it again if its resource has changed meanwhile. Returns whether the entry is stored.
@@ -45,11 +45,11 @@ pub(super) async fn write(cache: &Arc<ResponseCache>, store: &Store, entry: Unwr
         // entry, and it never expires.
         (is_offer, hints.expires_at) = (false, 0);
     }
-    let written = match filled(store, key, head, body, hints) {
+    let written = match filled(store, key, head, body.iter().cloned(), hints) {
         Ok(writer) => {
             let change = tiered::change(cache, key).await;
             // The commit lasts as long as the write, even if nobody waits for it any more.
-            let undone = commit.map(|commit| (commit.clone(), store.clone(), Box::<[u8]>::from(key)));
+            let undone = commit.map(|(commit, key)| (commit.clone(), store.clone(), Arc::clone(key)));
             let writing = async move {
                 let is_stored = if is_offer { writer.offer().await? } else { writer.commit().await.map(|()| true)? };
                 match undone.filter(|(commit, ..)| commit.is_outdated()) {
