@@ -3,10 +3,10 @@
 //! Owns: the places of these fields, and the directives for this cache. Invariant: a fact is what a search for the
 //! field would find, so that every rule reads the same message. Cost: one pass, in which a field that no rule reads
 //! takes a few comparisons. A search takes a hash of the name, and most fields that rules ask for are absent. Dates are
-//! parsed only for rules that need them. What the decision to store a response has read is kept for its stored head.
+//! parsed only for rules that need them.
 
 use http::{
-    HeaderMap, HeaderName,
+    HeaderMap,
     header::{AUTHORIZATION, CACHE_CONTROL, COOKIE, PRAGMA},
 };
 
@@ -17,7 +17,6 @@ use crate::{
     decimal::parse_seconds,
     entity_tag::EntityTag,
     fields::Fields,
-    freshness::{Freshness, Receipt},
     list::trim,
     ruling::Ruling,
     targeted::{self, TargetList},
@@ -44,49 +43,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) varies: bool,
     /// Sum of the lengths of all names and values, in bytes.
     pub(crate) size_bytes: usize,
-}
-
-/// What a stored head needs of the fields of the received response, besides the fields themselves.
-///
-/// [`storable::decide`](crate::storable::decide) returns it for a response that may be stored, so that
-/// [`StoredHead::split`](crate::StoredHead::split) need not read the fields again.
-///
-/// ```
-/// use http::{HeaderMap, Method, StatusCode, header::CACHE_CONTROL};
-/// use larder_http::{
-///     BodyPlace, ReceivedHead, Settings, Storability, StoredHead, Timestamp,
-///     storable::{self, Exchange},
-/// };
-///
-/// let (now, settings) = (Timestamp::from_secs(1_800_000_000), Settings::default());
-/// let fields = HeaderMap::from_iter([(CACHE_CONTROL, "max-age=60".parse()?)]);
-/// let exchange = Exchange {
-///     method: &Method::GET,
-///     request_fields: &HeaderMap::new(),
-///     status: StatusCode::OK,
-///     response_fields: &fields,
-///     request_time: now,
-///     response_time: now,
-/// };
-/// let Storability::Store { rule, facts, .. } = storable::decide(&exchange, &settings) else { panic!("it is fresh") };
-/// let selecting = rule.select(&HeaderMap::new(), &settings).expect("it does not vary");
-/// let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
-/// let place = BodyPlace::Whole { len: 0 };
-/// let (head, _) = StoredHead::split(received, Some(facts), place, selecting, &settings.targets);
-/// assert_eq!(head.freshness().lifetime_millis(&settings), 60_000);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedFacts {
-    pub(crate) receipt: Receipt,
-    pub(crate) freshness: Freshness,
-    pub(crate) has_entity_tag: bool,
-    /// Whether there is an Age.
-    pub(crate) has_age: bool,
-    /// Whether there is a valid Date.
-    pub(crate) has_date: bool,
-    /// The names of the fields that `private` and `no-cache` name.
-    pub(crate) withheld: Vec<HeaderName>,
 }
 
 /// The facts in the fields of a request that decide which clients may get its response.
@@ -180,6 +136,11 @@ impl<'a> Facts<'a> {
         parse_seconds(trim(first)).unwrap_or(0)
     }
 
+    /// Returns whether the response has an Age field.
+    pub(crate) fn has_age(&self) -> bool {
+        self.age.is_some()
+    }
+
     /// Returns the value of Date if it is valid. The time of receipt, `received`, determines the century of a two-digit
     /// year.
     pub(crate) fn date(&self, received: Timestamp) -> Option<Timestamp> {
@@ -204,20 +165,6 @@ impl<'a> Facts<'a> {
     /// Returns whether there is a well-formed entity tag.
     pub(crate) fn has_entity_tag(&self) -> bool {
         self.entity_tag.value().is_some_and(|tag| EntityTag::parse(tag).is_some())
-    }
-}
-
-impl ReceivedFacts {
-    /// Keeps what was read from the fields of a response, and derived from it.
-    pub(crate) fn new(receipt: Receipt, facts: Facts<'_>, freshness: Freshness) -> Self {
-        Self {
-            receipt,
-            freshness,
-            has_entity_tag: facts.has_entity_tag(),
-            has_age: facts.age.is_some(),
-            has_date: facts.date(receipt.response_time).is_some(),
-            withheld: facts.directives.withheld,
-        }
     }
 }
 

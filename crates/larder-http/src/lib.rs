@@ -99,7 +99,6 @@ mod time;
 
 pub use cache_status::CacheStatus;
 pub use conditional::Precondition;
-pub use facts::ReceivedFacts;
 pub use proxy_status::ProxyStatus;
 pub use range::RangeOutcome;
 pub use reason::Reason;
@@ -108,7 +107,7 @@ pub use rules::Rules;
 pub use ruling::Ruling;
 pub use settings::Settings;
 pub use storable::Storability;
-pub use stored::{BodyPlace, DecodeError, Head, ReceivedHead, StoredFields, StoredHead};
+pub use stored::{BodyPlace, DecodeError, Head, ReceivedFacts, ReceivedHead, StoredFields, StoredHead};
 pub use targeted::TargetList;
 pub use time::Timestamp;
 pub use url_patterns::{BadUrlPattern, UrlPattern, UrlPatterns};

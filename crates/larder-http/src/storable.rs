@@ -13,9 +13,9 @@ use http::{
 };
 
 use crate::{
-    Reason, Settings, StoredHead, Timestamp, VaryRule,
+    Reason, ReceivedFacts, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::RequestDirectives,
-    facts::{Facts, ReceivedFacts, RequestFacts},
+    facts::{Facts, RequestFacts},
     freshness::{Freshness, Lifetime, Receipt},
     list::single,
     partial::Part,
@@ -90,7 +90,7 @@ pub enum Storability {
         reason: Reason,
         /// The fields on which the response varies; never `*`.
         rule: VaryRule,
-        /// What was read from the response's fields, for its stored head.
+        /// The facts that were read from the response's fields, for its stored head.
         facts: ReceivedFacts,
     },
     /// Do not store the response.

@@ -6,7 +6,7 @@
 //! and always a valid Date. Derived values agree with the fields.
 
 use http::{
-    HeaderMap, StatusCode,
+    HeaderMap, HeaderName, StatusCode,
     header::{AGE, AUTHORIZATION, DATE, ETAG},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     cache_control::take_withheld,
     date::format_http_date,
     entity_tag::EntityTag,
-    facts::{Facts, ReceivedFacts},
+    facts::Facts,
     fields::{Fields as _, is_hop_by_hop, strip_hop_by_hop},
     freshness::{Freshness, Receipt},
     ruling::Ruling,
@@ -105,6 +105,63 @@ pub struct ReceivedHead {
     pub request_time: Timestamp,
     /// The time at which the head was received.
     pub response_time: Timestamp,
+}
+
+/// The facts in the fields of a received response that its stored head needs.
+///
+/// [`storable::decide`](crate::storable::decide) returns it for a response that may be stored, so that
+/// [`StoredHead::split`](crate::StoredHead::split) need not read the fields again.
+///
+/// ```
+/// use http::{HeaderMap, Method, StatusCode, header::CACHE_CONTROL};
+/// use larder_http::{
+///     BodyPlace, ReceivedHead, Settings, Storability, StoredHead, Timestamp,
+///     storable::{self, Exchange},
+/// };
+///
+/// let (now, settings) = (Timestamp::from_secs(1_800_000_000), Settings::default());
+/// let fields = HeaderMap::from_iter([(CACHE_CONTROL, "max-age=60".parse()?)]);
+/// let exchange = Exchange {
+///     method: &Method::GET,
+///     request_fields: &HeaderMap::new(),
+///     status: StatusCode::OK,
+///     response_fields: &fields,
+///     request_time: now,
+///     response_time: now,
+/// };
+/// let Storability::Store { rule, facts, .. } = storable::decide(&exchange, &settings) else { panic!("it is fresh") };
+/// let selecting = rule.select(&HeaderMap::new(), &settings).expect("it does not vary");
+/// let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
+/// let place = BodyPlace::Whole { len: 0 };
+/// let (head, _) = StoredHead::split(received, Some(facts), place, selecting, &settings.targets);
+/// assert_eq!(head.freshness().lifetime_millis(&settings), 60_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedFacts {
+    receipt: Receipt,
+    freshness: Freshness,
+    has_entity_tag: bool,
+    /// Whether there is an Age.
+    has_age: bool,
+    /// Whether there is a valid Date.
+    has_date: bool,
+    /// The names of the fields that `private` and `no-cache` name.
+    withheld: Vec<HeaderName>,
+}
+
+impl ReceivedFacts {
+    /// Keeps what was read from the fields of a response, and derived from it.
+    pub(crate) fn new(receipt: Receipt, facts: Facts<'_>, freshness: Freshness) -> Self {
+        Self {
+            receipt,
+            freshness,
+            has_entity_tag: facts.has_entity_tag(),
+            has_age: facts.has_age(),
+            has_date: facts.date(receipt.response_time).is_some(),
+            withheld: facts.directives.withheld,
+        }
+    }
 }
 
 impl ReceivedHead {

@@ -1,8 +1,8 @@
 //! The items of the memory cache: responses, in front of the store.
 //!
 //! Owns: for each response, its head and its body in the form of [`StoredHead::pack`], which a lookup unpacks. Both are
-//! in one buffer, or each in its own where the allocator then takes less: it rounds a length up by as much as a quarter.
-//! Invariant: an item weighs what the allocator takes for it, so its buffer is never part of a longer one.
+//! in one buffer, or each in its own where the allocator then takes less: it rounds a length up by as much as a
+//! quarter. Invariant: an item weighs what the allocator takes for it, so its buffer is never part of a longer one.
 
 use std::{
     iter,
@@ -95,7 +95,7 @@ impl HotItem {
     ) -> Self {
         let head = head.pack(iter::empty());
         // The pieces get the shorter lifetime of the head's octets.
-        let body = body.map(|piece| &piece[..]);
+        let body = body.map(|piece| -> &[u8] { piece });
         let body_len = body.clone().map(<[u8]>::len).sum();
         let head_piece = iter::once(&head[..]);
         let place = if split_bytes(head.len(), body_len) < joint_bytes(head.len(), body_len) {
@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn response_of_any_length_weighs_what_the_allocator_takes_and_keeps_its_octets() {
-        let (mut joint_count, mut split_count) = (0, 0);
+        let mut joint_count = 0;
+        let mut split_count = 0;
         for len in (0..4000).step_by(7).chain((4000..70_000).step_by(331)) {
             let body: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let entry = entry(body.clone());

@@ -123,7 +123,8 @@ impl OriginRouter {
     }
 }
 
-/// Checks the framing of a response, if that was not done yet. Then returns its connection to the pool if the body has arrived.
+/// Checks the framing of a response, if that was not done yet. Then returns its connection to the pool if the body has
+/// arrived.
 fn settle(origin: &Origin, response: Response<OriginBody>) -> Result<(response::Parts, OriginBody), Failure> {
     let (mut head, mut body) = response.into_parts();
     strip_own(&mut head.headers);

@@ -47,7 +47,7 @@ pub(crate) struct RequestHead {
     /// The origins of the site among which the request can choose. `None` if the site has only one.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
-    /// What the origin and its connection must know about the client.
+    /// The facts about the client that the origin and its connection need.
     pub(crate) asking: AskingClient,
     /// The address of the socket's peer: the client, or a trusted proxy.
     pub(crate) peer: IpAddr,
@@ -290,8 +290,8 @@ impl RequestHead {
     }
 }
 
-/// Returns a function that forwards interim responses to `sink`, and has the request's body sent when the origin asks for
-/// it. `None` if nothing waits for interim responses.
+/// Returns a function that forwards interim responses to `sink`, and has the request's body sent when the origin asks
+/// for it. `None` if nothing waits for interim responses.
 pub(crate) fn interim_taker(
     expectation: Option<&Arc<Expectation>>,
     sink: Option<InterimTaker>,

@@ -204,7 +204,8 @@ fn add_replacement(random: &mut SplitMix64, key_count: u64, acts: &mut Vec<Respo
         ResponseAct::Change { key, to }
     };
     let get = |shape| ResponseAct::Get { key, client: Client::PLAIN, shape, answer: Answer::WHOLE };
-    let (older, newer) = (change(), change());
+    let older = change();
+    let newer = change();
     let at = (key_count + random.below(acts.len() as u64 - key_count)) as usize;
     let replacement = [
         older,

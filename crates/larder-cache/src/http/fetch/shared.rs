@@ -44,8 +44,8 @@ struct FlightState<F: Fetcher> {
     guard: Option<BodyCursor<F>>,
 }
 
-/// The requests that wait for a flight, each with its waker while its task sleeps. Most flights have a single one, which
-/// needs no allocation.
+/// The requests that wait for a flight, each with its waker while its task sleeps. Most flights have a single one,
+/// which needs no allocation.
 #[derive(Default)]
 struct ReaderTable {
     first: Option<Option<Waker>>,

@@ -418,7 +418,7 @@ impl<F: Fetcher> Fetch<F> {
 pub(super) struct PlacedResponse {
     pub(super) place: StorePlace,
     pub(super) selecting: SelectingFields,
-    /// What the decision to store the response has read from its fields.
+    /// The facts that the decision to store the response has read from its fields.
     pub(super) facts: ReceivedFacts,
 }
 

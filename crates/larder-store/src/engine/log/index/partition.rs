@@ -22,6 +22,7 @@ use crate::{
     units::{Sector, SegmentGeometry},
 };
 use std::sync::Arc;
+use table::AddressPlaces;
 
 /// The low bits of a key's hash. A partition distinguishes keys only by these bits.
 pub(super) type Address = u32;
@@ -40,15 +41,6 @@ pub(super) struct IndexPartition {
     loading: Option<Box<IndexLoading>>,
     /// Whether a slot was added, removed or moved since the last image was taken.
     changed: bool,
-}
-
-/// The two buckets that an address may have its slots in, and the bits of the address that the first does not determine.
-#[derive(Clone, Copy)]
-struct AddressPlaces {
-    first: u32,
-    /// The other bucket, which may be the same.
-    second: u32,
-    remainder: u32,
 }
 
 /// A slot that has no place in the table yet.
@@ -473,14 +465,6 @@ impl IndexPartition {
         self.changed = true;
         self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), fingerprint));
         image::write(&mut self.bytes, self.widths, at, packed);
-    }
-}
-
-impl AddressPlaces {
-    /// Returns the tag of a slot in one of the two buckets.
-    fn tag_in(self, bucket: u32) -> u32 {
-        debug_assert!([self.first, self.second].contains(&bucket), "one of the two buckets");
-        self.remainder << 1 | u32::from(bucket != self.first)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! This module does not search, add or remove slots. Invariant: a rebuilt table has every slot of the previous one.
 
-use super::{Address, AddressPlaces, IndexPartition, LooseSlot, slot_number, ways};
+use super::{Address, IndexPartition, LooseSlot, slot_number, ways};
 use crate::engine::log::index::{
     WAYS,
     image::{self, FILL_BYTES},
@@ -17,6 +17,24 @@ const SHRINK_PERCENT: u64 = 86;
 const REBUILT_PERCENT: u64 = 91;
 /// Share of used slots in a table that is rebuilt during loading, in percent. It is low, because many slots follow.
 const REBUILT_LOADING_PERCENT: u64 = 70;
+
+/// The two buckets that may have the slots of an address.
+#[derive(Clone, Copy)]
+pub(super) struct AddressPlaces {
+    pub(super) first: u32,
+    /// The other bucket, which may be the same.
+    pub(super) second: u32,
+    /// The bits of the address that the first bucket does not determine.
+    pub(super) remainder: u32,
+}
+
+impl AddressPlaces {
+    /// Returns the tag of a slot in one of the two buckets.
+    pub(super) fn tag_in(self, bucket: u32) -> u32 {
+        debug_assert!([self.first, self.second].contains(&bucket), "one of the two buckets");
+        self.remainder << 1 | u32::from(bucket != self.first)
+    }
+}
 
 impl IndexPartition {
     /// Returns whether the table must grow before another slot is added.
