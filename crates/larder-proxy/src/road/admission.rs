@@ -193,9 +193,8 @@ impl ClientExchange {
         let goes_on = count_down(&method, &mut fields);
         let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
         let line = target.line(|| client.line_to(&origin));
-        let ends = origin
-            .sends_proxy_header
-            .then(|| ClientEnds { source: client.named_peer(target), destination: client.listener });
+        let ends = || ClientEnds { source: client.named_peer(target), destination: client.listener };
+        let ends = origin.sends_proxy_header.then(ends);
         // An HTTP/1.0 client cannot wait for a 100 (Continue).
         let expects = version > Version::HTTP_10 && has_body(&fields, names) && expects_continue(&fields);
         let named = host.to_str().unwrap_or_default();
