@@ -251,9 +251,10 @@ mod tests {
             let HotContent::Response(packed) = item.content() else { panic!("it is a response") };
             let unpacked = packed.unpack(&TargetList::default());
             assert!(matches!(&unpacked.body, EntryBody::Whole(found) if *found == body), "{len} bytes");
-            assert_eq!((unpacked.head == entry.head, item.hits().is_some()), (true, true));
+            assert!(unpacked.head == entry.head, "{len} bytes");
+            assert!(item.hits().is_some());
         }
-        assert!(joint_count > 50 && split_count > 50, "{joint_count} {split_count}");
+        assert!(joint_count > 100 && split_count > 20, "{joint_count} {split_count}");
     }
 
     #[test]
@@ -265,9 +266,10 @@ mod tests {
             let HotContent::Response(PackedResponse { packed, body: own, .. }) = item.content() else {
                 panic!("it is a response")
             };
+            let own_len = own.as_ref().map_or(0, Bytes::len);
             let is_shared = own.is_some_and(|own| own.as_ptr() == body.as_ptr());
             assert_eq!(is_shared, len >= LONG_BODY_BYTES, "{len} bytes");
-            assert!(item.weight_bytes() >= (packed.len() + len.min(LONG_BODY_BYTES)) as u64);
+            assert!(item.weight_bytes() >= (packed.len() + own_len) as u64, "{len} bytes");
         }
     }
 
