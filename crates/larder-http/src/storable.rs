@@ -16,11 +16,11 @@ use crate::{
     Reason, ReceivedFacts, Settings, StoredHead, Timestamp, VaryRule,
     cache_control::RequestDirectives,
     facts::{Facts, RequestFacts},
-    freshness::{Freshness, Lifetime, Receipt},
+    freshness::{Lifetime, Receipt},
     list::single,
     partial::Part,
     reference::resolve,
-    stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
+    stored::{DerivedFacts, FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
 /// A request to the origin and the head of its response, with hop-by-hop fields removed from both.
@@ -166,9 +166,9 @@ fn decide_by_head(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
         response_time: exchange.response_time,
         answered_cookie,
     };
-    let freshness = Freshness::new(&receipt, &facts);
-    match worth(&freshness, &facts, settings) {
-        Ok(reason) => Storability::Store { reason, rule, facts: ReceivedFacts::new(receipt, facts, freshness) },
+    let derived = DerivedFacts::of(&receipt, &facts);
+    match worth(&derived, &facts, settings) {
+        Ok(reason) => Storability::Store { reason, rule, facts: ReceivedFacts::new(receipt, facts, derived) },
         Err(reason) => Storability::Refuse { reason },
     }
 }
@@ -232,9 +232,10 @@ fn refusal(exchange: &Exchange<'_>, asked: RequestFacts, facts: &Facts<'_>, sett
 }
 
 /// Returns what makes a stored copy usable. The error says why it never would be.
-fn worth(freshness: &Freshness, facts: &Facts<'_>, settings: &Settings) -> Result<Reason, Reason> {
+fn worth(derived: &DerivedFacts, facts: &Facts<'_>, settings: &Settings) -> Result<Reason, Reason> {
     let directives = &facts.directives;
-    let has_validator = freshness.last_modified.is_some() || facts.has_entity_tag();
+    let DerivedFacts { freshness, has_entity_tag } = derived;
+    let has_validator = freshness.last_modified.is_some() || *has_entity_tag;
     match freshness.lifetime {
         // 3: without an explicit lifetime or `public`, only a status that is heuristically cacheable may be stored.
         Lifetime::Absent => Err(Reason::Status),

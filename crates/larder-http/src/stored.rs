@@ -140,8 +140,7 @@ pub struct ReceivedHead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedFacts {
     receipt: Receipt,
-    freshness: Freshness,
-    has_entity_tag: bool,
+    derived: DerivedFacts,
     /// Whether there is an Age.
     has_age: bool,
     /// Whether there is a valid Date.
@@ -152,11 +151,10 @@ pub struct ReceivedFacts {
 
 impl ReceivedFacts {
     /// Keeps what was read from the fields of a response, and derived from it.
-    pub(crate) fn new(receipt: Receipt, facts: Facts<'_>, freshness: Freshness) -> Self {
+    pub(crate) fn new(receipt: Receipt, facts: Facts<'_>, derived: DerivedFacts) -> Self {
         Self {
             receipt,
-            freshness,
-            has_entity_tag: facts.has_entity_tag(),
+            derived,
             has_age: facts.has_age(),
             has_date: facts.date(receipt.response_time).is_some(),
             withheld: facts.directives.withheld,
@@ -171,8 +169,8 @@ impl ReceivedHead {
         let Self { status, request_time, response_time, .. } = *self;
         let age_secs = facts.age_secs();
         let receipt = Receipt { status, age_secs, request_time, response_time, answered_cookie };
-        let freshness = Freshness::new(&receipt, &facts);
-        ReceivedFacts::new(receipt, facts, freshness)
+        let derived = DerivedFacts::of(&receipt, &facts);
+        ReceivedFacts::new(receipt, facts, derived)
     }
 }
 
@@ -224,7 +222,7 @@ impl StoredHead {
     /// `private` and `no-cache` name. Only the client whose request fetched the response receives them (RFC 9111
     /// 5.2.2.4, 5.2.2.7).
     ///
-    /// `facts` is what the decision to store the response has read from its fields. `None` if they have changed since.
+    /// `facts` are those that the decision to store the response returned. `None` if the fields have changed since.
     pub fn split(
         received: ReceivedHead,
         facts: Option<ReceivedFacts>,
@@ -237,8 +235,7 @@ impl StoredHead {
         let facts = known.unwrap_or_else(|| received.facts(answered_cookie, targets));
         let ReceivedHead { mut fields, response_time, .. } = received;
         debug_assert!(!fields.keys().any(is_hop_by_hop), "the fields are end-to-end");
-        let ReceivedFacts { receipt, freshness, has_entity_tag, has_age, has_date, withheld } = facts;
-        let mut derived = DerivedFacts { freshness, has_entity_tag };
+        let ReceivedFacts { receipt, mut derived, has_age, has_date, withheld } = facts;
         if has_age {
             fields.remove(AGE);
         }
@@ -413,13 +410,14 @@ impl StoredHead {
 }
 
 /// The values of a stored head that follow from its fields.
-struct DerivedFacts {
-    freshness: Freshness,
-    has_entity_tag: bool,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DerivedFacts {
+    pub(crate) freshness: Freshness,
+    pub(crate) has_entity_tag: bool,
 }
 
 impl DerivedFacts {
-    fn of(receipt: &Receipt, facts: &Facts<'_>) -> Self {
+    pub(crate) fn of(receipt: &Receipt, facts: &Facts<'_>) -> Self {
         Self { freshness: Freshness::new(receipt, facts), has_entity_tag: facts.has_entity_tag() }
     }
 }

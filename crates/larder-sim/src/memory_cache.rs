@@ -11,7 +11,6 @@ use larder_http::{BodyPlace, ReceivedHead, SelectingFields, StoredHead, TargetLi
 use larder_store::MemoryHits;
 use std::{
     collections::HashMap,
-    iter,
     sync::{Arc, LazyLock},
 };
 
@@ -54,7 +53,7 @@ static USUAL_HEAD: LazyLock<HeadLengths> = LazyLock::new(|| {
     let place = BodyPlace::Whole { len: 20_000 };
     let head = StoredHead::new(received, place, SelectingFields::default(), &TargetList::default());
     let line_len = |(name, value): (&str, &str)| name.len() + value.len() + ": \r\n".len();
-    HeadLengths { wire_len: USUAL_FIELDS.map(line_len).iter().sum(), packed_len: head.pack(iter::empty()).len() }
+    HeadLengths { wire_len: USUAL_FIELDS.map(line_len).iter().sum(), packed_len: head.pack().len() }
 });
 
 impl MemoryCacheSimulation {

@@ -93,7 +93,7 @@ impl HotItem {
         body: impl Iterator<Item = &'a [u8]> + Clone,
         judged_count: u64,
     ) -> Self {
-        let head = head.pack(iter::empty());
+        let head = head.pack();
         // The pieces get the shorter lifetime of the head's octets.
         let body = body.map(|piece| -> &[u8] { piece });
         let body_len = body.clone().map(<[u8]>::len).sum();
@@ -114,7 +114,7 @@ impl HotItem {
     pub(super) fn renewed(entry: &CachedEntry) -> Self {
         match &entry.body {
             EntryBody::Whole(body) if body.len() >= LONG_BODY_BYTES => {
-                let head = buffer(iter::once(&entry.head.pack(iter::empty())[..]));
+                let head = buffer(iter::once(&entry.head.pack()[..]));
                 let buffers = Box::new(SplitBuffers { head, body: body.clone() });
                 let place = ItemPlace::Other(OtherItem::Split { buffers, spare_len: OLD_HEAD_BYTES });
                 Self::new(place, entry.judged_count())
@@ -238,7 +238,7 @@ mod tests {
         for len in (0..4000).step_by(7).chain((4000..70_000).step_by(331)) {
             let body: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let entry = entry(body.clone());
-            let head_len = entry.head.pack(iter::empty()).len();
+            let head_len = entry.head.pack().len();
             let item = HotItem::response(&entry);
             let joint = counted(head_len + len);
             let split = 64 + counted(head_len) + counted(len);

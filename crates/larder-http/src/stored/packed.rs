@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl StoredHead {
-    /// Copies this head and the pieces of its body to one buffer.
+    /// Copies this head to a buffer, to which its body may be appended.
     ///
     /// ```
     /// # use http::{HeaderMap, StatusCode};
@@ -31,21 +31,20 @@ impl StoredHead {
     /// # let received = ReceivedHead { status, fields, request_time: now, response_time: now };
     /// # let place = BodyPlace::Whole { len: 5 };
     /// # let head = StoredHead::new(received, place, Default::default(), &TargetList::default());
-    /// let packed = head.pack([&b"he"[..], b"llo"].into_iter());
+    /// let mut packed = head.pack();
+    /// packed.extend_from_slice(b"hello");
     /// let (unpacked, body) = StoredHead::unpack(packed.into(), &TargetList::default());
     /// assert_eq!((unpacked, &body[..]), (head, &b"hello"[..]));
     /// ```
-    pub fn pack<'a>(&self, body: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
-        let body_len: usize = body.clone().map(<[u8]>::len).sum();
-        let mut out = Vec::with_capacity(self.encoded_len_max() + FACTS_LEN_MAX + body_len);
+    pub fn pack(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.encoded_len_max() + FACTS_LEN_MAX);
         self.pack_facts(&mut out);
         self.fields.push_short(&mut out);
-        body.for_each(|piece| out.extend_from_slice(piece));
         out
     }
 
-    /// Returns the head and the body that [`StoredHead::pack`] wrote. Both share `packed`. Later updates of the head
-    /// read directives from the fields in `targets`.
+    /// Returns the head that [`StoredHead::pack`] wrote, and the body behind it. Both share `packed`. Later updates of
+    /// the head read directives from the fields in `targets`.
     ///
     /// # Panics
     /// When the octets are not from [`StoredHead::pack`].
@@ -344,7 +343,8 @@ mod tests {
             plain,
         ];
         for head in heads {
-            let packed = head.pack([&b"bo"[..], b"dy"].into_iter());
+            let mut packed = head.pack();
+            packed.extend_from_slice(b"body");
             assert!(packed.len() <= head.encoded_len_max() + FACTS_LEN_MAX + 4);
             let (unpacked, body) = StoredHead::unpack(packed.into(), &TargetList::default());
             assert_eq!((&unpacked, &body[..]), (&head, &b"body"[..]));
@@ -356,7 +356,7 @@ mod tests {
         let lines =
             [(CACHE_CONTROL, "max-age=86400"), (ETAG, "\"1\""), (LAST_MODIFIED, "Sun, 06 Nov 2022 08:49:37 GMT")];
         let head = head(&lines, SelectingFields::default(), BodyPlace::Whole { len: 2000 });
-        let packed_len = head.pack(std::iter::empty()).len();
+        let packed_len = head.pack().len();
         assert!(packed_len <= 36 + 6 + 6 + 5 + 15, "{packed_len}");
     }
 }

@@ -296,7 +296,7 @@ pub(crate) fn interim_taker(
     expectation: Option<&Arc<Expectation>>,
     sink: Option<InterimTaker>,
 ) -> Option<InterimTaker> {
-    let Some(expectation) = expectation.map(Arc::clone) else { return sink };
+    let Some(expectation) = expectation.cloned() else { return sink };
     Some(Arc::new(move |status, fields| {
         if status == StatusCode::CONTINUE {
             expectation.grant();

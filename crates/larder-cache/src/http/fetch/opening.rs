@@ -56,7 +56,7 @@ struct DividedHead {
 }
 
 impl<F: Fetcher> Fetch<F> {
-    /// Gives a response to the waiting requests, and stores it at `place`.
+    /// Gives a response to the waiting requests, and stores it at its place.
     pub(super) async fn open(&self, answer: OriginAnswer<F::Body>, placed: PlacedResponse) {
         let PlacedResponse { mut place, selecting, facts } = placed;
         let status = answer.head.status;

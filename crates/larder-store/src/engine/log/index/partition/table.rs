@@ -136,6 +136,7 @@ impl IndexPartition {
         let mut all = Vec::with_capacity(self.entries as usize);
         let buckets = if self.entries > 0 { 0..self.bucket_count } else { 0..0 };
         for bucket in buckets {
+            // Computed once, because it takes a division.
             let first_address = self.first_address(bucket);
             for way in ways(self.ways_in_use(bucket)) {
                 let packed = self.read((bucket, way));
