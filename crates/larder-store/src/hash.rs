@@ -54,9 +54,8 @@ impl KeyHasher {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> FullHash {
-        let mut hasher = SipHasher13::new_with_key(&self.key);
-        hasher.write(key);
-        FullHash(hasher.finish128().as_u128())
+        // In one call, which is cheaper than the streaming form.
+        FullHash(SipHasher13::new_with_key(&self.key).hash(key).as_u128())
     }
 
     /// Returns another secret key for `purpose`, derived from the volume's hash key. It reveals nothing about the hash

@@ -1,11 +1,11 @@
 //! The index of `log`. Its memory follows the number of entries on the volume.
 //!
 //! The first bits of a key's hash choose a partition. Each partition is a table of two-choice buckets of 16 packed
-//! slots (as in a cuckoo filter). A table grows by a 24th when it is full, and shrinks when a seventh of it is empty,
-//! so no mean length of entries is assumed. A slot has a tag, the position of the record, its length (so that one read
-//! fetches it), its number of hits, and whether it is short-lived. Tag and bucket together are the *address*, some bits
-//! of the key's hash, so a table is rebuilt without its keys. When the index's memory is used up, a full table drops
-//! the entry with the fewest hits.
+//! slots (as in a cuckoo filter). A table grows by about a 24th when it is full, and shrinks when a seventh of it is
+//! empty, so no mean length of entries is assumed. A slot has a tag, the position of the record, its length (so that
+//! one read fetches it), its number of hits, and whether it is short-lived. Tag and bucket together are the *address*,
+//! some bits of the key's hash, so a table is rebuilt without its keys. When the index's memory is used up, a full
+//! table drops the entry with the fewest hits.
 //!
 //! Two keys of a partition with the same address cannot be distinguished in memory. Both slots are kept. A lookup gets
 //! all [`SlotMatches`] and reads their records, newest first, until one has its key. An insertion reads them to find

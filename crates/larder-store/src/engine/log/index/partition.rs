@@ -4,8 +4,8 @@
 //! record that may belong to it. These records belong to different keys, or to one key whose older record was not
 //! recognized yet. A slot's bucket and tag give its address, so the table can be rebuilt without the keys
 //! ([`IndexPartition::rebuild`]). Invariants: those of [`super::VolumeIndex`]. Cost of an operation: two buckets are
-//! scanned, and up to 32 more if both are full. A table grows by a 24th and moves each slot once, which is about 24
-//! moves per new slot.
+//! scanned, and up to 32 more if both are full. A table grows by a 24th, but at least by four buckets, and moves each
+//! slot once: 24 moves per new slot, and fewer in small tables.
 
 mod table;
 

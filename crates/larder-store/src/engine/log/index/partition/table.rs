@@ -13,6 +13,9 @@ use crate::engine::log::index::{
 const GROW_PERCENT: u64 = 95;
 /// Share of used slots, in percent, below which a table shrinks.
 const SHRINK_PERCENT: u64 = 86;
+/// Minimum number of buckets that a table grows by. Each growth moves every slot, and a share of a small table would be a
+/// single bucket. At most 400 bytes more stay unused in a table, which are 12 MiB per TiB of volume.
+const GROWTH_MIN: u32 = 4;
 /// Share of used slots in a rebuilt table, in percent.
 const REBUILT_PERCENT: u64 = 91;
 /// Share of used slots in a table that is rebuilt during loading, in percent. It is low, because many slots follow.
@@ -45,7 +48,7 @@ impl IndexPartition {
     /// Replaces the table by a larger table. Returns `false` if the memory limit does not allow that.
     pub(super) fn grow(&mut self) -> bool {
         let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
-        let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
+        let wanted = self.buckets_for(percent).max(self.bucket_count + GROWTH_MIN);
         match self.bytes.is_empty() {
             true => self.rebuild(1),
             false => self.rebuild(wanted) || self.rebuild(self.bucket_count + 1),
@@ -126,7 +129,9 @@ impl IndexPartition {
             return;
         }
         let wanted = self.buckets_for(REBUILT_PERCENT);
-        if self.entries * 100 < self.slot_count() * SHRINK_PERCENT && wanted < self.bucket_count {
+        // A table that has just grown must not shrink with the next removal.
+        let is_worth_it = wanted + GROWTH_MIN < self.bucket_count;
+        if is_worth_it && self.entries * 100 < self.slot_count() * SHRINK_PERCENT {
             self.rebuild(wanted);
         }
     }
