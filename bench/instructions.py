@@ -144,8 +144,10 @@ def total(dump):
 
 
 def allocations(dump):
-    """Returns the allocations in callgrind's output, or None if it names no such function."""
-    numbers = re.findall(r"fn=\((\d+)\) .*__rust_alloc(?:_zeroed)?$", dump, re.M)
+    """Returns the allocations in callgrind's output, or None if it names no such function.
+
+    They are the calls of jemalloc, because link-time optimization inlines Rust's own functions."""
+    numbers = re.findall(r"fn=\((\d+)\) _rjem_(?:malloc|mallocx|calloc)$", dump, re.M)
     if not numbers:
         return None
     calls = re.findall(rf"^cfn=\((?:{'|'.join(numbers)})\).*\n(?:.*\n)?calls=(\d+)", dump, re.M)
