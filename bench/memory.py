@@ -39,6 +39,8 @@ import sys
 import tempfile
 import time
 
+from memory_cache import resident
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = os.environ.get("LARDER_BIN", str(ROOT / "target/release/larder"))
 LONG = b"x" * 5_000_000
@@ -109,9 +111,14 @@ class Larder:
             sys.exit(f"larder did not start:\n{log}")
         return said[1]
 
-    def status(self, name):
+    def resident(self):
+        """The resident memory in MiB."""
+        return resident(self.process) / (1 << 20)
+
+    def most(self):
+        """The most resident memory in MiB since `forget_most`. The kernel's figure is up to 256 KiB off."""
         with open(f"/proc/{self.process.pid}/status") as status:
-            return int(next(line for line in status if line.startswith(name)).split()[1]) / 1024
+            return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 1024
 
     def sum(self):
         """The sum of its parts, as the start lines have it."""
@@ -357,14 +364,15 @@ async def measure(name, memory, origin_port, arguments):
         sock.close()
         await fill(larder, stored)
         await asyncio.sleep(10 if stored else 1)
-        before = larder.status("VmRSS")
+        before = larder.resident()
         larder.forget_most()
         socks = await (load(larder, int(count)) if count else load(larder))
         for _ in range(arguments.seconds):
             await asyncio.sleep(1)
             if base not in ("idle", "mixed", "downloads"):
                 read_slowly(socks, note_frames if base == "streams" else note_head)
-        most, steady = larder.status("VmHWM"), larder.status("VmRSS")
+        steady = larder.resident()
+        most = max(steady, larder.most())
         count = int(count or 1000) if base == "streams" else len(socks)
         for task in LOADING:
             task.cancel()
@@ -373,7 +381,7 @@ async def measure(name, memory, origin_port, arguments):
         for sock in socks:
             sock.close()
         await asyncio.sleep(10)
-        after = larder.status("VmRSS")
+        after = larder.resident()
         each = (steady - before) * 1024 / count
         refused = ", ".join(f"{count} x {status}" for status, count in REFUSED.items()) or "0"
         share = most * (1 << 20) / bytes_of(memory)
