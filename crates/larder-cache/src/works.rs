@@ -4,12 +4,15 @@
 //! that began on it before, and no other work. Marked work commits nothing: a commit that would begin is refused, and
 //! one that was running when the mark came looks for it after its last write and removes what it wrote. A task that
 //! marked work can wait for these commits ([`MarkedCommits`]), and after that the result of older work is not found.
-//! Commits that wait for their [turn](KeyWork::commit_in_turn) run one after another, and what newer work has written
-//! is not replaced by the result of older work.
+//! Commits of responses wait for their turn (`order`): they run one after another, and what newer work has written is
+//! not replaced by the result of older work.
 //!
 //! Programs that fetch values which may be removed meanwhile can use it for a store of their own. Cost: a short lock of
 //! one shard when work begins and when the last work on a key ends, a load to look for a mark, and a short lock of the
 //! key for a commit. A key is hashed once. Memory: 128 KiB, and about 200 bytes for each key with work in progress.
+
+#[cfg(feature = "http")]
+mod order;
 
 use foldhash::fast::RandomState;
 use larder_device::IgnorePoison;
@@ -17,7 +20,7 @@ use std::{
     fmt,
     hash::BuildHasher as _,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{
             AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Release},
@@ -25,6 +28,9 @@ use std::{
     },
     task::{Context, Poll, Waker},
 };
+
+#[cfg(feature = "http")]
+pub(crate) use order::CommitOrder;
 
 /// The keys for which values are being requested or stored.
 ///
@@ -94,6 +100,8 @@ pub struct KeyWork {
 /// ```
 pub struct KeyCommit {
     work: KeyWork,
+    /// Whether the commit is no longer counted among those in progress.
+    has_ended: bool,
 }
 
 /// The commits (writes of values) that were in progress when their key changed. Once they have [ended](Self::ended), no
@@ -140,9 +148,8 @@ struct RunningCommits {
     /// Number of commits in progress whose work is current: the key has not changed since the work began.
     current_count: usize,
     marked_count: usize,
-    /// The place and the work of the last commit that began in its turn. Only the last one is known, so older work may
-    /// still write at another place, as variants of a response do.
-    last: Option<(Arc<[u8]>, u64)>,
+    #[cfg(feature = "http")]
+    turns: order::LastTurns,
     /// The tasks that wait until commits have ended.
     wakers: Vec<Waker>,
 }
@@ -223,51 +230,21 @@ impl KeyWork {
     ///
     /// Does not wait for other commits of the key, so their writes may end in any order.
     pub fn begin_commit(&self) -> Option<KeyCommit> {
-        self.commit_now(&mut self.of.commits.lock().ignore_poison())
-    }
-
-    /// Waits until no commit of the key is in progress, and begins one. `place` is where the value is written: the key
-    /// itself, or the key of one of its variants.
-    ///
-    /// Returns `None` if the key has changed since the work began, or if work that began later was the last to write at
-    /// this place.
-    ///
-    /// ```
-    /// use larder_cache::ActiveKeys;
-    /// use std::sync::Arc;
-    ///
-    /// let (keys, key) = (Arc::new(ActiveKeys::default()), b"a key"[..].into());
-    /// let (older, newer) = (keys.begin(&key), keys.begin(&key));
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    /// # runtime.block_on(async {
-    /// drop(newer.commit_in_turn(&key).await.expect("nothing has changed"));
-    /// assert!(older.commit_in_turn(&key).await.is_none(), "the newer value must stay");
-    /// # });
-    /// ```
-    pub async fn commit_in_turn(&self, place: &Arc<[u8]>) -> Option<KeyCommit> {
-        std::future::poll_fn(|context| self.poll_turn(place, context)).await
-    }
-
-    fn poll_turn(&self, place: &Arc<[u8]>, context: &Context<'_>) -> Poll<Option<KeyCommit>> {
         let mut commits = self.of.commits.lock().ignore_poison();
-        if commits.current_count + commits.marked_count > 0 {
-            commits.wake_later(context);
-            return Poll::Pending;
-        }
-        if commits.last.as_ref().is_some_and(|(last, number)| last == place && *number > self.number) {
-            return Poll::Ready(None);
-        }
-        let commit = self.commit_now(&mut commits);
-        if commit.is_some() {
-            commits.last = Some((Arc::clone(place), self.number));
-        }
-        Poll::Ready(commit)
+        self.is_current().then(|| self.commit_now(&mut commits))
     }
 
-    fn commit_now(&self, commits: &mut RunningCommits) -> Option<KeyCommit> {
-        let is_current = self.is_current();
-        commits.current_count += usize::from(is_current);
-        is_current.then(|| KeyCommit { work: self.clone() })
+    fn commit_now(&self, commits: &mut RunningCommits) -> KeyCommit {
+        commits.current_count += 1;
+        KeyCommit { work: self.clone(), has_ended: false }
+    }
+
+    /// Counts a commit as ended, and wakes the tasks that wait for it.
+    fn end_commit(&self, mut commits: MutexGuard<'_, RunningCommits>) {
+        *commits.count_of(self) -= 1;
+        let wakers = if commits.marked_count == 0 { std::mem::take(&mut commits.wakers) } else { Vec::new() };
+        drop(commits);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Marks all other work on the key as outdated. Returns `false`, and does nothing, if this work itself is outdated.
@@ -316,17 +293,15 @@ impl Clone for KeyCommit {
     fn clone(&self) -> Self {
         let mut commits = self.work.of.commits.lock().ignore_poison();
         *commits.count_of(&self.work) += 1;
-        Self { work: self.work.clone() }
+        Self { work: self.work.clone(), has_ended: false }
     }
 }
 
 impl Drop for KeyCommit {
     fn drop(&mut self) {
-        let mut commits = self.work.of.commits.lock().ignore_poison();
-        *commits.count_of(&self.work) -= 1;
-        let wakers = if commits.marked_count == 0 { std::mem::take(&mut commits.wakers) } else { Vec::new() };
-        drop(commits);
-        wakers.into_iter().for_each(Waker::wake);
+        if !self.has_ended {
+            self.work.end_commit(self.work.of.commits.lock().ignore_poison());
+        }
     }
 }
 
@@ -378,6 +353,8 @@ impl ActiveKey {
     /// Marks all work so far as outdated. Returns the new number of changes.
     fn mark(&self, commits: &mut RunningCommits) -> u64 {
         commits.marked_count += std::mem::take(&mut commits.current_count);
+        #[cfg(feature = "http")]
+        commits.turns.forget();
         let change_count = self.change_count.load(Acquire) + 1;
         self.change_count.store(change_count, Release);
         change_count

@@ -5,10 +5,11 @@
 //!
 //! Invariants: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Responses
 //! of one resource are stored one after another, and none replaces a response that was requested after it. While a
-//! response with a short body is written, requests get it from memory, if that can keep it, and not the older response
-//! that it replaces. Clients do not notice a store error: it is counted, the response that could not be stored is kept
+//! response with a short body is written, or waits for the write of another, requests get it from memory, if that can
+//! keep it, and not the older response that it replaces. Clients do not notice a store error: it is counted, the response that could not be stored is kept
 //! in memory, and the stored response that it should have replaced is removed.
 
+mod in_memory;
 mod writing;
 
 use std::{iter, sync::Arc};
@@ -16,6 +17,7 @@ use std::{iter, sync::Arc};
 use crate::{
     KeyCommit,
     purges::{PurgeVerdict, host_range},
+    works::CommitOrder,
 };
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -26,11 +28,11 @@ use crate::http::{
     ResponseCache, StoreEvent,
     committed_body::CommittedBody,
     entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
-    hot::HotItem,
     lookup::FoundResponse,
     patience, pins, tiered,
     work::ResourceWork,
 };
+use in_memory::{commit_to_memory, show};
 use writing::{UnwrittenEntry, write};
 
 /// The place where a response is stored: under the key of its resource or, if the response varies, that of a variant.
@@ -256,16 +258,19 @@ async fn commit_somewhere(
 ) -> CommitOutcome {
     let body = body.into_bytes(head);
     // The purge is judged before the write only to save it: a lookup judges again.
-    let commit = work.begin_commit(cache, &place.key).await.filter(|_| !is_purged(cache, &place.key, head));
-    let Some(commit) = commit else { return CommitOutcome::Nowhere };
+    if is_purged(cache, &place.key, head) {
+        return CommitOutcome::Nowhere;
+    }
+    let show = |order: &CommitOrder<'_>| show(cache, place, head, &body, order);
+    let Some(commit) = work.show_and_commit(cache, &place.key, show).await else { return CommitOutcome::Nowhere };
+    let to_memory = |order: &CommitOrder<'_>| commit_to_memory(cache, place, head, &body, order);
     let Some(store) = &cache.shared.store else {
         if place.admission == StoreAdmission::Refused {
             // The older response must not outlive this one.
             cache.shared.hot.remove(&place.key);
             return CommitOutcome::Nowhere;
         }
-        commit_to_memory(cache, place, head, &body);
-        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
+        return end(cache, place, commit, CommitOutcome::InMemory, to_memory).await;
     };
     // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
     // never be found.
@@ -275,11 +280,6 @@ async fn commit_somewhere(
     let hints = hints(cache, place, head);
     let encoded = Bytes::from(head.encode());
     let key = &place.key;
-    if is_whole && may_replace(cache, store, place) {
-        // The older response stays in the store until the write ends, which can take long. Requests that arrive
-        // meanwhile get the new response from memory, because its own client may have it already.
-        commit_to_memory(cache, place, head, &body);
-    }
     let head_copy = encoded.clone();
     let entry = UnwrittenEntry { key, is_offer, head: head_copy, body: &body, hints, commit: Some((&commit, key)) };
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
@@ -289,11 +289,10 @@ async fn commit_somewhere(
         && write_marker(cache, store, place, Hints { expires_at: 0, ..hints }, &commit).await;
     if !is_stored {
         remove_replaced(cache, store, place).await;
-        commit_to_memory(cache, place, head, &body);
-        if is_whole && !commit.is_outdated() {
-            tiered::offer(cache, &place.key, (encoded, body), hints).await;
+        if is_whole && cache.shared.tier.is_some() && !commit.is_outdated() {
+            tiered::offer(cache, &place.key, (encoded, body.clone()), hints).await;
         }
-        return undo_if_outdated(cache, place, &commit, CommitOutcome::InMemory).await;
+        return end(cache, place, commit, CommitOutcome::InMemory, to_memory).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
     if !is_whole {
@@ -301,8 +300,10 @@ async fn commit_somewhere(
     }
     // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
     // again meanwhile.
-    place.written_keys().for_each(|key| cache.shared.hot.remove(key));
-    undo_if_outdated(cache, place, &commit, CommitOutcome::InStore).await
+    end(cache, place, commit, CommitOutcome::InStore, |order| {
+        place.written_keys().filter(|key| order.is_newest(key)).for_each(|key| cache.shared.hot.remove(key));
+    })
+    .await
 }
 
 /// Writes the marker that leads to the variant at `place`, if the store does not have it. Returns `false` if it could
@@ -320,12 +321,6 @@ async fn write_marker(
     let key = &place.primary;
     let entry = UnwrittenEntry { key, is_offer: false, head, body, hints, commit: Some((commit, key)) };
     write(cache, store, entry).await
-}
-
-/// Returns whether an older response may be found that one at `place` replaces.
-fn may_replace(cache: &ResponseCache, store: &Store, place: &StorePlace) -> bool {
-    let may_have = |key: &[u8]| store.may_contain(key) || cache.shared.hot.contains(key) || tiered::has(cache, key);
-    place.written_keys().any(may_have)
 }
 
 /// Removes the older entries from the store that a response at `place` should have replaced there. They must not
@@ -402,33 +397,19 @@ async fn remove_stored(cache: &Arc<ResponseCache>, key: &[u8]) -> Result<(), Str
     }
 }
 
-/// Removes the response that was just stored, if its resource has changed while it was being stored.
-async fn undo_if_outdated(
+/// Ends a commit with a last change of memory. If the resource has changed while the response was being stored, removes
+/// the response instead.
+async fn end(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
-    commit: &KeyCommit,
+    commit: KeyCommit,
     done: CommitOutcome,
+    change: impl FnOnce(&CommitOrder<'_>),
 ) -> CommitOutcome {
-    if !commit.is_outdated() {
-        return done;
-    }
+    let Some(outdated) = commit.end(change) else { return done };
     drop(remove(cache, &place.primary).await);
+    drop(outdated);
     CommitOutcome::Nowhere
-}
-
-/// Puts a response into memory, where it replaces the older one. A body that memory cannot keep only removes that one.
-fn commit_to_memory(cache: &ResponseCache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
-    let hot = &cache.shared.hot;
-    let body_len = body.iter().map(Bytes::len).sum::<usize>() as u64;
-    if matches!(head.body(), BodyPlace::Whole { len } if len == body_len) && hot.can_keep(body_len) {
-        let item = HotItem::packed(head, body.iter().map(|piece| &piece[..]), head.purge_count());
-        hot.replace(&place.key, item);
-    } else {
-        hot.remove(&place.key);
-    }
-    if let Some((marker, true)) = &place.marker {
-        hot.replace(&place.primary, HotItem::marker(Arc::clone(marker)));
-    }
 }
 
 pub(super) fn note_error(cache: &ResponseCache, error: &larder_store::Error) {

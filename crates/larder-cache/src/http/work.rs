@@ -11,7 +11,7 @@ use std::{
     task::Poll,
 };
 
-use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits, purges::PurgeVerdict};
+use crate::{ActiveKeys, KeyCommit, KeyWork, MarkedCommits, purges::PurgeVerdict, works::CommitOrder};
 use larder_http::StoredHead;
 
 use crate::http::{CacheShared, ResponseCache, patience};
@@ -55,9 +55,26 @@ impl ResourceWork {
     /// the resource are no longer being stored.
     ///
     /// Returns `None` if the resource has changed since the work began, or if a response that was requested later has
-    /// been stored under this key.
+    /// been stored under this key or is in memory.
     pub(super) async fn begin_commit(&self, cache: &ResponseCache, place: &Arc<[u8]>) -> Option<KeyCommit> {
-        let mut turn = pin!(self.key.commit_in_turn(place));
+        let mut is_newest = true;
+        let look = |order: &CommitOrder<'_>| {
+            is_newest = order.is_newest(place);
+            false
+        };
+        self.show_and_commit(cache, place, look).await.filter(|_| is_newest)
+    }
+
+    /// Begins to store a response as [`begin_commit`](Self::begin_commit) does, even if one that was requested later is
+    /// in memory. `show` puts the response into memory, already before a wait, and returns whether it did (see
+    /// [`KeyWork::commit_in_turn`]).
+    pub(super) async fn show_and_commit(
+        &self,
+        cache: &ResponseCache,
+        place: &Arc<[u8]>,
+        show: impl FnMut(&CommitOrder<'_>) -> bool,
+    ) -> Option<KeyCommit> {
+        let mut turn = pin!(self.key.commit_in_turn(place, show));
         if let Poll::Ready(commit) = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await {
             return commit;
         }
@@ -65,7 +82,7 @@ impl ResourceWork {
         // either.
         match Box::pin(patience::within(cache.shared.patience.limit(), turn)).await {
             Some(commit) => commit,
-            None => self.key.begin_commit(),
+            None => self.key.commit_out_of_turn(place),
         }
     }
 

@@ -61,34 +61,6 @@ fn whoever_marked_a_commit_waits_for_its_last_part_and_for_no_later_commit() {
     drop(later);
 }
 
-/// Guards against a response that was requested earlier and replaces the one that the client got last.
-#[test]
-fn commits_take_turns_and_older_work_does_not_replace_the_result_of_newer_work() {
-    let keys = Arc::new(ActiveKeys::default());
-    let place = key("a");
-    let variant = key("a, in German");
-    let works: [KeyWork; 3] = std::array::from_fn(|_| keys.begin(&place));
-    let context = Context::from_waker(Waker::noop());
-    let turn = |work: &KeyWork, place| work.poll_turn(place, &context);
-    let Poll::Ready(Some(first)) = turn(&works[0], &place) else { panic!("nobody else writes") };
-    assert!(turn(&works[1], &place).is_pending() && turn(&works[2], &variant).is_pending());
-    let part = first.clone();
-    drop(first);
-    assert!(turn(&works[2], &place).is_pending(), "a part of the first commit still runs");
-    drop(part);
-    let Poll::Ready(Some(newest)) = turn(&works[2], &place) else { panic!("the first commit has ended") };
-    drop((keys.mark(b"b"), newest));
-    assert!(matches!(turn(&works[1], &place), Poll::Ready(None)));
-    assert!(matches!(turn(&works[2], &place), Poll::Ready(Some(_))), "its own later part");
-    let Poll::Ready(Some(other)) = turn(&works[1], &variant) else { panic!("another place") };
-    let marked = keys.mark(b"a");
-    assert!(turn(&keys.begin(&place), &place).is_pending(), "an outdated commit may still remove the value");
-    drop(other);
-    block_on(marked.ended());
-    assert!(matches!(turn(&keys.begin(&place), &place), Poll::Ready(Some(_))));
-    assert!(matches!(turn(&works[2], &place), Poll::Ready(None)), "the key has changed since it began");
-}
-
 /// Guards against a value that is found after the removal of an older one was acknowledged.
 #[test]
 fn no_value_of_marked_work_is_found_once_its_commits_have_ended() {

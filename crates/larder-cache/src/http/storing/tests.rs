@@ -9,10 +9,11 @@ use larder_http::{
     framing::{BodyMeter, EndMark},
     key,
 };
+use larder_store::Policy;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, yield_now};
 
-use super::*;
+use super::{in_memory::may_replace, *};
 use crate::{
     Cache,
     http::lookup::{LookupResult, find},
@@ -46,6 +47,92 @@ async fn newer_response_is_found_while_its_write_hangs() {
     }
 }
 
+/// Guards against an older response that requests get while the newer one, whose client has it already, waits for the
+/// write of another response.
+#[tokio::test(start_paused = true)]
+async fn newer_response_is_found_while_it_waits_for_its_turn() {
+    for (second, third) in ALL_PAIRS {
+        let case = format!("{second:?}, then {third:?}");
+        let bench = Bench::with_older(Kind::Plain).await;
+        let storing = bench.begin_to_replace(second).await;
+        let waiting = bench.begin_to_store(third, "newest").await;
+        assert_eq!(bench.found().await, ["newest"], "{case}");
+        assert!(!storing.is_finished() && !waiting.is_finished(), "{case}: the write hangs");
+        bench.respond();
+        assert_eq!(storing.await.unwrap(), CommitOutcome::InStore, "{case}");
+        assert_eq!(bench.found().await, ["newest"], "{case}: after the first write");
+        assert_eq!(waiting.await.unwrap(), CommitOutcome::InStore, "{case}");
+        assert_eq!(bench.found().await, ["newest"], "{case}: from the store");
+    }
+}
+
+/// Guards against a response that is put into memory although a response that was requested later is there.
+#[tokio::test(start_paused = true)]
+async fn waiting_response_does_not_replace_one_that_was_requested_later() {
+    for kind in [Kind::Plain, Kind::Varying] {
+        let bench = Bench::with_older(kind).await;
+        let storing = bench.begin_to_replace(kind).await;
+        let between = bench.storing(kind, "between").await;
+        let newest = bench.begin_to_store(kind, "newest").await;
+        let between = tokio::spawn(between);
+        bench.turn_of_others().await;
+        assert_eq!(bench.found().await, ["newest"], "{kind:?}");
+        bench.respond();
+        for (storing, name) in [(storing, "newer"), (newest, "newest"), (between, "between")] {
+            assert_ne!(storing.await.unwrap(), CommitOutcome::InMemory, "{kind:?}: {name}");
+            assert_eq!(bench.found().await, ["newest"], "{kind:?}: after {name}");
+        }
+    }
+}
+
+/// Guards against an older response that comes back because two newer ones could not be written in time.
+#[tokio::test(start_paused = true)]
+async fn older_response_does_not_return_after_a_wait_that_took_too_long() {
+    for (second, third) in ALL_PAIRS {
+        let case = format!("{second:?}, then {third:?}");
+        let bench = Bench::with_older(Kind::Plain).await;
+        let storing = bench.begin_to_replace(second).await;
+        let waiting = bench.begin_to_store(third, "newest").await;
+        assert_eq!(storing.await.unwrap(), CommitOutcome::InMemory, "{case}");
+        assert_eq!(bench.found().await, ["newest"], "{case}: after the first write");
+        assert_eq!(waiting.await.unwrap(), CommitOutcome::InMemory, "{case}");
+        bench.expect_no_older("newest", &case).await;
+    }
+}
+
+/// Guards against an older response that comes back because the write of the newer one failed. In the policy `log`, a
+/// commit fails while the removal of an entry that could not be written is pending; the other writes at once.
+#[tokio::test(start_paused = true)]
+async fn older_response_does_not_return_after_a_write_that_failed() {
+    for policy in ["log", "hashcache-set"] {
+        for (older, newer) in ALL_PAIRS {
+            let case = format!("{policy}: {older:?}, then {newer:?}");
+            let bench = Bench::in_store(policy, older).await;
+            let storing = bench.storing(newer, "newer").await;
+            bench.fail_writes();
+            commit_chunk(&bench.cache, &bench.key, b"another key", vec!["chunk".into()]).await;
+            assert!(bench.whole.sync().await.is_err(), "{case}");
+            assert_eq!(storing.await, CommitOutcome::InMemory, "{case}");
+            bench.expect_no_older("newer", &case).await;
+        }
+    }
+}
+
+/// Guards against an older response that comes back because the newer one was lost after its commit.
+#[tokio::test(start_paused = true)]
+async fn older_response_does_not_return_after_a_flush_that_failed() {
+    for (older, newer) in ALL_PAIRS {
+        let bench = Bench::with_older(older).await;
+        let storing = bench.storing(newer, "newer").await;
+        bench.fail_writes();
+        assert_eq!(storing.await, CommitOutcome::InStore, "{older:?}, then {newer:?}");
+        assert!(bench.whole.sync().await.is_err(), "{older:?}, then {newer:?}");
+        assert!(bench.found().await.is_empty(), "{older:?}, then {newer:?}");
+        bench.respond();
+        assert!(bench.found().await.is_empty(), "{older:?}, then {newer:?}: after the device has recovered");
+    }
+}
+
 /// Guards against an older response that comes back because the newer one, or its marker, could not be written.
 #[tokio::test(start_paused = true)]
 async fn older_response_does_not_return_after_a_write_that_took_too_long() {
@@ -53,7 +140,7 @@ async fn older_response_does_not_return_after_a_write_that_took_too_long() {
         let bench = Bench::with_older(older).await;
         let storing = bench.begin_to_replace(newer).await;
         assert_eq!(storing.await.unwrap(), CommitOutcome::InMemory, "{older:?}, then {newer:?}");
-        bench.expect_no_older(&format!("{older:?}, then {newer:?}")).await;
+        bench.expect_no_older("newer", &format!("{older:?}, then {newer:?}")).await;
     }
 }
 
@@ -68,7 +155,7 @@ async fn older_response_does_not_return_after_a_pause_of_the_store() {
         let storing = bench.begin_to_replace(newer).await;
         assert_eq!(bench.found().await, ["newer"], "{older:?}, then {newer:?}");
         assert_eq!(storing.await.unwrap(), CommitOutcome::InMemory, "{older:?}, then {newer:?}");
-        bench.expect_no_older(&format!("{older:?}, then {newer:?}")).await;
+        bench.expect_no_older("newer", &format!("{older:?}, then {newer:?}")).await;
     }
 }
 
@@ -111,11 +198,17 @@ struct Bench {
 impl Bench {
     /// Creates a cache that has a response of this kind on the device and in memory.
     async fn with_older(kind: Kind) -> Self {
+        Self::in_store("log", kind).await
+    }
+
+    /// Creates a cache as [`with_older`](Self::with_older) does, above a store with this policy.
+    async fn in_store(policy: &str, kind: Kind) -> Self {
+        let policy = Policy::named(policy).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let device = Arc::new(FaultyDevice::new(DISK_BYTES, 1, FaultPlan::default()));
         let whole = Cache::builder(directory.path())
             .disk(DISK_BYTES)
-            .configure_store(|options| options.background = false)
+            .configure_store(move |options| (options.background, options.policy) = (false, policy))
             .device(Arc::clone(&device) as Arc<dyn Device>)
             .open()
             .unwrap();
@@ -132,6 +225,10 @@ impl Bench {
         self.device.set_plan(FaultPlan { slow_transfers_ppm: 1_000_000, ..FaultPlan::default() });
     }
 
+    fn fail_writes(&self) {
+        self.device.set_plan(FaultPlan { write_errors_ppm: 1_000_000, ..FaultPlan::default() });
+    }
+
     fn respond(&self) {
         self.device.set_plan(FaultPlan::default());
         while self.device.turn() {}
@@ -140,11 +237,21 @@ impl Bench {
     /// Stops the device, and begins to store a newer response of this kind. Returns once that waits for the device.
     async fn begin_to_replace(&self, kind: Kind) -> JoinHandle<CommitOutcome> {
         self.stop_responding();
-        let storing = tokio::spawn(self.storing(kind, "newer").await);
+        self.begin_to_store(kind, "newer").await
+    }
+
+    /// Begins to store a response. Returns once that waits.
+    async fn begin_to_store(&self, kind: Kind, body: &'static str) -> JoinHandle<CommitOutcome> {
+        let storing = tokio::spawn(self.storing(kind, body).await);
+        self.turn_of_others().await;
+        storing
+    }
+
+    /// Lets the other tasks run until they wait.
+    async fn turn_of_others(&self) {
         for _ in 0..10 {
             yield_now().await;
         }
-        storing
     }
 
     fn place(&self, kind: Kind, before: Option<&Arc<ResourceMarker>>) -> StorePlace {
@@ -182,14 +289,14 @@ impl Bench {
         }
     }
 
-    /// Checks that the newer response is in memory, and that no older one is found without it.
-    async fn expect_no_older(&self, case: &str) {
-        assert_eq!(self.found().await, ["newer"], "{case}");
+    /// Checks that the newest response is in memory, and that the first one is not found without it.
+    async fn expect_no_older(&self, newest: &str, case: &str) {
+        assert_eq!(self.found().await, [newest], "{case}");
         self.respond();
         tokio::time::advance(PAUSE_MAX).await;
         self.cache.shared.hot.clear();
         let found = self.found().await;
-        assert!(found.iter().all(|body| body == "newer"), "{case}: the older response is back");
+        assert!(found.iter().all(|body| body != "older"), "{case}: the older response is back");
     }
 }
 

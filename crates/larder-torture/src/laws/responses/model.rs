@@ -50,9 +50,10 @@ pub(super) struct SentResponse {
     pub(super) is_complete: bool,
     /// Tick at which a client had read all of the response, if Cache-Status said that it is stored.
     stored: Option<u64>,
-    /// Tick at which the client whose request led to the response had read all of it. `None` also if another response
-    /// of the resource may have been written at that time.
+    /// Tick at which the client whose request led to the response had read all of it.
     received: Option<u64>,
+    /// Whether no other response of the resource can have been written at that tick.
+    is_alone: bool,
     ended: Option<u64>,
     fresh_from_ms: u64,
     life: u64,
@@ -223,6 +224,7 @@ impl ResponseModel {
             is_complete: false,
             stored: None,
             received: None,
+            is_alone: false,
             ended: None,
             fresh_from_ms: self.chronicle.now_ms,
             life: self.chronicle.life,
@@ -335,13 +337,15 @@ impl ResponseModel {
     /// may have failed: the client of `newer` had received it before `call` began, and memory has it meanwhile.
     ///
     /// Not judged for a body that memory cannot keep, such as one in chunks: until its head is stored, requests get the
-    /// older response. The same holds while the storing of `newer` waits for that of another response. A response that
-    /// the store refuses is in memory, too, and the older one is removed.
+    /// older response. If other responses of the resource are being written, `newer` is in memory while it waits for
+    /// them, but not if one of them is a variant. A response that the store refuses is in memory, too, and the older one
+    /// is removed.
     fn hides_older(&self, newer: &SentResponse, call: &Call) -> bool {
         newer.received.is_some_and(|received| received < call.began)
             && newer.len <= HOT_BODY_BYTES_MAX
             && self.stored_bytes <= MEMORY_BYTES / 2
             && (!newer.resource.varies || newer.call.client.language == call.client.language)
+            && (newer.is_alone || !self.has_variants(call.key))
             && !self.chronicle.has_lied
     }
 
@@ -397,8 +401,10 @@ impl ResponseModel {
             is_other || ask.ended.is_some_and(|ended| ended < self.rested)
         };
         let may_be_stored = matches!(resource.rule, Rule::MaxAge { .. } | Rule::NoCache);
-        if may_be_stored && self.asks.iter().all(is_stored_or_other) {
-            self.sent[number as usize].received.get_or_insert(now);
+        if may_be_stored && self.sent[number as usize].received.is_none() {
+            let is_alone = self.asks.iter().all(is_stored_or_other);
+            let sent = &mut self.sent[number as usize];
+            (sent.received, sent.is_alone) = (Some(now), is_alone);
         }
     }
 
