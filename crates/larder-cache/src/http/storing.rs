@@ -6,8 +6,9 @@
 //! Invariants: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Responses
 //! of one resource are stored one after another, and none replaces a response that was requested after it. While a
 //! response with a short body is written, or waits for the write of another, requests get it from memory, if that can
-//! keep it, and not the older response that it replaces. Clients do not notice a store error: it is counted, the response that could not be stored is kept
-//! in memory, and the stored response that it should have replaced is removed.
+//! keep it, and not the older response that it replaces. Clients do not notice a store error: it is counted, the
+//! response that could not be stored is kept in memory, and the stored response that it should have replaced is
+//! removed.
 
 mod in_memory;
 mod writing;

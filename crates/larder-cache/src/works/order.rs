@@ -66,8 +66,8 @@ impl KeyWork {
     /// Waits until no commit of the key is in progress, and begins one. `place` is where the value is written: the key
     /// itself, or the key of one of its variants.
     ///
-    /// `show` may make the value visible to readers, and returns whether it did. It is called before the wait, and again
-    /// when the commit begins. It is not called for a value that must not become visible.
+    /// `show` may make the value visible to readers, and returns whether it did. It is called before the wait, and
+    /// again when the commit begins. It is not called for a value that must not become visible.
     ///
     /// Returns `None` if the key has changed since the work began, or if work that began later was the last to write at
     /// this place.

@@ -338,8 +338,8 @@ impl ResponseModel {
     ///
     /// Not judged for a body that memory cannot keep, such as one in chunks: until its head is stored, requests get the
     /// older response. If other responses of the resource are being written, `newer` is in memory while it waits for
-    /// them, but not if one of them is a variant. A response that the store refuses is in memory, too, and the older one
-    /// is removed.
+    /// them. That is not judged if one of them is a variant. A response that the store refuses is in memory, too, and
+    /// the older one is removed.
     fn hides_older(&self, newer: &SentResponse, call: &Call) -> bool {
         newer.received.is_some_and(|received| received < call.began)
             && newer.len <= HOT_BODY_BYTES_MAX
