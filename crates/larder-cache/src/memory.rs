@@ -442,5 +442,5 @@ const SHARD_SHIFT: u32 = 56;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "http"))]
 pub(crate) use tests::jemalloc_bytes;

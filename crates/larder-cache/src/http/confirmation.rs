@@ -1,12 +1,12 @@
 //! Stores the new head of a response that its origin has confirmed.
 //!
 //! Owns: the choice between a new head at the same place, a move to another key, and a removal. `storing` writes.
-//! Invariant: a response that was invalidated while it was being confirmed does not return, neither to memory nor to
-//! the store.
+//! Invariants: a response that was invalidated while it was being confirmed does not return, neither to memory nor to
+//! the store. A new head never gets to the body of another response, which was stored meanwhile.
 
 use std::sync::Arc;
 
-use crate::KeyCommit;
+use crate::{KeyCommit, works::CommitOrder};
 use http::HeaderMap;
 use larder_http::{Reason, Storability, StoredHead, storable};
 
@@ -15,7 +15,7 @@ use crate::http::{
     committed_body::CommittedBody,
     entry::{CachedEntry, EntryBody},
     hot::HotItem,
-    lookup::FoundResponse,
+    lookup::{self, FoundResponse},
     patience,
     storing::{StorePlace, commit, hints, is_purged, note_error, remove},
     tiered,
@@ -63,6 +63,8 @@ pub struct Confirmation {
 ///
 /// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if `place` is `None`.
 ///
+/// Does nothing if another response was stored under its key since it was found.
+///
 /// The response stays unchanged if the confirmed request had credentials (RFC 9111 3.5), or had fields of
 /// [`larder_http::telling`] that are not selecting fields. If the response varies on more fields than before, it is not
 /// kept under the old rule (RFC 9111 4.1).
@@ -79,13 +81,10 @@ pub async fn confirm(
     }
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
-            // The response was removed meanwhile, and its body must not return.
-            let Some(commit) = work.begin_commit(cache, &place.key).await else { return };
             let entry = before.entry.with_head(head);
-            // A buffer that the body was read into from the store is longer than it.
-            let item = if before.from_memory { HotItem::renewed(&entry) } else { HotItem::response(&entry) };
-            cache.shared.hot.replace(&place.key, item);
-            freshen(cache, &place, &entry, commit).await;
+            if let Some(commit) = show(cache, &place, before, &entry, &work).await {
+                freshen(cache, &place, &entry, commit).await;
+            }
         }
         (Storability::Store { .. }, Some(place)) => {
             // The old entry is removed first, because requests that the response no longer matches would find it there.
@@ -99,6 +98,32 @@ pub async fn confirm(
             if place.key == before.key => {}
         (Storability::Refuse { .. } | Storability::Store { .. }, _) => drop(remove(cache, &before.key).await),
     }
+}
+
+/// Begins a commit that gives a confirmed response its new head, and replaces the head in memory.
+///
+/// Returns `None` if the response was removed since it was found, because its body must not return, or if another was
+/// stored under its key: the new head does not belong to that one's body.
+async fn show(
+    cache: &Arc<ResponseCache>,
+    place: &StorePlace,
+    before: &FoundResponse,
+    entry: &CachedEntry,
+    work: &ResourceWork,
+) -> Option<KeyCommit> {
+    let mut is_shown = false;
+    let show = |order: &CommitOrder<'_>| {
+        // If one of the two says so, the response is unchanged; each sometimes misses it.
+        let is_unchanged = || order.is_first() || lookup::is_unchanged(cache, &place.primary, before);
+        is_shown = !order.must_wait() && order.is_newest(&place.key) && is_unchanged();
+        if is_shown {
+            // A buffer that the body was read into from the store is longer than it.
+            let item = if before.from_memory { HotItem::renewed(entry) } else { HotItem::response(entry) };
+            cache.shared.hot.replace(&place.key, item);
+        }
+        is_shown
+    };
+    work.begin_commit(cache, &place.key, show).await.filter(|_| is_shown)
 }
 
 /// Replaces the head of a confirmed response in the store.

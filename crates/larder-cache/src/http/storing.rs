@@ -263,7 +263,7 @@ async fn commit_somewhere(
         return CommitOutcome::Nowhere;
     }
     let show = |order: &CommitOrder<'_>| show(cache, place, head, &body, order);
-    let Some(commit) = work.show_and_commit(cache, &place.key, show).await else { return CommitOutcome::Nowhere };
+    let Some(commit) = work.begin_commit(cache, &place.key, show).await else { return CommitOutcome::Nowhere };
     let to_memory = |order: &CommitOrder<'_>| commit_to_memory(cache, place, head, &body, order);
     let Some(store) = &cache.shared.store else {
         if place.admission == StoreAdmission::Refused {

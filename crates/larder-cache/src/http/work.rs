@@ -52,23 +52,12 @@ impl ResourceWork {
     }
 
     /// Begins to store the response that the work brought under the key `place`. First waits until other responses of
-    /// the resource are no longer being stored.
+    /// the resource are no longer being stored. `show` puts the response into memory, already before a wait, and returns
+    /// whether it did (see [`KeyWork::commit_in_turn`]).
     ///
     /// Returns `None` if the resource has changed since the work began, or if a response that was requested later has
-    /// been stored under this key or is in memory.
-    pub(super) async fn begin_commit(&self, cache: &ResponseCache, place: &Arc<[u8]>) -> Option<KeyCommit> {
-        let mut is_newest = true;
-        let look = |order: &CommitOrder<'_>| {
-            is_newest = order.is_newest(place);
-            false
-        };
-        self.show_and_commit(cache, place, look).await.filter(|_| is_newest)
-    }
-
-    /// Begins to store a response as [`begin_commit`](Self::begin_commit) does, even if one that was requested later is
-    /// in memory. `show` puts the response into memory, already before a wait, and returns whether it did (see
-    /// [`KeyWork::commit_in_turn`]).
-    pub(super) async fn show_and_commit(
+    /// been stored under this key.
+    pub(super) async fn begin_commit(
         &self,
         cache: &ResponseCache,
         place: &Arc<[u8]>,

@@ -28,6 +28,12 @@ impl CommitOrder<'_> {
         self.commits.are_any()
     }
 
+    /// Returns whether nothing has been written for the key since this work began. May return `false` although that is
+    /// so: the last write may have ended before, if the work that wrote is still in progress.
+    pub(crate) fn is_first(&self) -> bool {
+        self.commits.turns.last.is_none()
+    }
+
     /// Returns whether no newer work has written or shows a value under `key`. Newer work that shows a variant shows it
     /// under the key of the resource, too, because its marker may be there.
     pub(crate) fn is_newest(&self, key: &[u8]) -> bool {

@@ -2,7 +2,10 @@
 
 use std::{future::Future, time::Duration};
 
-use http::{StatusCode, header::ACCEPT_LANGUAGE};
+use http::{
+    StatusCode,
+    header::{ACCEPT_LANGUAGE, CACHE_CONTROL},
+};
 use larder_device::{Device, FaultPlan, FaultyDevice};
 use larder_http::{
     ReceivedHead, TargetList, Timestamp,
@@ -16,7 +19,10 @@ use tokio::task::{JoinHandle, yield_now};
 use super::{in_memory::may_replace, *};
 use crate::{
     Cache,
-    http::lookup::{LookupResult, find},
+    http::{
+        confirmation::{Confirmation, confirm},
+        lookup::{LookupResult, find},
+    },
 };
 
 #[test]
@@ -81,6 +87,29 @@ async fn waiting_response_does_not_replace_one_that_was_requested_later() {
         for (storing, name) in [(storing, "newer"), (newest, "newest"), (between, "between")] {
             assert_ne!(storing.await.unwrap(), CommitOutcome::InMemory, "{kind:?}: {name}");
             assert_eq!(bench.found().await, ["newest"], "{kind:?}: after {name}");
+        }
+    }
+}
+
+/// Guards against the head of one response before the body of another: a 304 confirms a response that has been replaced
+/// since it was found.
+#[tokio::test(start_paused = true)]
+async fn confirmed_head_does_not_get_to_a_response_that_was_stored_meanwhile() {
+    for kind in [Kind::Plain, Kind::Varying] {
+        let bench = Bench::with_older(kind).await;
+        let LookupResult::Found(found) = bench.find().await else { panic!("it is stored") };
+        let storing = bench.storing(kind, "newer").await;
+        let work = bench.cache.shared.begin(&bench.key);
+        assert_eq!(storing.await, CommitOutcome::InStore, "{kind:?}");
+        let head = bench.head(kind, CONFIRMED_AT, "older");
+        let place = StorePlace::renewed(&bench.key, &found, &head, &request_fields(), &bench.cache.http);
+        confirm(&bench.cache, &request_fields(), &found, Confirmation { place, head, work }).await;
+        for from in ["memory", "the store"] {
+            let LookupResult::Found(found) = bench.find().await else { panic!("{kind:?}: it is stored") };
+            let EntryBody::Whole(body) = &found.entry.body else { panic!("the body is short") };
+            let is_confirmed = found.entry.head.response_time() == CONFIRMED_AT;
+            assert_eq!((&body[..], is_confirmed), (&b"newer"[..], false), "{kind:?}, from {from}");
+            bench.cache.shared.hot.clear();
         }
     }
 }
@@ -258,18 +287,22 @@ impl Bench {
         StorePlace::new(&self.key, &rule(kind), &request_fields(), before, &self.cache.http).unwrap()
     }
 
+    /// Returns the head of a response with this body that was received at `time`.
+    fn head(&self, kind: Kind, time: Timestamp, body: &str) -> StoredHead {
+        let fields = HeaderMap::from_iter([(CACHE_CONTROL, http::HeaderValue::from_static("max-age=600"))]);
+        let received = ReceivedHead { status: StatusCode::OK, fields, request_time: time, response_time: time };
+        let selecting = rule(kind).select(&request_fields(), &self.cache.http).unwrap();
+        StoredHead::new(received, BodyPlace::Whole { len: body.len() as u64 }, selecting, &TargetList::default())
+    }
+
     async fn storing(&self, kind: Kind, body: &'static str) -> impl Future<Output = CommitOutcome> + 'static {
         let before = match find(&self.cache, &self.key, &request_fields()).await {
             LookupResult::Found(found) => found.marker,
             LookupResult::OtherVariants(_) | LookupResult::Nothing => None,
         };
         let place = self.place(kind, before.as_ref());
-        let now = Timestamp::from_secs(1_800_000_000);
-        let fields = HeaderMap::new();
-        let received = ReceivedHead { status: StatusCode::OK, fields, request_time: now, response_time: now };
-        let selecting = rule(kind).select(&request_fields(), &self.cache.http).unwrap();
         let len = body.len() as u64;
-        let head = StoredHead::new(received, BodyPlace::Whole { len }, selecting, &TargetList::default());
+        let head = self.head(kind, RECEIVED_AT, body);
         let mut meter = BodyMeter::of_len(len);
         meter.take(len);
         let body = CommittedBody::Whole(meter.end(EndMark::Length).unwrap(), vec![body.into()]);
@@ -278,9 +311,13 @@ impl Bench {
         async move { commit_somewhere(&cache, &place, &head, body, &work).await }
     }
 
+    async fn find(&self) -> LookupResult {
+        find(&self.cache, &self.key, &request_fields()).await
+    }
+
     /// Returns the bodies that a request finds: one or none.
     async fn found(&self) -> Vec<Bytes> {
-        match find(&self.cache, &self.key, &request_fields()).await {
+        match self.find().await {
             LookupResult::Found(found) => match &found.entry.body {
                 EntryBody::Whole(body) => vec![body.clone()],
                 EntryBody::Chunks { .. } => panic!("the body is short"),
@@ -311,6 +348,8 @@ fn request_fields() -> HeaderMap {
     HeaderMap::from_iter([(ACCEPT_LANGUAGE, http::HeaderValue::from_static("de"))])
 }
 
+const RECEIVED_AT: Timestamp = Timestamp::from_secs(1_800_000_000);
+const CONFIRMED_AT: Timestamp = Timestamp::from_secs(1_800_000_060);
 const DISK_BYTES: u64 = 32 << 20;
 /// Longer than any pause of a store that has not responded.
 const PAUSE_MAX: Duration = Duration::from_mins(5);
