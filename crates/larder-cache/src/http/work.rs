@@ -52,8 +52,8 @@ impl ResourceWork {
     }
 
     /// Begins to store the response that the work brought under the key `place`. First waits until other responses of
-    /// the resource are no longer being stored. `show` puts the response into memory, already before a wait, and returns
-    /// whether it did (see [`KeyWork::commit_in_turn`]).
+    /// the resource are no longer being stored. `show` puts the response into memory, already before a wait, and
+    /// returns whether it did (see [`KeyWork::commit_in_turn`]).
     ///
     /// Returns `None` if the resource has changed since the work began, or if a response that was requested later has
     /// been stored under this key.

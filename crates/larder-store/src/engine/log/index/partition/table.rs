@@ -13,8 +13,8 @@ use crate::engine::log::index::{
 const GROW_PERCENT: u64 = 95;
 /// Share of used slots, in percent, below which a table shrinks.
 const SHRINK_PERCENT: u64 = 86;
-/// Minimum number of buckets that a table grows by. Each growth moves every slot, and a share of a small table would be a
-/// single bucket. At most 400 bytes more stay unused in a table, which are 12 MiB per TiB of volume.
+/// Minimum number of buckets that a table grows by. Each growth moves every slot, and a share of a small table would be
+/// a single bucket. At most 400 bytes more stay unused in a table, which are 12 MiB per TiB of volume.
 const GROWTH_MIN: u32 = 4;
 /// Share of used slots in a rebuilt table, in percent.
 const REBUILT_PERCENT: u64 = 91;
