@@ -82,7 +82,7 @@ pub async fn confirm(
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             let entry = before.entry.with_head(head);
-            if let Some(commit) = show(cache, &place, before, &entry, &work).await {
+            if let Some(commit) = begin_renewal(cache, &place, before, &entry, &work).await {
                 freshen(cache, &place, &entry, commit).await;
             }
         }
@@ -104,7 +104,7 @@ pub async fn confirm(
 ///
 /// Returns `None` if the response was removed since it was found, because its body must not return, or if another was
 /// stored under its key: the new head does not belong to that one's body.
-async fn show(
+async fn begin_renewal(
     cache: &Arc<ResponseCache>,
     place: &StorePlace,
     before: &FoundResponse,
@@ -113,7 +113,7 @@ async fn show(
 ) -> Option<KeyCommit> {
     let mut is_shown = false;
     let show = |order: &CommitOrder<'_>| {
-        // If one of the two says so, the response is unchanged; each sometimes misses it.
+        // Each of the two may miss that the response is unchanged, but neither says so wrongly.
         let is_unchanged = || order.is_first() || lookup::is_unchanged(cache, &place.primary, before);
         is_shown = !order.must_wait() && order.is_newest(&place.key) && is_unchanged();
         if is_shown {
